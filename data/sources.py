@@ -1,0 +1,116 @@
+"""Where a corpus comes from: named ones, downloaded once and verified, and paths of one's own."""
+
+import difflib
+import glob
+import hashlib
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from tqdm import tqdm
+
+BUNDLED = Path(__file__).parent / "bundled"
+DEFAULT_CACHE = Path(__file__).parent / "cache"
+TIMEOUT_S = 20
+
+
+class DownloadError(ValueError):
+    """A named corpus is neither here nor to be had."""
+
+
+@dataclass(frozen=True)
+class Download:
+    url: str
+    sha256: str
+    n_bytes: int
+
+
+NAMED: dict[str, Download | Path] = {
+    "shakespeare": Download(
+        url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+        n_bytes=1_115_394,
+    ),
+    "selmere": BUNDLED / "selmere.txt",
+}
+
+
+def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
+    """The files of a corpus, in the order in which they are read.
+
+    corpus: a name of NAMED, a file, a folder (its .txt files, subfolders included, sorted by path) or a glob.
+
+    Raises DownloadError where a named corpus cannot be downloaded, ValueError where there is nothing at the path.
+    """
+    source = NAMED.get(corpus)
+    if isinstance(source, Download):
+        return [_downloaded(corpus, source, cache)]
+    if source is not None:
+        return [source]
+    path = Path(corpus).expanduser()
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*.txt") if p.is_file())
+        if not files:
+            raise ValueError(f"data.corpus={corpus}: the folder holds no .txt file; name the file or a glob")
+    elif path.exists():
+        files = [path]
+    else:
+        files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())
+        if not files:
+            close = difflib.get_close_matches(corpus, NAMED, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
+            raise ValueError(f"data.corpus={corpus}: no such file, folder or named corpus; {hint}")
+    return [p.resolve() for p in files]
+
+
+def _downloaded(name: str, source: Download, cache: Path) -> Path:
+    """The verified file of a named corpus, fetched first where it is not in the cache yet."""
+    target = cache / f"{name}.txt"
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
+        return target
+    reasons = []
+    for url in (*_mirrored(name), source.url):
+        try:
+            content = _fetch(url, source.n_bytes)
+        except (OSError, HTTPException, ValueError) as error:
+            reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
+            continue
+        if hashlib.sha256(content).hexdigest() != source.sha256:
+            reasons.append(f"{url}: {len(content):,} bytes that are not the text with SHA-256 {source.sha256[:12]}...")
+            continue
+        cache.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(f".{os.getpid()}.part")
+        partial.write_bytes(content)
+        partial.replace(target)
+        return target
+    raise DownloadError(
+        f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, or set "
+        f"CORPUS_MIRROR to a folder or URL that holds {name}.txt, or train on the bundled text with data.corpus=selmere"
+    )
+
+
+def _mirrored(name: str) -> list[str]:
+    """Where CORPUS_MIRROR, a folder or a URL prefix, says the file is: one address or none."""
+    mirror = os.environ.get("CORPUS_MIRROR")
+    if not mirror:
+        return []
+    if "://" not in mirror:
+        mirror = Path(mirror).expanduser().resolve().as_uri()
+    return [f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}.txt"]
+
+
+def _fetch(url: str, n_bytes: int) -> bytes:
+    """What lies at an address, at most one byte more than expected; raises OSError or ValueError."""
+    content = bytearray()
+    with (
+        urllib.request.urlopen(url, timeout=TIMEOUT_S) as response,
+        tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Downloading", disable=None, leave=False) as bar,
+    ):
+        while len(content) <= n_bytes and (chunk := response.read(1 << 16)):
+            content += chunk
+            bar.update(len(chunk))
+    return bytes(content)

@@ -1,0 +1,64 @@
+"""Characters and their ids."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+
+class UnknownCharacterError(ValueError):
+    """A text holds a character that the vocabulary lacks; `position` counts characters from 0."""
+
+    def __init__(self, character: str, position: int):
+        self.character, self.position = character, position
+        super().__init__(f"{character!r} (U+{ord(character):04X}) is not in the vocabulary")
+
+
+class Vocabulary:
+    """The sorted set of characters of a corpus: id i is the i-th of them by code point."""
+
+    def __init__(self, characters: Iterable[str]):
+        self.characters = "".join(sorted(set(characters)))
+        self._code_points = code_points(self.characters)
+        # Row `code point` holds its id, and every other row, the last one included, holds len(self): unknown.
+        highest = int(self._code_points[-1]) if self.characters else -1
+        self._table = np.full(highest + 2, len(self), dtype=smallest_dtype(len(self) + 1))
+        self._table[self._code_points] = np.arange(len(self))
+
+    def __len__(self) -> int:
+        return len(self.characters)
+
+    def __contains__(self, character: str) -> bool:
+        return character in self.characters
+
+    @property
+    def default_prompt(self) -> str:
+        """What text begins from where nothing else is asked for: a line's start, as far as there are lines."""
+        return "\n" if "\n" in self.characters else self.characters[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest unsigned integer type that holds every id."""
+        return smallest_dtype(len(self))
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids (len(text),) of the characters. Raises UnknownCharacterError at the first one that has none."""
+        ids = self._table.take(code_points(text), mode="clip")
+        if ids.size and ids.max() == len(self):
+            position = int(np.argmax(ids == len(self)))
+            raise UnknownCharacterError(text[position], position)
+        return ids.astype(self.dtype, copy=False)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(self.characters[i] for i in ids)
+
+
+def code_points(text: str) -> np.ndarray:
+    """Unicode code points (len(text),) of a text."""
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+
+
+def smallest_dtype(n_values: int) -> np.dtype:
+    """The smallest unsigned integer type that holds 0 to n_values - 1."""
+    return np.min_scalar_type(max(n_values - 1, 0))

@@ -1,0 +1,46 @@
+"""Keys and values of the positions already seen, so that the next character costs one position and not all of them."""
+
+import torch
+from torch import Tensor
+
+from model.config import ModelConfig
+
+
+class LayerCache:
+    """One layer's keys and values, (B, H, block_size, D) each, of which the first `length` positions are filled."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device):
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.length = 0
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes k, v (B, H, T, D) behind what is there; returns views (B, H, length, D) of all so far."""
+        end = self.length + k.size(2)
+        self.keys[:, :, self.length : end] = k
+        self.values[:, :, self.length : end] = v
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+
+class KVCache:
+    """The caches of all layers for B sequences in step, owned by whoever generates."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch_size: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        shape = (batch_size, config.n_head, config.block_size, config.size_per_head)
+        self.layers = [LayerCache(shape, dtype, torch.device(device)) for _ in range(config.n_layer)]
+
+    @property
+    def length(self) -> int:
+        return self.layers[0].length
+
+    def clear(self) -> None:
+        for layer in self.layers:
+            layer.length = 0

@@ -1,0 +1,76 @@
+"""GPT: characters in, a guess about every next character out."""
+
+import torch
+from torch import Tensor, nn
+
+from model.block import Block, make_norm
+from model.cache import KVCache
+from model.config import ModelConfig
+from model.positions import Rotary
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer over `vocab_size` characters.
+
+    `GPT(ids (B, T)) -> logits (B, T, V)`: logits[:, t] score the character that follows position t, computed from
+    positions 0 to t alone. The loss is computed by whoever trains.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int):
+        super().__init__()
+        self.config, self.vocab_size = config, vocab_size
+        self.token_embedding = nn.Embedding(vocab_size, config.n_embd)
+        if config.positions == "learned":
+            self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
+        else:
+            self.rotary = Rotary(config.size_per_head, config.block_size)
+        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = make_norm(config)
+        self.head = nn.Linear(config.n_embd, vocab_size, bias=False)
+        self.init_weights()
+
+    @torch.no_grad()
+    def init_weights(self) -> None:
+        """All initialisation.
+
+        Every block starts as the identity and every guess as uniform (loss ln V at step 0), because each map that writes
+        into the residual stream, and the head, start at zero. The maps that read from it are normal with standard
+        deviation 1 / sqrt(C), which keeps the variance of what they are given.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-0.5)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+        for block in self.blocks:
+            nn.init.zeros_(block.attention.proj.weight)
+            nn.init.zeros_(block.mlp.proj.weight)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Logits (B, T, V), float32, for ids (B, T); with a cache, ids continue the positions that it holds.
+
+        Raises ValueError where the positions would pass block_size.
+        """
+        start, T = cache.length if cache else 0, ids.size(1)
+        if start + T > self.config.block_size:
+            raise ValueError(f"{start + T} positions do not fit into model.block_size={self.config.block_size}")
+        x = self.token_embedding(ids)  # (B, T, C)
+        if self.config.positions == "learned":
+            x = x + self.position_embedding.weight[start : start + T]
+            rotation = None
+        else:
+            rotation = self.rotary(start, T)
+        x = self.embedding_dropout(x)
+        for i, block in enumerate(self.blocks):
+            x = block(x, rotation, cache.layers[i] if cache else None)
+        logits = self.head(self.norm(x)).float()  # (B, T, V)
+        if cap := self.config.logit_softcap:
+            logits = cap * torch.tanh(logits / cap)
+        return logits
+
+    def n_parameters(self) -> int:
+        return sum(p.numel() for p in self.parameters())

@@ -1,0 +1,1 @@
+"""What a run needs around the model: settings, optimisers, checkpoints, evaluation, the run folder, the console."""

@@ -1,0 +1,132 @@
+"""Checkpoints: one self-contained, verified file, which is either wholly there or not there at all."""
+
+import dataclasses
+import hashlib
+import io
+import os
+import pickle
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model.gpt import GPT
+from training.config import Config
+from training.config_file import build_config
+
+FORMAT = 1
+SEAL = b"sha256:"
+SEAL_BYTES = len(SEAL) + 64
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged, or of another kind."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that sampling and resuming need.
+
+    settings: the config as nested mappings. characters: the vocabulary, in the order of the ids. corpus: name, digest and
+    n_characters of the text. model: the network's state. optimizers: each optimiser's state. progress: where the run
+    stands, as its trainer keeps it.
+    """
+
+    settings: Mapping[str, Any]
+    characters: str
+    corpus: Mapping[str, Any]
+    model: Mapping[str, torch.Tensor]
+    optimizers: list[Mapping]
+    progress: Mapping[str, Any]
+
+    @property
+    def step(self) -> int:
+        return self.progress["step"]
+
+    def config(self) -> Config:
+        return build_config(self.settings)
+
+    def build_model(self) -> GPT:
+        """The trained network, on the CPU, ready to evaluate."""
+        model = GPT(self.config().model, len(self.characters))
+        model.load_state_dict(self.model)
+        return model.eval()
+
+
+def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
+    """Writes the checkpoint to each path, in order; what is there is replaced only once the new file is on the disk."""
+    fields = {f.name: getattr(checkpoint, f.name) for f in dataclasses.fields(checkpoint)}
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **fields}, buffer)
+    content = _sealed(buffer.getvalue())
+    for path in paths:
+        _write_atomically(path, content)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Raises CheckpointError where the file is missing, damaged in any bit, or no checkpoint of this project."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such checkpoint") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    _verify_seal(content, path)
+    try:
+        fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if fields.pop("format") != FORMAT:
+            raise CheckpointError(f"{path}: was written by another version of this project, which this one cannot read")
+        return Checkpoint(**fields)
+    except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: is no checkpoint of this project ({str(error).splitlines()[0]})") from None
+
+
+def _sealed(archive: bytes) -> bytes:
+    """A zip archive with the SHA-256 of all before it as its comment.
+
+    A zip's own checksums leave out its headers, and `torch.load` does not look at them. The archive's last two bytes
+    are the length of its comment, so far 0.
+    """
+    digest = hashlib.sha256(archive[:-2]).hexdigest().encode()
+    return archive[:-2] + struct.pack("<H", SEAL_BYTES) + SEAL + digest
+
+
+def _verify_seal(content: bytes, path: Path) -> None:
+    if not content.strip(b"\0"):
+        raise CheckpointError(f"{path}: is damaged (it is empty)")
+    if content == _sealed(content[: -SEAL_BYTES - 2] + b"\0\0"):
+        return
+    if zipfile.is_zipfile(io.BytesIO(content)) and SEAL not in content[-SEAL_BYTES:]:
+        raise CheckpointError(f"{path}: is no checkpoint of this project (it carries no checksum)")
+    raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})", str(path)
+        ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Puts a rename on the disk; only POSIX systems let a folder be flushed."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,170 @@
+"""YAML and `section.key=value` into a checked Config, and back into YAML.
+
+YAML is read as text alone and each value is then taken for what its setting is declared as, so `3e-4` is a number and
+`012` is twelve, in a file and on the command line alike.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from training.config import Config
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used, in one sentence that says where and why."""
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config of a YAML file, with `section.key=value` overrides laid over it.
+
+    Raises ConfigError where the file is no config, or a key, a type or a value is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read as a config ({reason})") from None
+    try:
+        settings = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - builds strings, lists and mappings only
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: {_one_line(error)}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply to be a config") from None
+    if not isinstance(settings, dict) or not settings:
+        found = "empty" if not settings else f"a {type(settings).__name__}"
+        raise ConfigError(f"{path}: is {found}; a config has sections: {', '.join(_fields(Config))}")
+    try:
+        return build_config(settings, overrides)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}" if not overrides else f"{path} {' '.join(overrides)}: {error}") from None
+
+
+def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """The config of nested mappings with overrides laid over them. Raises ValueError; see `load_config`."""
+    settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        section, dot, name = key.partition(".")
+        if not (equals and dot and section and name):
+            raise ConfigError(f"{override!r} is not an override; write section.key=value, such as model.n_head=8")
+        _check_key(section, _fields(Config), "")
+        if not isinstance(settings.setdefault(section, {}), dict):
+            settings[section] = {}
+        settings[section][name] = value
+    sections = {}
+    for section, values in settings.items():
+        _check_key(section, _fields(Config), "")
+        kind = typing.get_type_hints(Config)[section]
+        if values in (None, ""):
+            values = {}
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{section} must be a section of settings, not {values!r}")
+        for name in values:
+            _check_key(name, _fields(kind), section)
+        hints = typing.get_type_hints(kind)
+        sections[section] = kind(**{name: _coerce(value, hints[name], f"{section}.{name}") for name, value in values.items()})
+    return Config(**sections)
+
+
+def to_dict(config: Config) -> dict[str, dict[str, Any]]:
+    return dataclasses.asdict(config)
+
+
+def to_yaml(config: Config) -> str:
+    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+
+
+class _StrictLoader(yaml.BaseLoader):
+    """Strings, lists and mappings alone; a key that is given twice is an error."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
+            if key in seen:
+                problem = f"{key!r} is given twice, in lines {seen[key]} and {key_node.start_mark.line + 1}"
+                raise yaml.constructor.ConstructorError(None, None, problem, None)
+            seen[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)
+
+
+def _fields(kind: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(kind)]
+
+
+def _check_key(key: str, known: list[str], section: str) -> None:
+    if key in known:
+        return
+    full = f"{section}.{key}" if section else key
+    elsewhere = [f"{s}.{key}" for s, kind in typing.get_type_hints(Config).items() if key in _fields(kind)]
+    close = elsewhere or [f"{section}.{k}" if section else k for k in difflib.get_close_matches(key, known, n=1)]
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    raise ConfigError(f"unknown key {full}; {hint}")
+
+
+def _coerce(value: Any, hint: Any, key: str) -> Any:
+    """A value as its setting's type; values come as text from files and typed from checkpoints."""
+    if isinstance(hint, types.UnionType):  # X | None
+        if value is None or value in ("null", "~", "", "none", "None"):
+            return None
+        (hint,) = (h for h in typing.get_args(hint) if h is not type(None))
+    if typing.get_origin(hint) is typing.Literal:
+        options = typing.get_args(hint)
+        if value in options:
+            return value
+        close = difflib.get_close_matches(str(value), options, n=1)
+        hint_text = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"{key}={_shown(value)} must be one of {', '.join(options)}{hint_text}")
+    try:
+        return _CONVERSIONS[hint](value)
+    except (ValueError, TypeError):
+        raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[hint]}") from None
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}[value.lower()]
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, (bool, float)):
+        raise TypeError
+    return int(value)
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool) or not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
+def _to_str(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError
+    return value
+
+
+_CONVERSIONS = {bool: _to_bool, int: _to_int, float: _to_float, str: _to_str}
+_SPOKEN = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    mark = getattr(error, "problem_mark", None)
+    return f"line {mark.line + 1}: {problem}" if mark else problem

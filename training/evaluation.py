@@ -1,0 +1,46 @@
+"""The validation loss: every character of the split once, in fixed windows, in a fixed order."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from data.batches import evaluation_windows
+from training.runtime import Runtime
+
+CHARACTERS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """loss: nats per character over n_characters, each predicted from at most the block_size characters before it."""
+
+    loss: float
+    n_characters: int
+
+    @property
+    def bits_per_character(self) -> float:
+        return self.loss / math.log(2)
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, ids: np.ndarray, block_size: int, runtime: Runtime) -> Evaluation:
+    """Mean cross-entropy of each of ids but the first, given the ones before it in its window of block_size."""
+    was_training = model.training
+    model.eval()
+    total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
+    n_characters = 0
+    for inputs, targets in evaluation_windows(
+        ids, block_size=block_size, batch_size=max(1, CHARACTERS_AT_ONCE // block_size)
+    ):
+        inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
+        with runtime.autocast():
+            logits = model(inputs)  # (B, T, V)
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        total += losses.to(runtime.sum_device).double().sum()
+        n_characters += targets.numel()
+    model.train(was_training)
+    return Evaluation(total.item() / n_characters, n_characters)

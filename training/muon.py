@@ -1,0 +1,63 @@
+"""Muon: momentum whose every matrix update is made orthogonal (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+# Quintic Newton-Schulz coefficients of the source: singular values land near 1 in five iterations, not on it.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+def orthogonalise(matrices: Tensor, *, iterations: int = 5) -> Tensor:
+    """The nearest semi-orthogonal matrices, roughly: singular values between about 0.7 and 1.2.
+
+    matrices (n, rows, columns), rows <= columns, any float type -> the same shape in bfloat16.
+    """
+    a, b, c = COEFFICIENTS
+    x = matrices.bfloat16()
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)  # the iteration converges for a spectral norm up to 1
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for matrices (2-D parameters) of hidden layers.
+
+    The same update as `torch.optim.Muon`, but with all matrices of one shape, transposed or not, in one batched product:
+    for small models that is several times faster. The step of a (rows, columns) matrix is scaled by
+    sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
+    """
+
+    def __init__(
+        self, params: Iterable[Tensor], *, lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.0
+    ):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        for group in self.param_groups:
+            if any(p.ndim != 2 for p in group["params"]):
+                raise ValueError("Muon takes matrices; give parameters of other dimensions to AdamW")
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            lr, momentum = group["lr"], group["momentum"]
+            params = [p for p in group["params"] if p.grad is not None]
+            grads = [p.grad for p in params]
+            buffers = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in params]
+            torch._foreach_lerp_(buffers, grads, 1 - momentum)
+            updates = torch._foreach_lerp(grads, buffers, momentum)  # Nesterov: look one step ahead
+
+            same_shape = defaultdict(list)
+            for p, update in zip(params, updates, strict=True):
+                wide = update if p.size(0) <= p.size(1) else update.mT
+                same_shape[wide.shape].append((p, wide))
+            if group["weight_decay"]:
+                torch._foreach_mul_(params, 1 - lr * group["weight_decay"])
+            for pairs in same_shape.values():
+                orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]))
+                for (p, _), update in zip(pairs, orthogonal, strict=True):
+                    rows, columns = p.shape
+                    p.add_(update if rows <= columns else update.mT, alpha=-lr * max(1, rows / columns) ** 0.5)

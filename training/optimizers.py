@@ -1,0 +1,36 @@
+"""The optimisers of a config, and their learning rates step by step."""
+
+from torch import nn
+from torch.optim import AdamW, Optimizer
+
+from training.config import OptimConfig
+from training.muon import Muon
+
+
+def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
+    """AdamW for all parameters or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the rest.
+
+    Every group carries `peak_lr`, its highest learning rate; see `set_lr`.
+    """
+    matrices = [p for p in model.blocks.parameters() if p.ndim == 2]
+    in_blocks = set(map(id, matrices))
+    rest = [p for p in model.parameters() if id(p) not in in_blocks]
+    betas = (config.beta1, config.beta2)
+    optimizers: list[Optimizer] = []
+    groups = [{"params": rest, "weight_decay": 0.0}]
+    if config.name == "muon":
+        optimizers.append(
+            Muon(matrices, lr=config.muon_lr, momentum=config.muon_momentum, weight_decay=config.weight_decay)
+        )
+    else:
+        groups.append({"params": matrices, "weight_decay": config.weight_decay})
+    optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True))
+    for group in (g for o in optimizers for g in o.param_groups):
+        group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def set_lr(optimizers: list[Optimizer], factor: float) -> None:
+    """Every group's learning rate as this share of its highest."""
+    for group in (g for o in optimizers for g in o.param_groups):
+        group["lr"] = factor * group["peak_lr"]

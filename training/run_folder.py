@@ -1,0 +1,105 @@
+"""The folder of a run: its settings, its metrics, its samples and its checkpoints."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+
+RUNS = Path("runs")
+
+
+class RunFolder:
+    """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt, checkpoints/latest.pt and checkpoints/best.pt."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.yaml"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples.txt"
+        self.latest = path / "checkpoints" / "latest.pt"
+        self.best = path / "checkpoints" / "best.pt"
+
+    @classmethod
+    def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
+        """A new folder of this name or, where that is taken, NAME-2, NAME-3, ...: nothing is ever overwritten."""
+        root.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = root / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+        run = cls(path)
+        run.latest.parent.mkdir()
+        run.config.write_text(config_yaml, encoding="utf-8")
+        run.metrics.touch()
+        run.samples.touch()
+        return run
+
+    def load_newest(self) -> tuple[Checkpoint, list[str]]:
+        """The newest checkpoint that is whole, and a warning for each that is not.
+
+        Raises CheckpointError where there is none: a run never silently starts anew.
+        """
+        if not self.path.is_dir():
+            raise CheckpointError(f"{self.path}: no such run folder")
+        whole, warnings = [], []
+        for path in (self.latest, self.best):
+            if path.exists():
+                try:
+                    whole.append(load_checkpoint(path))
+                except CheckpointError as error:
+                    warnings.append(str(error))
+        if not whole:
+            reasons = "; ".join(warnings) or "it has not saved one yet; start the run again with --config"
+            raise CheckpointError(f"{self.path}: no checkpoint to go on from ({reasons})")
+        return max(whole, key=lambda checkpoint: checkpoint.step), warnings
+
+    def log(self, record: dict[str, Any]) -> None:
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def add_sample(self, heading: str, text: str) -> None:
+        with self.samples.open("a", encoding="utf-8", newline="") as file:
+            file.write(f"--- {heading} ---\n{text}\n\n")
+
+    def sizes(self) -> list[int]:
+        """How many bytes metrics and samples hold now; see `rewind`."""
+        return [path.stat().st_size for path in (self.metrics, self.samples)]
+
+    def rewind(self, sizes: list[int]) -> None:
+        """Takes back what was logged after the checkpoint that remembers these sizes."""
+        for path, size in zip((self.metrics, self.samples), sizes, strict=True):
+            path.touch()
+            if path.stat().st_size > size:
+                os.truncate(path, size)
+
+
+def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
+    """The checkpoint file meant by a file, by a run folder (its best), or by nothing (the newest run's best).
+
+    Raises CheckpointError where there is none.
+    """
+    if path is None:
+        runs = [RunFolder(folder) for folder in root.iterdir()] if root.is_dir() else []
+        files = [file for run in runs if (file := _best_or_latest(run))]
+        if not files:
+            raise CheckpointError(
+                f"{root}/ holds no checkpoint yet; train first with python train.py --config configs/shakespeare.yaml, "
+                "or name one with --checkpoint"
+            )
+        return max(files, key=lambda file: file.stat().st_mtime_ns)
+    if path.is_dir():
+        file = _best_or_latest(RunFolder(path))
+        if file is None:
+            raise CheckpointError(f"{path}: the folder holds no checkpoints/best.pt and no checkpoints/latest.pt")
+        return file
+    return path
+
+
+def _best_or_latest(run: RunFolder) -> Path | None:
+    return next((file for file in (run.best, run.latest) if file.is_file()), None)

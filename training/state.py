@@ -1,0 +1,129 @@
+"""Everything that changes while a run goes on, and its way into a checkpoint and back."""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch.optim import Optimizer
+
+from data.corpus import Corpus
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.checkpoint import Checkpoint, CheckpointError
+from training.config import Config
+from training.config_file import to_dict
+from training.optimizers import make_optimizers
+from training.runtime import Runtime
+
+# Settings of the model that may differ between the two sittings of a run: no weight depends on them.
+FREE_TO_CHANGE = ("dropout", "attention")
+
+
+@dataclass
+class Progress:
+    """Where a run stands after `step` steps.
+
+    elapsed_s counts from the start of the command, all sittings of the run together. loss_sum is that of the
+    loss_count steps since the last training line. log_sizes are the sizes of the run's logs, see `RunFolder.rewind`.
+    """
+
+    step: int = 0
+    elapsed_s: float = 0.0
+    best_loss: float = math.inf  # nats per character, validation
+    best_step: int = 0
+    evaluations_since_best: int = 0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    log_sizes: list[int] = field(default_factory=lambda: [0, 0])
+
+
+class TrainingError(RuntimeError):
+    """A run cannot go on; what it saved before is still good."""
+
+
+class TrainingState:
+    """The network, its optimisers, and the progress of a run.
+
+    loss_sum: () on the device, the losses of the progress.loss_count steps since the last training line, so that the
+    processor need not wait for the device at every step.
+    """
+
+    def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
+        self.config, self.corpus = config, corpus
+        torch.manual_seed(config.train.seed)
+        # Made on the CPU and moved, so that a seed means the same weights on every device.
+        self.model: GPT = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
+        self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim)
+        self.progress = Progress()
+        self.loss_sum = torch.zeros((), device=runtime.device)
+
+    def is_finished(self) -> bool:
+        patience = self.config.train.patience
+        return self.progress.step >= self.config.train.max_steps or (
+            0 < patience <= self.progress.evaluations_since_best
+        )
+
+    def take_mean_loss(self) -> float:
+        """The mean training loss since this was last asked. Raises TrainingError where it is no number any more."""
+        mean = self._checked_loss_sum() / self.progress.loss_count
+        self.loss_sum.zero_()
+        self.progress.loss_count = 0
+        return mean
+
+    def note_evaluation(self, loss: float) -> bool:
+        """Remembers a validation loss; True where it is the best one so far."""
+        is_best = loss < self.progress.best_loss
+        if is_best:
+            self.progress.best_loss, self.progress.best_step = loss, self.progress.step
+        self.progress.evaluations_since_best = 0 if is_best else self.progress.evaluations_since_best + 1
+        return is_best
+
+    def snapshot(self) -> Checkpoint:
+        """Raises TrainingError where the loss is no number any more: such a state is not worth keeping."""
+        self.progress.loss_sum = self._checked_loss_sum()
+        return Checkpoint(
+            settings=to_dict(self.config),
+            characters=self.corpus.vocabulary.characters,
+            corpus={
+                "name": self.corpus.name,
+                "digest": self.corpus.digest,
+                "n_characters": len(self.corpus.ids),
+            },
+            model=self.model.state_dict(),
+            optimizers=[optimizer.state_dict()["state"] for optimizer in self.optimizers],
+            progress=dataclasses.asdict(self.progress),
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes on from a checkpoint. Raises CheckpointError, listing the differences, where it is of another run."""
+        if differences := self._differences(checkpoint):
+            raise CheckpointError(f"the checkpoint cannot be continued with other settings: {'; '.join(differences)}")
+        self.model.load_state_dict(checkpoint.model)
+        for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
+            # Learning rates and the like come from the config, which may have changed.
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+        self.progress = Progress(**checkpoint.progress)
+        self.loss_sum.fill_(self.progress.loss_sum)
+
+    def _checked_loss_sum(self) -> float:
+        loss_sum = self.loss_sum.item()
+        if not math.isfinite(loss_sum):
+            raise TrainingError(
+                f"the training loss became {loss_sum} within the {self.progress.loss_count} steps before step "
+                f"{self.progress.step:,}; lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
+            )
+        return loss_sum
+
+    def _differences(self, checkpoint: Checkpoint) -> list[str]:
+        before = checkpoint.config()
+        pairs = {
+            f"model.{name}": (getattr(before.model, name), getattr(self.config.model, name))
+            for name in (f.name for f in dataclasses.fields(ModelConfig))
+            if name not in FREE_TO_CHANGE
+        }
+        pairs["data.val_fraction"] = (before.data.val_fraction, self.config.data.val_fraction)
+        pairs["optim.name"] = (before.optim.name, self.config.optim.name)
+        pairs["the text's SHA-256"] = (checkpoint.corpus["digest"], self.corpus.digest)
+        pairs["the vocabulary's size"] = (len(checkpoint.characters), len(self.corpus.vocabulary))
+        return [f"{name} was {then} and is {now}" for name, (then, now) in pairs.items() if then != now]
