@@ -151,7 +151,8 @@ def write_sample(state: TrainingState) -> str:
     vocabulary, model = state.corpus.vocabulary, state.model
     prompt = torch.from_numpy(vocabulary.encode(vocabulary.default_prompt)).long()[None].to(model.head.weight.device)
     model.eval()
-    ids = generate(model, prompt, state.config.train.sample_length, sampling=Sampling(temperature=0.8), seed=state.config.train.seed)
+    settings = state.config.train
+    ids = generate(model, prompt, settings.sample_length, sampling=Sampling(temperature=0.8), seed=settings.seed)
     text = vocabulary.decode(int(i) for i in ids)
     model.train()
     return text

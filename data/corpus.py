@@ -26,7 +26,8 @@ SETTLED_NS = 2_000_000_000
 class Corpus:
     """An encoded text.
 
-    ids: (n_characters,) memory-mapped, of the smallest unsigned integer type. digest: SHA-256 of the files' bytes, joined.
+    ids: (n_characters,) memory-mapped, of the smallest unsigned integer type.
+    digest: SHA-256 of the bytes of all its files, in order.
     fallback_reason: why this is the config's fallback corpus; None where it is the corpus that was asked for.
     """
 
@@ -42,7 +43,7 @@ class Corpus:
         The validation part begins one character early, so that its first character has something to be predicted from.
         Raises ValueError where a part is too short for a window of block_size characters and the one after it.
         """
-        n_train = len(self.ids) - int(len(self.ids) * val_fraction)
+        n_train = int(len(self.ids) * (1 - val_fraction))
         train, val = self.ids[:n_train], self.ids[max(n_train - 1, 0) :]
         if min(len(train), len(val)) <= block_size:
             raise ValueError(
@@ -70,7 +71,7 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Corpus:
 def load_corpus(
     name: str, encoding: str = "utf-8", *, cache: Path = DEFAULT_CACHE, fallback_reason: str | None = None
 ) -> Corpus:
-    """A named corpus, file, folder or glob as ids; encoded into the cache unless the same content lies there already."""
+    """A named corpus, file, folder or glob as ids, encoded into the cache unless the same content lies there."""
     files = find_files(name, cache=cache)
     folder = cache / "encoded"
     source = hashlib.sha256(json.dumps([encoding, *map(str, files)]).encode()).hexdigest()

@@ -59,7 +59,7 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
     elif path.exists():
         files = [path]
     else:
-        files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())
+        files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"

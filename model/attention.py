@@ -44,8 +44,8 @@ def attend_fused(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Te
 def choose_form(wanted: str, q: Tensor, k: Tensor, *, dropout: float = 0.0) -> str:
     """The form of attention to compute, "explicit" or "fused"; `auto` goes by what was measured.
 
-    The fused kernels are the faster ones but for two cases on a CPU: their backward pass in bfloat16 costs 2 to 4 times as
-    much at short lengths, and with dropout they have no fast path at all.
+    The fused kernels are the faster ones but for two cases on a CPU: their backward pass in bfloat16 costs 2 to 4 times
+    as much at short lengths, and with dropout they have no fast path at all.
     """
     if wanted != "auto":
         return wanted

@@ -22,8 +22,8 @@ def make_norm(config: ModelConfig) -> nn.Module:
 class MLP(nn.Module):
     """Two linear maps with a nonlinearity between them: (B, T, C) -> (B, T, C).
 
-    relu2: max(x, 0)^2 (So et al., 2021). gelu: Hendrycks and Gimpel, 2016. swiglu: silu(gate) * up (Shazeer, 2020), with
-    a hidden width of 8/3 C in place of 4 C, so that all three have about the same number of parameters.
+    relu2: max(x, 0)^2 (So et al., 2021). gelu: Hendrycks and Gimpel, 2016. swiglu: silu(gate) * up (Shazeer, 2020),
+    with a hidden width of 8/3 C in place of 4 C, so that all three have about the same number of parameters.
     """
 
     def __init__(self, config: ModelConfig):

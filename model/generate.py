@@ -16,7 +16,7 @@ DRAWS_AHEAD = 1024  # random numbers are made in portions, so that memory does n
 class Sampling:
     """How a character is drawn from logits.
 
-    temperature: above 0; divides the logits. 0 takes the likeliest character. The filters then keep, one after the other:
+    temperature divides the logits; 0 takes the likeliest character. The filters then keep, one after the other:
     top_k: the k likeliest (Fan et al., 2018); any k of the vocabulary's size or more keeps all.
     top_p: the likeliest whose probabilities first reach p together (nucleus: Holtzman et al., 2020); 1 keeps all.
     min_p: those at least min_p times as likely as the likeliest (Nguyen et al., 2024); 0 keeps all.
@@ -65,7 +65,7 @@ def generate(
     prompt: Tensor,
     length: int,
     *,
-    sampling: Sampling = Sampling(),  # noqa: B008 - frozen
+    sampling: Sampling = Sampling(),
     seed: int = 0,
     use_cache: bool = True,
 ) -> Iterator[Tensor]:
@@ -102,8 +102,8 @@ def generate(
 def window_start(n_seen: int, block_size: int) -> int:
     """Where the context of the next character starts, with n_seen characters before it.
 
-    At 0 until the window of block_size is full. From then on the window moves on by half its size whenever it is full, and
-    what it then holds is read anew: positions count from the window's start, so each character costs one position
+    At 0 until the window of block_size is full. From then on the window moves on by half its size whenever it is full,
+    and what it then holds is read anew: positions count from the window's start, so each character costs one position
     between moves, and each sees at least half a window.
     """
     if n_seen <= block_size:

@@ -34,9 +34,9 @@ class GPT(nn.Module):
     def init_weights(self) -> None:
         """All initialisation.
 
-        Every block starts as the identity and every guess as uniform (loss ln V at step 0), because each map that writes
-        into the residual stream, and the head, start at zero. The maps that read from it are normal with standard
-        deviation 1 / sqrt(C), which keeps the variance of what they are given.
+        Every block starts as the identity and every guess as uniform (loss ln V at step 0), because each map that
+        writes into the residual stream, and the head, start at zero. The maps that read from it are normal with
+        standard deviation 1 / sqrt(C), which keeps the variance of what they are given.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):

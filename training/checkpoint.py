@@ -31,9 +31,9 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """All that sampling and resuming need.
 
-    settings: the config as nested mappings. characters: the vocabulary, in the order of the ids. corpus: name, digest and
-    n_characters of the text. model: the network's state. optimizers: each optimiser's state. progress: where the run
-    stands, as its trainer keeps it.
+    settings: the config as nested mappings. characters: the vocabulary, in the order of the ids. corpus: name, digest
+    and n_characters of the text. model: the network's state. optimizers: each optimiser's state. progress: where the
+    run stands, see `training.state.Progress`.
     """
 
     settings: Mapping[str, Any]

@@ -27,13 +27,13 @@ class OptimConfig:
 
     def __post_init__(self):
         for name in ("lr", "muon_lr"):
-            if not 0 < (value := getattr(self, name)):
+            if (value := getattr(self, name)) <= 0:
                 raise ValueError(f"optim.{name}={value} must be above 0")
         for name in ("muon_momentum", "beta1", "beta2"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ValueError(f"optim.{name}={value} must be at least 0 and below 1")
         for name in ("weight_decay", "warmup_steps", "grad_clip"):
-            if not 0 <= (value := getattr(self, name)):
+            if (value := getattr(self, name)) < 0:
                 raise ValueError(f"optim.{name}={value} must be 0 or above")
         for name in ("decay_fraction", "final_lr_fraction"):
             if not 0 <= (value := getattr(self, name)) <= 1:

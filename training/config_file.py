@@ -33,7 +33,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read as a config ({reason})") from None
     try:
-        settings = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - builds strings, lists and mappings only
+        settings = _StrictLoader(text).get_single_data()
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: {_one_line(error)}") from None
     except RecursionError:
@@ -70,7 +70,8 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         for name in values:
             _check_key(name, _fields(kind), section)
         hints = typing.get_type_hints(kind)
-        sections[section] = kind(**{name: _coerce(value, hints[name], f"{section}.{name}") for name, value in values.items()})
+        values = {name: _coerce(value, hints[name], f"{section}.{name}") for name, value in values.items()}
+        sections[section] = kind(**values)
     return Config(**sections)
 
 

@@ -1,4 +1,4 @@
-"""Muon: momentum whose every matrix update is made orthogonal (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
+"""Muon: momentum whose matrix updates are made orthogonal (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ def orthogonalise(matrices: Tensor, *, iterations: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon for matrices (2-D parameters) of hidden layers.
 
-    The same update as `torch.optim.Muon`, but with all matrices of one shape, transposed or not, in one batched product:
-    for small models that is several times faster. The step of a (rows, columns) matrix is scaled by
+    The same update as `torch.optim.Muon`, but with all matrices of one shape, transposed or not, in one batched
+    product, which takes half the time for small models. The step of a (rows, columns) matrix is scaled by
     sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
     """
 

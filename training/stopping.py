@@ -5,7 +5,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Within the context, the first SIGINT or SIGTERM is remembered in `signal`; a second one ends the process at once."""
+    """Within the context, the first SIGINT or SIGTERM is remembered in `signal`; a second ends the process at once."""
 
     def __init__(self):
         self.signal: signal.Signals | None = None

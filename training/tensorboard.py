@@ -5,7 +5,7 @@ from typing import Any
 
 
 def open_tensorboard(folder: Path, *, from_step: int = 0):
-    """A writer of event files into the folder that forgets what was written after from_step. See `check_tensorboard`."""
+    """A writer of event files into the folder that forgets what was written after from_step."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=from_step + 1)

@@ -1,0 +1,200 @@
+"""Writes text with a trained network: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from data.vocabulary import UnknownCharacterError, Vocabulary
+from model.generate import Sampling, generate
+from model.gpt import GPT
+from training.checkpoint import load_checkpoint
+from training.run_folder import find_checkpoint
+from training.runtime import choose_device
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status: 2 for a mistake of the user's."""
+    options = parse(arguments)
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(encoding="utf-8", newline="")  # the corpus's own line ends, whatever the system's are
+    try:
+        return run(options)
+    except BrokenPipeError:
+        return leave_closed_output()
+    except (ValueError, OSError) as error:
+        print(f"sample.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="sample.py", description="Writes text with a trained network.")
+    add = parser.add_argument
+    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", default="", metavar="TEXT", help="what to continue (default: the start of a line)")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="a file to continue; - is standard input")
+    prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
+    add("--length", type=int, default=500, metavar="N", help="characters to write (default: %(default)s)")
+    add("--samples", type=int, default=1, metavar="N", help="how many texts to write (default: %(default)s)")
+    add("--temperature", type=float, default=0.8, metavar="X", help="below 1 safer, above 1 wilder, 0 likeliest (0.8)")
+    add("--top-k", type=int, metavar="K", help="draw from the K likeliest characters only")
+    add("--top-p", type=float, default=1.0, metavar="P", help="draw from the likeliest that together reach P")
+    add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the likeliest")
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be given several times")
+    add("--seed", type=int, default=0, metavar="N", help="the same seed writes the same text (default: %(default)s)")
+    add("--unknown", choices=("error", "skip"), default="error", help="prompt characters the network never saw (error)")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    check(options)
+    sampling = Sampling(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p)
+    device = choose_device(options.device)
+    path = find_checkpoint(options.checkpoint)
+    checkpoint = load_checkpoint(path)
+    vocabulary = Vocabulary(checkpoint.characters)
+    print(f"Writing with {path}, step {checkpoint.step:,}, on {device}", file=sys.stderr)
+    writer = Writer(checkpoint.build_model().to(device), vocabulary, sampling, options)
+    if options.interactive:
+        return interact(writer)
+    writer.write(read_prompt(options), seed=options.seed)
+    return 0
+
+
+def check(options: argparse.Namespace) -> None:
+    for name, lowest in (("length", 0), ("samples", 1), ("seed", 0)):
+        if (value := getattr(options, name)) < lowest:
+            raise ValueError(f"--{name} {value} must be at least {lowest}")
+    if options.seed >= 2**32:
+        raise ValueError(f"--seed {options.seed} must be below 2^32")
+    if "" in options.stop:
+        raise ValueError("--stop needs at least one character")
+
+
+def read_prompt(options: argparse.Namespace) -> str:
+    if options.prompt_file is None:
+        return options.prompt
+    name = "standard input" if options.prompt_file == "-" else options.prompt_file
+    content = sys.stdin.buffer.read() if options.prompt_file == "-" else Path(options.prompt_file).read_bytes()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
+
+
+class Writer:
+    """Continues prompts on standard output."""
+
+    def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
+        self.model, self.vocabulary, self.sampling, self.options = model, vocabulary, sampling, options
+        self.device = model.head.weight.device
+
+    def write(self, prompt: str, *, seed: int) -> None:
+        """One text streams as it is made; several are made side by side and shown one after the other."""
+        prompt = known_characters(prompt, self.vocabulary, skip=self.options.unknown == "skip")
+        if self.options.samples == 1:
+            show(prompt)
+            self._continue(prompt, seed, [show])
+            show("\n")
+            return
+        texts = [[prompt] for _ in range(self.options.samples)]
+        self._continue(prompt, seed, [text.append for text in texts])
+        for number, text in enumerate(texts, start=1):
+            show(f"--- sample {number} ---\n{''.join(text)}\n\n")
+
+    def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]]) -> None:
+        """Continues the prompt once for each output, which is given its text piece by piece."""
+        ids = torch.from_numpy(self.vocabulary.encode(prompt or self.vocabulary.default_prompt)).long()
+        prompts = ids.to(self.device).expand(len(outputs), -1)  # (B, T)
+        stops = [StopText(self.options.stop, output) for output in outputs]
+        for step in generate(self.model, prompts, self.options.length, sampling=self.sampling, seed=seed):
+            for stop, i in zip(stops, step.tolist(), strict=True):
+                stop.add(self.vocabulary.characters[i])
+            if all(stop.reached for stop in stops):
+                return
+        for stop in stops:
+            stop.end()
+
+
+class StopText:
+    """Passes text on until one of the stop texts comes; what may be the start of one is held back until it is clear."""
+
+    def __init__(self, stops: Sequence[str], output: Callable[[str], object]):
+        self.stops, self.output = stops, output
+        self.held, self.reached = "", False
+
+    def add(self, character: str) -> None:
+        if self.reached:
+            return
+        self.held += character
+        found = [stop for stop in self.stops if self.held.endswith(stop)]
+        n_held = max((n for stop in self.stops for n in range(len(stop)) if self.held.endswith(stop[:n])), default=0)
+        if found:
+            self.reached = True
+            n_held = max(map(len, found))
+        self.output(self.held[: len(self.held) - n_held])
+        self.held = self.held[len(self.held) - n_held :]
+
+    def end(self) -> None:
+        if not self.reached:
+            self.output(self.held)
+
+
+def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:
+    """The prompt, or with `skip` what of it the vocabulary knows. Raises ValueError at an unknown character."""
+    if skip:
+        return "".join(c for c in prompt if c in vocabulary)
+    try:
+        vocabulary.encode(prompt)
+    except UnknownCharacterError as error:
+        raise ValueError(
+            f"character {error.position + 1:,} of the prompt, {error}; the network knows these {len(vocabulary)}: "
+            f"{shortened(vocabulary.characters)}; leave it out, or use --unknown skip"
+        ) from None
+    return prompt
+
+
+def shortened(characters: str) -> str:
+    shown = "".join(c for c in characters if c.isprintable() and not c.isspace())
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."
+
+
+def show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def interact(writer: Writer) -> int:
+    """Continues a line at a time until the input ends; each turn draws anew."""
+    if sys.stdin.isatty():
+        print("Type the start of a text; Ctrl-D ends.", file=sys.stderr)
+    turn = 0
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return 0
+        try:
+            writer.write(line.rstrip("\r\n"), seed=writer.options.seed + turn)
+            turn += 1
+        except ValueError as error:
+            print(f"sample.py: {error}", file=sys.stderr)
+
+
+def leave_closed_output() -> int:
+    """The reader has gone, as `head` does: nothing is wrong, and Python must not complain when it closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+MIRROR = ROOT.parent / "shared" / "corpora"
+
+# A model and a run small enough to train in a second, with dimensions that are all different.
+TINY_CONFIG = """
+model: {n_layer: 2, n_head: 3, n_embd: 24, block_size: 16, dropout: 0.1}
+data: {corpus: text.txt}
+train: {max_steps: 40, batch_size: 5, log_every_steps: 10, eval_every_steps: 20, checkpoint_every_steps: 20,
+  sample_length: 30}
+"""
+TINY_TEXT = "".join(f"{i} bottles of beer on the wall, {i} bottles of beer;\n" for i in range(99, 60, -1))
+
+
+@pytest.fixture(autouse=True)
+def corpus_mirror(monkeypatch):
+    """Named corpora come from the folder of corpora beside the project where there is one."""
+    if MIRROR.is_dir() and "CORPUS_MIRROR" not in os.environ:
+        monkeypatch.setenv("CORPUS_MIRROR", str(MIRROR))
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """An empty working directory with a tiny text and a tiny config in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (tmp_path / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def float64():
+    """All new tensors and modules are float64 within the test."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def run_script(script, *arguments, **options):
+    """Runs train.py or sample.py as a user does; returns the finished process with its output as text."""
+    command = [sys.executable, str(ROOT / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, **options)

@@ -1,0 +1,59 @@
+import pytest
+import torch
+from torch import nn
+
+from model.attention import causal_mask
+from model.block import MLP, Block, RMSNorm
+from model.config import ModelConfig
+
+B, T, C, H = 2, 7, 12, 3
+
+
+def config(**settings):
+    return ModelConfig(n_embd=C, n_head=H, positions="learned", qk_norm=False, **settings)
+
+
+def test_rms_norm_divides_by_the_root_of_the_mean_square():
+    x = torch.tensor([[3.0, 4.0, 0.0, 0.0]])
+    torch.testing.assert_close(RMSNorm()(x), x / 2.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("relu2", lambda up: torch.where(up > 0, up * up, 0.0)),
+        ("gelu", lambda up: up * 0.5 * (1 + torch.erf(up / 2**0.5))),
+        ("swiglu", lambda up: up[..., :32] / (1 + torch.exp(-up[..., :32])) * up[..., 32:]),
+    ],
+)
+def test_the_mlp_computes_its_published_formula(kind, formula):
+    mlp, x = MLP(config(mlp=kind)), torch.randn(B, T, C)
+    torch.testing.assert_close(mlp(x), formula(x @ mlp.up.weight.T) @ mlp.proj.weight.T)
+
+
+def test_swiglu_has_as_many_parameters_as_the_others():
+    sizes = {kind: sum(p.numel() for p in MLP(config(mlp=kind)).parameters()) for kind in ("relu2", "gelu", "swiglu")}
+    assert sizes == {"relu2": 8 * C * C, "gelu": 8 * C * C, "swiglu": 8 * C * C}
+
+
+def test_a_textbook_block_equals_pytorchs_transformer_layer(float64):
+    torch.manual_seed(1)
+    block = Block(config(norm="layer", mlp="gelu", bias=True))
+    oracle = nn.TransformerEncoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+    pairs = {
+        "self_attn.in_proj_weight": block.attention.qkv.weight,
+        "self_attn.in_proj_bias": block.attention.qkv.bias,
+        "self_attn.out_proj.weight": block.attention.proj.weight,
+        "self_attn.out_proj.bias": block.attention.proj.bias,
+        "linear1.weight": block.mlp.up.weight,
+        "linear1.bias": block.mlp.up.bias,
+        "linear2.weight": block.mlp.proj.weight,
+        "linear2.bias": block.mlp.proj.bias,
+        "norm1.weight": block.attention_norm.weight,
+        "norm1.bias": block.attention_norm.bias,
+        "norm2.weight": block.mlp_norm.weight,
+        "norm2.bias": block.mlp_norm.bias,
+    }
+    oracle.load_state_dict({name: p.detach() for name, p in pairs.items()})
+    x = torch.randn(B, T, C)
+    torch.testing.assert_close(block(x), oracle(x, src_mask=~causal_mask(T, T)))

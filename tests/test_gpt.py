@@ -1,0 +1,117 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from model.cache import KVCache
+from model.config import ModelConfig
+from model.gpt import GPT
+
+B, T, V = 3, 11, 29
+MODERN = ModelConfig(n_layer=2, n_head=2, n_embd=20, block_size=16)
+TEXTBOOK = ModelConfig(
+    n_layer=2,
+    n_head=2,
+    n_embd=20,
+    block_size=16,
+    positions="learned",
+    norm="layer",
+    mlp="gelu",
+    qk_norm=False,
+    logit_softcap=0,
+    bias=True,
+)
+both_shapes = pytest.mark.parametrize("config", [MODERN, TEXTBOOK], ids=["modern", "textbook"])
+
+
+def trained_looking(config):
+    """A network whose maps are all away from their initial zeros."""
+    torch.manual_seed(4)
+    model = GPT(config, V).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model
+
+
+@both_shapes
+def test_the_loss_before_training_is_that_of_a_uniform_guess(config):
+    ids = torch.randint(V, (B, T + 1))
+    loss = F.cross_entropy(GPT(config, V)(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    assert abs(loss.item() - math.log(V)) < 0.05
+
+
+@both_shapes
+def test_gradients_reach_every_parameter_after_the_first_steps(config):
+    model, ids = GPT(config, V), torch.randint(V, (B, T + 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(4):  # zeros open up from the head inwards, a step at a time
+        optimizer.zero_grad()
+        F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+        optimizer.step()
+    assert [name for name, p in model.named_parameters() if not p.grad.abs().sum() > 0] == []
+
+
+@both_shapes
+def test_future_characters_cannot_change_past_logits(config):
+    model, ids = trained_looking(config), torch.randint(V, (B, T))
+    changed = ids.clone()
+    changed[:, 6:] = (changed[:, 6:] + 1) % V
+    before, after = model(ids), model(changed)
+    torch.testing.assert_close(after[:, :6], before[:, :6])
+    assert not torch.allclose(after[:, 6:], before[:, 6:])
+
+
+@both_shapes
+def test_sequences_of_a_batch_never_see_each_other(config):
+    model, ids = trained_looking(config), torch.randint(V, (B, T))
+    torch.testing.assert_close(model(ids)[1:2], model(ids[1:2]))
+
+
+@both_shapes
+def test_order_matters(config):
+    model, ids = trained_looking(config), torch.tensor([[3, 5, 7, 7]])
+    assert not torch.allclose(model(ids)[0, -1], model(ids[:, [1, 0, 2, 3]])[0, -1])
+
+
+@both_shapes
+@pytest.mark.parametrize("pieces", [[1] * T, [4, 1, 6], [T]])
+def test_reading_in_pieces_with_a_cache_gives_the_logits_of_reading_at_once(config, pieces):
+    model, ids = trained_looking(config), torch.randint(V, (B, T))
+    cache = KVCache(config, B)
+    logits = [model(piece, cache) for piece in ids.split(pieces, dim=1)]
+    torch.testing.assert_close(torch.cat(logits, dim=1), model(ids))
+    assert cache.length == T
+
+
+def test_more_positions_than_the_context_holds_are_refused():
+    model = GPT(MODERN, V)
+    with pytest.raises(ValueError, match=r"17 positions do not fit into model.block_size=16"):
+        model(torch.zeros(1, 17, dtype=torch.long))
+    cache = KVCache(MODERN, 1)
+    model(torch.zeros(1, 10, dtype=torch.long), cache)
+    with pytest.raises(ValueError, match="17 positions"):
+        model(torch.zeros(1, 7, dtype=torch.long), cache)
+
+
+def test_capped_logits_stay_within_the_cap():
+    model = trained_looking(MODERN)
+    with torch.no_grad():
+        model.head.weight.mul_(1000)
+    assert model(torch.randint(V, (B, T))).abs().max() <= 15
+
+
+def test_a_seed_decides_the_first_weights():
+    def weights(seed):
+        torch.manual_seed(seed)
+        return GPT(MODERN, V).token_embedding.weight
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_the_textbook_shape_has_the_textbook_number_of_parameters():
+    config = ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, positions="learned", norm="layer", mlp="gelu")
+    n = GPT(config, 65).n_parameters()
+    assert n == 65 * 384 + 256 * 384 + 6 * (12 * 384**2 + 2 * 384) + 384 + 384 * 65

@@ -1,0 +1,42 @@
+import pytest
+
+from model.config import ModelConfig
+
+
+def test_a_head_count_that_does_not_divide_the_width_names_those_that_would():
+    expected = "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8, or set model.head_size"
+    with pytest.raises(ValueError, match=expected):
+        ModelConfig(n_head=5, n_embd=64)
+
+
+@pytest.mark.parametrize("n_embd", [64, 100, 97, 130, 384])
+@pytest.mark.parametrize("n_head", [7, 31, 1000])
+def test_every_head_count_that_is_offered_works(n_head, n_embd):
+    with pytest.raises(ValueError) as error:
+        ModelConfig(n_head=n_head, n_embd=n_embd, positions="learned")
+    offered = str(error.value).split("try ")[1].split(", or set")[0].replace(" or ", ", ").split(", ")
+    for n in map(int, offered):
+        ModelConfig(n_head=n, n_embd=n_embd, positions="learned")
+
+
+def test_the_size_of_a_head_may_be_free_of_width_and_head_count():
+    assert ModelConfig(n_head=5, n_embd=64, head_size=10).size_per_head == 10
+    assert ModelConfig(n_head=4, n_embd=64).size_per_head == 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_head": 0}, "model.n_head=0 must be at least 1"),
+        ({"n_head": -1}, "model.n_head=-1 must be at least 1"),
+        ({"n_layer": 0}, "model.n_layer=0"),
+        ({"head_size": 0}, "model.head_size=0"),
+        ({"dropout": 1.0}, r"model.dropout=1.0 must be at least 0 and below 1"),
+        ({"dropout": float("nan")}, "model.dropout=nan"),
+        ({"logit_softcap": -1.0}, "model.logit_softcap=-1.0"),
+        ({"n_embd": 12, "n_head": 4}, "a head of 3 channels cannot be rotated in pairs"),
+    ],
+)
+def test_values_that_cannot_work_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ModelConfig(**settings)
