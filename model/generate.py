@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,7 +51,7 @@ class Sampling:
             logits = logits.masked_fill(logits < kth, float("-inf"))
         probabilities = logits.softmax(-1)
         if self.top_p < 1:
-            descending, order = probabilities.sort(-1, descending=True, stable=True)
+            descending, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
             reached_before = descending.cumsum(-1) - descending >= self.top_p
             probabilities = probabilities.masked_fill(reached_before.gather(-1, order.argsort(-1)), 0.0)
         if self.min_p > 0:
@@ -114,7 +115,9 @@ def window_start(n_seen: int, block_size: int) -> int:
 
 def _uniform_draws(seed: int, n_streams: int, device: torch.device) -> Iterator[Tensor]:
     """Numbers (n_streams,) from (0, 1], made on the CPU so that they are the same for every device."""
-    generators = [torch.Generator().manual_seed(seed + (i << 32)) for i in range(n_streams)]
+    # PyTorch's CPU generator takes 32 bits of a seed and drops the rest, so seed and stream are hashed into one.
+    seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(n_streams)]
+    generators = [torch.Generator().manual_seed(s) for s in seeds]
     while True:
         portion = torch.stack([1 - torch.rand(DRAWS_AHEAD, generator=g) for g in generators])
         yield from portion.to(device).unbind(1)

@@ -1,5 +1,6 @@
 """One step of training: batches in, gradients, new weights."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -26,7 +27,8 @@ class TrainingStep:
         state, config = self.state, self.state.config
         step, accumulate = state.progress.step, config.train.accumulate
         if config.model.dropout:
-            torch.manual_seed((config.train.seed << 32) + step)  # nothing to save: it follows from (seed, step)
+            # Nothing to save: dropout, too, follows from (seed, step), hashed into the 32 bits that a CPU's generator takes.
+            torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
         set_lr(state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
         for micro_step in range(accumulate):
             inputs, targets = map(self.runtime.to_device, self.batches[step * accumulate + micro_step])  # (B, T) each

@@ -1,0 +1,162 @@
+import hashlib
+import os
+
+import numpy as np
+import pytest
+
+from data import corpus as corpus_module
+from data import sources
+from data.config import DataConfig
+from data.corpus import load_corpus, open_corpus
+from data.sources import Download, DownloadError
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 1 << 20])
+def test_a_text_is_encoded_whole_however_it_is_cut_into_chunks(tmp_path, cache, monkeypatch, chunk_bytes):
+    monkeypatch.setattr(corpus_module, "CHUNK_BYTES", chunk_bytes)
+    text = "\ufeffMüßiggang 🙂\r\n明月\r\n"
+    corpus = load_corpus(write(tmp_path / "a.txt", text), cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids) == text
+    assert corpus.vocabulary.characters == "".join(sorted(set(text)))
+    assert corpus.digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_bundled_play_is_a_corpus_of_the_same_alphabet_as_shakespeare(cache):
+    corpus = load_corpus("selmere", cache=cache)
+    assert corpus.ids.dtype == np.uint8
+    assert len(corpus.ids) == 171_949
+    assert len(corpus.vocabulary) <= 65
+
+
+def test_shakespeare_has_its_published_size_and_alphabet(cache):
+    if not (os.environ.get("CORPUS_MIRROR") or (sources.DEFAULT_CACHE / "shakespeare.txt").exists()):
+        pytest.skip("neither a mirror nor a downloaded copy is here")
+    corpus = load_corpus("shakespeare")
+    assert (len(corpus.ids), len(corpus.vocabulary)) == (1_115_394, 65)
+    train, val = corpus.split(0.1, 256)
+    assert len(train) == 1_003_854
+    assert len(val) - 1 == 111_540
+
+
+def test_files_are_joined_in_order(tmp_path, cache):
+    write(tmp_path / "2.txt", "two\n")
+    write(tmp_path / "1.txt", "one\n")
+    corpus = load_corpus(str(tmp_path), cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids) == "one\ntwo\n"
+
+
+def test_a_second_start_reads_nothing_but_the_encoded_file(tmp_path, cache, monkeypatch):
+    path = write(tmp_path / "a.txt", "some text\n")
+    os.utime(path, (1e9, 1e9))
+    monkeypatch.setattr(corpus_module, "SETTLED_NS", 0)  # as if the file had lain here for a while
+    first = load_corpus(path, cache=cache)
+    monkeypatch.setattr(corpus_module, "_read", None)  # reading again would fail
+    second = load_corpus(path, cache=cache)
+    assert np.array_equal(first.ids, second.ids)
+    assert (first.digest, first.vocabulary.characters) == (second.digest, second.vocabulary.characters)
+
+
+def test_a_changed_file_is_noticed_even_when_its_size_and_time_stay(tmp_path, cache):
+    path = write(tmp_path / "a.txt", "some text\n")
+    os.utime(path, ns=(10**18, 10**18))
+    load_corpus(path, cache=cache)
+    write(tmp_path / "a.txt", "same text\n")
+    os.utime(path, ns=(10**18, 10**18))
+    corpus = load_corpus(path, cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids) == "same text\n"
+
+
+def test_the_same_content_elsewhere_is_not_encoded_again(tmp_path, cache, monkeypatch):
+    load_corpus(write(tmp_path / "a.txt", "some text\n"), cache=cache)
+    monkeypatch.setattr(corpus_module, "_encode", None)  # encoding again would fail
+    corpus = load_corpus(write(tmp_path / "b.txt", "some text\n"), cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids) == "some text\n"
+
+
+def test_a_lost_encoded_file_is_made_again(tmp_path, cache):
+    path = write(tmp_path / "a.txt", "some text\n")
+    corpus = load_corpus(path, cache=cache)
+    for file in (cache / "encoded").glob("*.uint8"):
+        file.unlink()
+    assert np.array_equal(load_corpus(path, cache=cache).ids, corpus.ids)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 4, 1 << 20])
+def test_text_that_is_not_utf8_is_named_with_the_offset_of_the_byte(tmp_path, cache, monkeypatch, chunk_bytes):
+    monkeypatch.setattr(corpus_module, "CHUNK_BYTES", chunk_bytes)
+    path = write(tmp_path / "a.txt", "hé llo".encode() + b"\xff" + b" and more")
+    with pytest.raises(ValueError, match=r"a.txt is not utf-8: byte 7 .*data.encoding"):
+        load_corpus(path, cache=cache)
+    cut_short = write(tmp_path / "b.txt", "abc€".encode()[:-1])
+    with pytest.raises(ValueError, match="byte 3 "):
+        load_corpus(cut_short, cache=cache)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig"])
+def test_another_encoding_can_be_named(tmp_path, cache, encoding):
+    corpus = load_corpus(write(tmp_path / "a.txt", "café\n".encode(encoding)), encoding, cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids) == "café\n"
+
+
+def test_an_empty_file_is_refused(tmp_path, cache):
+    with pytest.raises(ValueError, match="is empty"):
+        load_corpus(write(tmp_path / "a.txt", ""), cache=cache)
+
+
+def test_both_parts_of_a_text_too_short_for_a_window_are_told(tmp_path, cache):
+    corpus = load_corpus(write(tmp_path / "a.txt", "0123456789" * 10), cache=cache)
+    train, val = corpus.split(0.2, 20)
+    assert corpus.vocabulary.decode(train) == "0123456789" * 8
+    assert corpus.vocabulary.decode(val) == "9" + "0123456789" * 2  # the character before is there to predict from
+    with pytest.raises(ValueError, match=r"too short: 80 characters .* and 20 to validate on.* model.block_size=21"):
+        corpus.split(0.2, 21)
+    with pytest.raises(ValueError, match="too short"):
+        load_corpus(write(tmp_path / "b.txt", "x"), cache=cache).split(0.1, 1)
+
+
+def test_the_fallback_steps_in_where_a_download_fails_and_says_why(cache, monkeypatch):
+    monkeypatch.setitem(sources.NAMED, "story", Download(url="http://127.0.0.1:9/x", sha256="0" * 64, n_bytes=9))
+    monkeypatch.delenv("CORPUS_MIRROR", raising=False)
+    corpus = open_corpus(DataConfig(corpus="story", fallback="selmere"), cache=cache)
+    assert corpus.name == "selmere"
+    assert "story could not be downloaded" in corpus.fallback_reason
+    with pytest.raises(DownloadError):
+        open_corpus(DataConfig(corpus="story"), cache=cache)
+
+
+def test_the_fallback_does_not_hide_a_path_that_is_not_there(cache):
+    with pytest.raises(ValueError, match="no such file"):
+        open_corpus(DataConfig(corpus="no/such/file.txt", fallback="selmere"), cache=cache)
+
+
+def test_no_partial_file_is_left_where_encoding_fails(tmp_path, cache, monkeypatch):
+    path = write(tmp_path / "a.txt", "some text\n")
+    monkeypatch.setattr(corpus_module.Vocabulary, "encode", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load_corpus(path, cache=cache)
+    assert list((cache / "encoded").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"val_fraction": 0.0}, "data.val_fraction=0.0"),
+        ({"val_fraction": 1.0}, "data.val_fraction=1.0"),
+        ({"val_fraction": float("nan")}, "data.val_fraction=nan"),
+        ({"encoding": "utf-9"}, "data.encoding=utf-9"),
+        ({"encoding": "rot13"}, "data.encoding=rot13"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(**settings)

@@ -1,0 +1,127 @@
+import math
+
+import pytest
+import torch
+
+from model.config import ModelConfig
+from model.generate import Sampling, generate, window_start
+from model.gpt import GPT
+
+V, BLOCK_SIZE = 13, 8
+
+
+def make_model(positions="rope", attention="auto"):
+    torch.manual_seed(5)
+    config = ModelConfig(
+        n_layer=3, n_head=2, n_embd=20, block_size=BLOCK_SIZE, positions=positions, attention=attention
+    )
+    model = GPT(config, V).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model
+
+
+def write(model, prompt, length, **options):
+    return torch.stack(list(generate(model, prompt, length, **options)), dim=1)  # (B, length)
+
+
+@pytest.mark.parametrize("positions", ["rope", "learned"])
+@pytest.mark.parametrize("attention", ["explicit", "fused"])
+@pytest.mark.parametrize("n_prompt", [1, 5, 8, 9, 21])
+def test_the_text_is_the_same_with_the_cache_and_without_also_past_the_context(positions, attention, n_prompt):
+    model, prompt = make_model(positions, attention), torch.randint(V, (2, n_prompt))
+    cached = write(model, prompt, 40)
+    assert torch.equal(cached, write(model, prompt, 40, use_cache=False))
+    assert cached.unique().numel() > 3  # a text that says nothing would prove nothing
+
+
+def test_the_likeliest_text_is_that_of_reading_everything_anew_for_each_character():
+    model, ids = make_model(), torch.randint(V, (1, 3))
+    written = write(model, ids, 30, sampling=Sampling(temperature=0))
+    for expected in written[0]:
+        start = window_start(ids.size(1), BLOCK_SIZE)
+        assert model(ids[:, start:])[0, -1].argmax() == expected
+        ids = torch.cat((ids, expected.view(1, 1)), dim=1)
+
+
+def test_the_context_is_everything_until_it_is_full_and_then_at_least_half_a_window():
+    for block_size in (1, 2, 7, 8):
+        for n_seen in range(1, 60):
+            n_context = n_seen - window_start(n_seen, block_size)
+            assert n_context == n_seen if n_seen <= block_size else block_size / 2 <= n_context <= block_size
+    moves = [window_start(n, 8) for n in range(1, 20)]
+    assert sorted(set(moves)) == [0, 4, 8, 12]
+
+
+def test_a_seed_decides_the_text():
+    model, prompt = make_model(), torch.tensor([[1]])
+    assert torch.equal(write(model, prompt, 30, seed=7), write(model, prompt, 30, seed=7))
+    assert not torch.equal(write(model, prompt, 30, seed=7), write(model, prompt, 30, seed=8))
+
+
+def test_a_text_is_the_same_however_many_others_are_written_beside_it():
+    model, prompt = make_model(), torch.tensor([[1, 2]])
+    together = write(model, prompt.expand(4, -1), 20, seed=7)
+    assert torch.equal(together[:1], write(model, prompt, 20, seed=7))
+    assert len(together.unique(dim=0)) == 4
+
+
+def test_characters_come_as_often_as_their_probabilities_say():
+    model = make_model()
+    n = 4_000
+    probabilities = Sampling().probabilities(model(torch.tensor([[4]]))[:, -1])[0]
+    counts = write(model, torch.full((n, 1), 4), 1)[:, 0].bincount(minlength=V)
+    spread = (n * probabilities * (1 - probabilities)).sqrt()
+    assert ((counts - n * probabilities).abs() < 5 * spread).all()
+
+
+def test_a_prompt_must_hold_a_character():
+    with pytest.raises(ValueError, match="at least one character"):
+        next(generate(make_model(), torch.zeros(1, 0, dtype=torch.long), 5))
+
+
+LOGITS = torch.tensor([[0.4, 0.1, 0.3, 0.2]]).log()
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(), [0.4, 0.1, 0.3, 0.2]),
+        (Sampling(temperature=0), [1, 0, 0, 0]),
+        (Sampling(temperature=0.5), [16 / 30, 1 / 30, 9 / 30, 4 / 30]),
+        (Sampling(temperature=1e-30), [1, 0, 0, 0]),
+        (Sampling(top_k=2), [4 / 7, 0, 3 / 7, 0]),
+        (Sampling(top_k=100), [0.4, 0.1, 0.3, 0.2]),
+        (Sampling(top_p=0.69), [4 / 7, 0, 3 / 7, 0]),
+        (Sampling(top_p=0.71), [4 / 9, 0, 3 / 9, 2 / 9]),
+        (Sampling(top_p=1e-9), [1, 0, 0, 0]),
+        (Sampling(min_p=0.6), [4 / 7, 0, 3 / 7, 0]),
+        (Sampling(min_p=1), [1, 0, 0, 0]),
+        (Sampling(top_k=3, top_p=0.5, min_p=0.9), [1, 0, 0, 0]),
+    ],
+    ids=repr,
+)
+def test_filters_keep_the_characters_that_their_definitions_name(sampling, expected):
+    torch.testing.assert_close(sampling.probabilities(LOGITS), torch.tensor([expected], dtype=torch.float32))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": -1},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"top_k": 0},
+        {"top_p": 0},
+        {"top_p": 2},
+        {"top_p": math.nan},
+        {"min_p": -0.1},
+        {"min_p": 1.5},
+    ],
+    ids=str,
+)
+def test_values_outside_their_range_are_named(settings):
+    (name,) = settings
+    with pytest.raises(ValueError, match=f"{name}="):
+        Sampling(**settings)

@@ -1,0 +1,103 @@
+import functools
+import hashlib
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from data import sources
+from data.sources import Download, DownloadError, find_files
+
+TEXT = b"Once upon a time there was a corpus.\n" * 100
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A web server on this machine that serves a folder, and a named corpus `story` at an address that it lacks."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+    handler.log_message = lambda *_: None
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{http.server_port}"
+    story = Download(url=f"{url}/origin.txt", sha256=hashlib.sha256(TEXT).hexdigest(), n_bytes=len(TEXT))
+    monkeypatch.setitem(sources.NAMED, "story", story)
+    monkeypatch.delenv("CORPUS_MIRROR", raising=False)
+    yield folder, url
+    http.shutdown()
+    http.server_close()
+
+
+def test_a_named_corpus_is_downloaded_once_and_verified(server, tmp_path):
+    folder, _ = server
+    (folder / "origin.txt").write_bytes(TEXT)
+    (path,) = find_files("story", cache=tmp_path / "cache")
+    assert path.read_bytes() == TEXT
+    (folder / "origin.txt").unlink()
+    assert find_files("story", cache=tmp_path / "cache") == [path]
+
+
+def test_a_mirror_comes_before_the_origin_and_may_be_a_folder_or_an_address(server, tmp_path, monkeypatch):
+    folder, url = server
+    (folder / "story.txt").write_bytes(TEXT)
+    for n, mirror in enumerate((str(folder), url, f"{url}/")):
+        monkeypatch.setenv("CORPUS_MIRROR", mirror)
+        (path,) = find_files("story", cache=tmp_path / f"cache-{n}")
+        assert path.read_bytes() == TEXT
+
+
+def test_the_origin_is_asked_where_the_mirror_has_nothing_good(server, tmp_path, monkeypatch):
+    folder, _ = server
+    (folder / "origin.txt").write_bytes(TEXT)
+    (folder / "story.txt").write_bytes(TEXT[:-1] + b"?")
+    monkeypatch.setenv("CORPUS_MIRROR", str(folder))
+    (path,) = find_files("story", cache=tmp_path / "cache")
+    assert path.read_bytes() == TEXT
+
+
+@pytest.mark.parametrize(
+    "served", [None, b"<html>Please log in</html>", TEXT[:100], TEXT + b"more", TEXT.replace(b"time", b"mime", 1)]
+)
+def test_nothing_is_kept_of_a_download_that_is_not_the_text(server, tmp_path, served):
+    folder, _ = server
+    if served is not None:
+        (folder / "origin.txt").write_bytes(served)
+    with pytest.raises(DownloadError, match=r"could not be downloaded .*put the file at .*story.txt.*CORPUS_MIRROR"):
+        find_files("story", cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(server, tmp_path):
+    folder, _ = server
+    (folder / "origin.txt").write_bytes(TEXT)
+    (path,) = find_files("story", cache=tmp_path / "cache")
+    path.write_bytes(TEXT[: len(TEXT) // 2])
+    find_files("story", cache=tmp_path / "cache")
+    assert path.read_bytes() == TEXT
+
+
+def test_an_address_where_no_one_listens_is_a_failed_download(tmp_path, monkeypatch):
+    monkeypatch.setitem(sources.NAMED, "story", Download(url="http://127.0.0.1:9/x", sha256="0" * 64, n_bytes=9))
+    with pytest.raises(DownloadError, match="refused"):
+        find_files("story", cache=tmp_path)
+
+
+def test_a_folder_means_its_text_files_in_order_and_a_glob_what_it_matches(tmp_path):
+    for name in ("b.txt", "a.txt", "sub/c.txt", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [p.name for p in find_files(str(tmp_path))] == ["a.txt", "b.txt", "c.txt"]
+    assert [p.name for p in find_files(f"{tmp_path}/*.md")] == ["notes.md"]
+    assert [p.name for p in find_files(f"{tmp_path}/**/*.txt")] == ["a.txt", "b.txt", "c.txt"]
+    assert [p.name for p in find_files(f"{tmp_path}/notes.md")] == ["notes.md"]
+
+
+def test_a_file_that_is_not_there_is_named_with_what_might_be_meant(tmp_path):
+    with pytest.raises(ValueError, match=r"data.corpus=shakespear: no such file.*did you mean shakespeare\?"):
+        find_files("shakespear")
+    with pytest.raises(ValueError, match="named corpora: shakespeare, selmere"):
+        find_files(str(tmp_path / "gone.txt"))
+    with pytest.raises(ValueError, match=r"holds no .txt file"):
+        find_files(str(tmp_path))

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from data.vocabulary import UnknownCharacterError, Vocabulary
+
+TEXTS = {
+    "ascii": "First Citizen:\nBefore we proceed any further, hear me speak.\n",
+    "chinese": "床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n",
+    "emoji": "🙂🙃👩‍👩‍👧‍👦 plain é e\u0301\n",
+    "right to left": "בְּרֵאשִׁית בָּרָא\n",
+    "control": "\ufeffa\r\nb\x00c\x1b[0m\n",
+    "many": "".join(map(chr, range(0x4E00, 0x4E00 + 20_000))),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_survives_the_round_trip(text):
+    vocabulary = Vocabulary(text)
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+    assert vocabulary.decode(vocabulary.encode(text[::-1])) == text[::-1]
+
+
+def test_ids_follow_the_order_of_the_code_points():
+    vocabulary = Vocabulary("banana!")
+    assert vocabulary.characters == "!abn"
+    assert vocabulary.encode("nab!").tolist() == [3, 1, 2, 0]
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (65_537, np.uint32)])
+def test_ids_take_the_smallest_type_that_holds_them(size, dtype):
+    characters = [chr(0x10000 + i) for i in range(size)]
+    vocabulary = Vocabulary(characters)
+    ids = vocabulary.encode("".join(characters))
+    assert ids.dtype == vocabulary.dtype == dtype
+    assert np.array_equal(ids, np.arange(size))
+
+
+@pytest.mark.parametrize("unknown", ["z", "B", "~", "é", "€", "🙂", "\U0010ffff", "\0"])
+def test_an_unknown_character_is_named_with_its_place(unknown):
+    with pytest.raises(UnknownCharacterError) as error:
+        Vocabulary("abc").encode(f"abca{unknown}b{unknown}")
+    assert (error.value.character, error.value.position) == (unknown, 4)
+
+
+def test_text_begins_at_the_start_of_a_line_where_there_are_lines():
+    assert Vocabulary("ab\n").default_prompt == "\n"
+    assert Vocabulary("xyz").default_prompt == "x"
