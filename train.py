@@ -130,6 +130,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime) -> int:
                 report.training()
             with report.pause():
                 if due(settings.eval_every_steps):
+                    state.check_finite()
                     result = evaluate(state.model, val_ids, block_size, runtime)
                     sample = write_sample(state)
                     is_best = state.note_evaluation(result.loss)

@@ -128,7 +128,7 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         raise ConfigError(f"{key}={_shown(value)} must be one of {', '.join(options)}{hint_text}")
     try:
         return _CONVERSIONS[hint](value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[hint]}") from None
 
 

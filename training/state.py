@@ -65,8 +65,9 @@ class TrainingState:
         )
 
     def take_mean_loss(self) -> float:
-        """The mean training loss since this was last asked. Raises TrainingError where it is no number any more."""
-        mean = self._checked_loss_sum() / self.progress.loss_count
+        """The mean training loss since this was last asked; see `check_finite`."""
+        self.check_finite()
+        mean = self.loss_sum.item() / self.progress.loss_count
         self.loss_sum.zero_()
         self.progress.loss_count = 0
         return mean
@@ -80,8 +81,9 @@ class TrainingState:
         return is_best
 
     def snapshot(self) -> Checkpoint:
-        """Raises TrainingError where the loss is no number any more: such a state is not worth keeping."""
-        self.progress.loss_sum = self._checked_loss_sum()
+        """Raises TrainingError where the loss or a weight is no number any more: such a state is not worth keeping."""
+        self.check_finite()
+        self.progress.loss_sum = self.loss_sum.item()
         return Checkpoint(
             settings=to_dict(self.config),
             characters=self.corpus.vocabulary.characters,
@@ -106,14 +108,13 @@ class TrainingState:
         self.progress = Progress(**checkpoint.progress)
         self.loss_sum.fill_(self.progress.loss_sum)
 
-    def _checked_loss_sum(self) -> float:
-        loss_sum = self.loss_sum.item()
-        if not math.isfinite(loss_sum):
+    def check_finite(self) -> None:
+        """Raises TrainingError where the training loss, or any weight, is no number any more."""
+        if not all(tensor.isfinite().all() for tensor in (self.loss_sum, *self.model.parameters())):
             raise TrainingError(
-                f"the training loss became {loss_sum} within the {self.progress.loss_count} steps before step "
-                f"{self.progress.step:,}; lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
+                f"the loss or the weights became infinite, or no numbers, at step {self.progress.step:,} or before; "
+                "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
-        return loss_sum
 
     def _differences(self, checkpoint: Checkpoint) -> list[str]:
         before = checkpoint.config()

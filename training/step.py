@@ -27,7 +27,7 @@ class TrainingStep:
         state, config = self.state, self.state.config
         step, accumulate = state.progress.step, config.train.accumulate
         if config.model.dropout:
-            # Nothing to save: dropout, too, follows from (seed, step), hashed into the 32 bits that a CPU's generator takes.
+            # Nothing to save: dropout, too, follows from (seed, step), hashed into the 32 bits that a CPU can use.
             torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
         set_lr(state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
         for micro_step in range(accumulate):

@@ -1,0 +1,126 @@
+import io
+import os
+import pickle
+import random
+import zipfile
+
+import pytest
+import torch
+
+from training import checkpoint as checkpoint_module
+from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.config import Config
+from training.config_file import to_dict
+
+
+def make_checkpoint(step=7):
+    torch.manual_seed(step)
+    return Checkpoint(
+        settings=to_dict(Config()),
+        characters="\n ab🙂",
+        corpus={"name": "x", "digest": "d", "n_characters": 9},
+        model={"w": torch.randn(3, 4), "b": torch.randn(2).bfloat16()},
+        optimizers=[{0: {"momentum_buffer": torch.randn(3, 4)}}],
+        progress={"step": step},
+    )
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "latest.pt"
+    save_checkpoint(make_checkpoint(), path)
+    return path
+
+
+def test_what_is_saved_is_what_is_loaded(saved):
+    expected, actual = make_checkpoint(), load_checkpoint(saved)
+    assert (actual.step, actual.characters, actual.corpus) == (7, expected.characters, expected.corpus)
+    assert actual.config() == Config()
+    for name, tensor in expected.model.items():
+        assert torch.equal(actual.model[name], tensor)
+    buffer = expected.optimizers[0][0]["momentum_buffer"]
+    assert torch.equal(actual.optimizers[0][0]["momentum_buffer"], buffer)
+
+
+def test_plain_torch_reads_it_too(saved):
+    assert torch.equal(torch.load(saved, weights_only=True)["model"]["w"], make_checkpoint().model["w"])
+    assert zipfile.ZipFile(saved).testzip() is None
+
+
+def test_any_flipped_bit_is_noticed(saved):
+    content = saved.read_bytes()
+    draw = random.Random(0)
+    ends = [*range(64), *range(len(content) - 200, len(content))]
+    for position in {*ends, *draw.sample(range(len(content)), 400)}:
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << draw.randrange(8)
+        saved.write_bytes(damaged)
+        with pytest.raises(CheckpointError):
+            load_checkpoint(saved)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 0.5, -1])
+def test_a_file_cut_short_is_damaged(saved, keep):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(len(content) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_checkpoint(saved)
+
+
+def test_a_file_of_zeros_is_damaged(saved):
+    saved.write_bytes(bytes(len(saved.read_bytes())))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_checkpoint(saved)
+
+
+def test_a_missing_file_a_folder_and_a_foreign_file_are_told_apart(tmp_path):
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        load_checkpoint(tmp_path / "gone.pt")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_checkpoint(tmp_path)
+    torch.save({"w": torch.zeros(3)}, tmp_path / "foreign.pt")
+    with pytest.raises(CheckpointError, match="is no checkpoint of this project"):
+        load_checkpoint(tmp_path / "foreign.pt")
+
+
+class Malicious:
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.canary),)
+
+
+def test_code_in_a_checkpoint_is_refused_and_never_run(tmp_path):
+    canary = tmp_path / "canary"
+    buffer = io.BytesIO()
+    torch.save({"format": 1, "model": Malicious(canary)}, buffer)
+    path = tmp_path / "malicious.pt"
+    path.write_bytes(checkpoint_module._sealed(buffer.getvalue()))
+    with pytest.raises(CheckpointError, match="is no checkpoint of this project"):
+        load_checkpoint(path)
+    assert not canary.exists()
+    pickle.loads(pickle.dumps(Malicious(canary)))  # the canary does sing where code is run
+    assert canary.exists()
+
+
+def test_another_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "FORMAT", 99)
+    save_checkpoint(make_checkpoint(), tmp_path / "a.pt")
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="another version"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+def test_a_failed_save_leaves_the_old_checkpoint_and_no_rest(saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match=r"checkpoint of [\d,]+ bytes could not be saved \(No space left"):
+        save_checkpoint(make_checkpoint(8), saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_new_checkpoint_takes_the_place_of_the_old_one(saved):
+    save_checkpoint(make_checkpoint(8), saved, saved.with_name("best.pt"))
+    assert [load_checkpoint(path).step for path in (saved, saved.with_name("best.pt"))] == [8, 8]

@@ -1,0 +1,150 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from training.config import Config, OptimConfig
+from training.config_file import ConfigError, build_config, load_config, to_dict, to_yaml
+
+ROOT = Path(__file__).parent.parent
+
+
+def load(tmp_path, text, *overrides):
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_config(path, overrides)
+
+
+def test_values_are_taken_for_what_their_settings_are(tmp_path):
+    config = load(tmp_path, "optim: {lr: 3e-4}\ntrain: {max_steps: 012, compile: yes}\nmodel: {head_size: null}")
+    assert config.optim.lr == 0.0003
+    assert config.train.max_steps == 12
+    assert config.train.compile is True
+    assert config.model.head_size is None
+
+
+def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
+    assert load(tmp_path, "model:\n") == Config()
+
+
+def test_overrides_win_over_the_file_and_follow_the_same_rules(tmp_path):
+    config = load(tmp_path, "model: {n_head: 2}", "model.n_head=8", "optim.lr=1e-2", "data.corpus=a=b.txt")
+    assert (config.model.n_head, config.optim.lr, config.data.corpus) == (8, 0.01, "a=b.txt")
+
+
+def test_an_override_can_mend_what_the_file_has_wrong(tmp_path):
+    assert load(tmp_path, "model: {n_head: 5, n_embd: 64}", "model.n_head=4").model.n_head == 4
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_of_the_project_is_valid_and_says_what_it_is_for(path):
+    load_config(path)
+    assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_a_config_survives_the_way_into_yaml_and_into_a_checkpoint_and_back(tmp_path):
+    config = load(tmp_path, "data: {corpus: 床前.txt}\nmodel: {head_size: 6, dropout: 0.1}\ntrain: {name: null}")
+    assert load(tmp_path, to_yaml(config)) == config
+    assert build_config(to_dict(config)) == config
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().model.n_head = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: {n_heads: 4}", r"unknown key model.n_heads; did you mean model.n_head\?"),
+        ("model: {lr: 1e-3}", r"unknown key model.lr; did you mean optim.lr\?"),
+        ("modle: {n_head: 4}", r"unknown key modle; did you mean model\?"),
+        ("n_head: 4", r"unknown key n_head; did you mean model.n_head\?"),
+        ("model: {zzz: 4}", "unknown key model.zzz; known: n_layer, n_head"),
+        ("model:\n  n_head: 4\n  n_head: 8", "'n_head' is given twice, in lines 2 and 3"),
+        ("model: {n_head: 4}\nmodel: {n_head: 8}", "'model' is given twice, in lines 1 and 2"),
+        ("model: {n_head: four}", "model.n_head=four must be a whole number"),
+        ("model: {n_head: 4.0}", "model.n_head=4.0 must be a whole number"),
+        ("model: {n_head: [4]}", r"model.n_head=\['4'\] must be a whole number"),
+        ("model: {n_head: }", "model.n_head= must be a whole number"),
+        ("optim: {lr: .nan}", "optim.lr=.nan must be a finite number"),
+        ("optim: {lr: nan}", "optim.lr=nan must be a finite number"),
+        ("optim: {lr: -1}", "optim.lr=-1.0 must be above 0"),
+        ("train: {compile: maybe}", "train.compile=maybe must be true or false"),
+        ("train: {dtype: float16}", r"train.dtype=float16 must be one of .*; did you mean .*float"),
+        ("train: {max_steps: 0}", "train.max_steps=0 must be at least 1"),
+        ("train: {seed: 4294967296}", "train.seed=4294967296 must be below"),
+        ("train: {name: ../elsewhere}", "train.name='../elsewhere' must be a name for a folder"),
+        ("data: {corpus: }", "data.corpus= must be text"),
+        ("model: 3", "model must be a section of settings, not '3'"),
+        ("model: {n_head: 5, n_embd: 64}", "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8"),
+        ("", "is empty"),
+        ("# nothing but a comment", "is empty"),
+        ("- model", "is a list"),
+        ("just text", "is a str"),
+        ("model: {n_head: 4", "line 1"),
+        ("? [a]\n: b", "a key must be plain text"),
+        ("model: !!python/object/apply:os.system [true]", "model must be a section of settings"),
+        ("[" * 3000, "nested too deeply|line 1"),
+        ("a: " * 3000, "line 1"),
+        ("model: {n_embd: " + "9" * 5000 + "}", "model.n_embd=9999.*must be a whole number"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_that_names_them(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        load(tmp_path, text)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("n_head=8", r"'n_head=8' is not an override; write section.key=value"),
+        ("model.n_head", "is not an override"),
+        ("--model.n_head=8", r"unknown key --model; did you mean model\?"),
+        ("modal.n_head=8", r"unknown key modal; did you mean model\?"),
+        ("model.n_had=8", r"unknown key model.n_had; did you mean model.n_head\?"),
+        ("model.n_head=", "model.n_head= must be a whole number"),
+    ],
+)
+def test_overrides_are_as_strict_as_files(tmp_path, override, message):
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, "model: {n_layer: 1}", override)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"gone.yaml: cannot be read as a config \(No such file"):
+        load_config(tmp_path / "gone.yaml")
+    (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
+    with pytest.raises(ConfigError, match=r"binary.yaml: cannot be read as a config \(not UTF-8"):
+        load_config(tmp_path / "binary.yaml")
+    (tmp_path / "control.yaml").write_bytes(b"model: \x00")
+    with pytest.raises(ConfigError, match=r"control.yaml: "):
+        load_config(tmp_path / "control.yaml")
+
+
+def test_every_setting_is_in_the_readmes_table_with_its_default():
+    rows = {}
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `") and line.count("|") == 4:
+            key, default = (cell.strip().strip("`") for cell in line.split("|")[1:3])
+            rows[key] = default
+    for section, settings in to_dict(Config()).items():
+        for name, value in settings.items():
+            written = rows.pop(f"{section}.{name}")
+            assert yaml.safe_load(str(written).replace("e-", ".0e-")) == value, f"{section}.{name}"
+    assert rows == {}
+
+
+def test_the_learning_rate_warms_up_stays_and_falls():
+    linear = OptimConfig(warmup_steps=4, decay_fraction=0.5, final_lr_fraction=0.2)
+    factors = [linear.lr_factor(step, 20) for step in range(20)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[4:11] == [1.0] * 7
+    assert factors[11:] == pytest.approx([0.2 + 0.8 * n / 10 for n in range(9, 0, -1)])
+    cosine = OptimConfig(warmup_steps=0, decay="cosine", decay_fraction=1)
+    assert [cosine.lr_factor(step, 4) for step in range(4)] == pytest.approx([1.0, 0.853553, 0.5, 0.146447], abs=1e-6)
+    constant = OptimConfig(warmup_steps=0, decay_fraction=0)
+    assert [constant.lr_factor(step, 3) for step in range(3)] == [1.0, 1.0, 1.0]

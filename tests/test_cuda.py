@@ -1,0 +1,48 @@
+"""The paths that only a GPU takes; skipped where there is none."""
+
+import pytest
+import torch
+from test_train import metrics
+
+import train
+from model.attention import attend, attend_fused, causal_mask, choose_form
+from model.config import ModelConfig
+from model.generate import generate
+from model.gpt import GPT
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fused_form_equals_the_explicit_one_on_the_gpu(dtype):
+    q, k, v = (torch.randn(2, 3, 40, 16, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
+    assert choose_form("auto", q, k) == "fused"
+    explicit, fused = attend(q, k, v, visible=causal_mask(40, 40, q.device)), attend_fused(q, k, v)
+    tolerance = {torch.float32: 1e-3, torch.bfloat16: 5e-2}[dtype]
+    torch.testing.assert_close(fused, explicit, atol=tolerance, rtol=tolerance)
+    for expected, actual in zip(
+        torch.autograd.grad(explicit.float().square().sum(), (q, k, v)),
+        torch.autograd.grad(fused.float().square().sum(), (q, k, v)),
+        strict=True,
+    ):
+        torch.testing.assert_close(actual, expected, atol=10 * tolerance, rtol=10 * tolerance)
+
+
+@pytest.mark.parametrize("positions", ["rope", "learned"])
+def test_the_gpu_writes_what_the_cpu_writes(positions):
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, positions=positions), 20).eval()
+    torch.nn.init.normal_(model.head.weight)
+    prompt = torch.randint(20, (3, 5))
+    on_cpu = torch.stack(list(generate(model, prompt, 40)))
+    model, prompt = model.cuda(), prompt.cuda()
+    on_gpu = torch.stack(list(generate(model, prompt, 40)))
+    assert torch.equal(on_gpu.cpu(), on_cpu)
+    assert torch.equal(torch.stack(list(generate(model, prompt, 40, use_cache=False))), on_gpu)
+
+
+def test_a_run_trains_resumes_and_learns_on_the_gpu(workplace):
+    assert train.main(["--config", "tiny.yaml", "train.device=cuda", "train.max_steps=40"]) == 0
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=80"]) == 0
+    losses = [record["val_loss"] for record in metrics(workplace / "runs/tiny") if "val_loss" in record]
+    assert losses[-1] < losses[0] < 3.3

@@ -1,0 +1,56 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.evaluation import evaluate
+from training.runtime import Runtime, choose_runtime
+
+V, BLOCK_SIZE = 9, 6
+CPU = Runtime(torch.device("cpu"), torch.float32)
+
+
+def make_model(dropout=0.0):
+    torch.manual_seed(6)
+    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=BLOCK_SIZE, dropout=dropout), V)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model
+
+
+@pytest.mark.parametrize("n_characters", [2, 7, 8, 30])
+def test_the_loss_is_the_mean_over_characters_scored_one_by_one(n_characters):
+    model, ids = make_model(), np.random.default_rng(0).integers(0, V, n_characters).astype(np.uint8)
+    losses = []
+    for t in range(1, n_characters):
+        start = (t - 1) // BLOCK_SIZE * BLOCK_SIZE
+        context = torch.from_numpy(ids[start:t].astype(np.int64))[None]
+        losses.append(-model(context)[0, -1].double().log_softmax(-1)[int(ids[t])].item())
+    result = evaluate(model, ids, BLOCK_SIZE, CPU)
+    assert result.n_characters == n_characters - 1
+    assert result.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert result.bits_per_character == pytest.approx(result.loss / math.log(2))
+
+
+def test_a_network_that_knows_nothing_scores_the_logarithm_of_the_alphabet():
+    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=BLOCK_SIZE), V)
+    assert evaluate(model, np.arange(9, dtype=np.uint8), BLOCK_SIZE, CPU).loss == pytest.approx(math.log(V))
+
+
+def test_an_evaluation_is_repeatable_and_leaves_training_as_it_was():
+    model, ids = make_model(dropout=0.5), np.arange(60, dtype=np.uint8) % V
+    random_state = torch.get_rng_state()
+    model.train()
+    assert evaluate(model, ids, BLOCK_SIZE, CPU) == evaluate(model, ids, BLOCK_SIZE, CPU)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+def test_bfloat16_scores_nearly_as_float32_does():
+    model, ids = make_model(), np.arange(600, dtype=np.uint8) % V
+    exact = evaluate(model, ids, BLOCK_SIZE, CPU).loss
+    assert evaluate(model, ids, BLOCK_SIZE, choose_runtime("cpu", "bfloat16")).loss == pytest.approx(exact, abs=0.02)

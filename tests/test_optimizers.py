@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.config import OptimConfig
+from training.muon import Muon, orthogonalise
+from training.optimizers import make_optimizers, set_lr
+
+
+def test_orthogonalised_matrices_have_singular_values_near_one_and_the_same_singular_vectors():
+    torch.manual_seed(0)
+    matrices = torch.randn(5, 16, 40)
+    result = orthogonalise(matrices).float()
+    values = torch.linalg.svdvals(result)
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+    u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
+    assert (result * (u @ vh)).sum((1, 2)).min() / 16 > 0.8  # mean singular value along the polar factor
+
+
+def test_muon_takes_the_steps_of_pytorchs_muon():
+    def weights_after(kind, **options):
+        torch.manual_seed(1)
+        params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((8, 8), (24, 8), (8, 24), (24, 8), (5, 7))]
+        optimizer = kind(params, lr=0.02, momentum=0.9, weight_decay=0.1, **options)
+        for _ in range(5):
+            for p in params:
+                p.grad = torch.randn_like(p)
+            optimizer.step()
+        return params
+
+    for ours, theirs in zip(weights_after(Muon), weights_after(torch.optim.Muon), strict=True):
+        # Both orthogonalise in bfloat16, which rounds a batched product and a single one differently.
+        torch.testing.assert_close(ours, theirs, atol=3e-3, rtol=0)
+
+
+def test_muon_refuses_what_is_no_matrix():
+    with pytest.raises(ValueError, match="Muon takes matrices"):
+        Muon([torch.nn.Parameter(torch.zeros(3))])
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_decay(name):
+    model = GPT(ModelConfig(n_layer=2, n_embd=16, n_head=2, norm="layer", bias=True, positions="learned"), 11)
+    optimizers = make_optimizers(model, OptimConfig(name=name, lr=1e-3, muon_lr=0.05, weight_decay=0.3))
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    grouped = [id(p) for group in groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
+    names = {id(p): n for n, p in model.named_parameters()}
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert decayed == {n for n in names.values() if n.startswith("blocks") and n.endswith("weight") and "norm" not in n}
+    set_lr(optimizers, 0.5)
+    rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
+    assert rates["head.weight"] == 0.0005
+    assert rates["blocks.0.mlp.up.weight"] == (0.025 if name == "muon" else 0.0005)
+
+
+def test_adamw_takes_the_published_first_step():
+    model = GPT(ModelConfig(n_layer=1, n_embd=8, n_head=2), 5)
+    (adamw,) = make_optimizers(model, OptimConfig(name="adamw", lr=0.01, weight_decay=0.5))
+    matrix, table = model.blocks[0].mlp.up.weight, model.token_embedding.weight
+    before = {p: p.detach().clone() for p in (matrix, table)}
+    for p in model.parameters():
+        p.grad = torch.full_like(p, -3.0)
+    adamw.step()
+    torch.testing.assert_close(matrix.detach(), before[matrix] * (1 - 0.01 * 0.5) + 0.01)
+    torch.testing.assert_close(table.detach(), before[table] + 0.01)

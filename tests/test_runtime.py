@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from training.runtime import check_can_compile, choose_device, choose_runtime, has_fast_bfloat16
+
+
+def test_auto_always_finds_something_that_works():
+    runtime = choose_runtime("auto", "auto")
+    x = runtime.to_device(torch.randn(4, 4))
+    with runtime.autocast():
+        assert (x @ x).dtype == runtime.dtype
+
+
+def test_types_are_what_is_asked_for():
+    for dtype in (torch.float32, torch.bfloat16):
+        runtime = choose_runtime("cpu", str(dtype).removeprefix("torch."))
+        with runtime.autocast():
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == runtime.dtype == dtype
+
+
+def test_a_processor_without_bfloat16_computes_in_float32(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
+    assert not has_fast_bfloat16(torch.device("cpu"))
+    assert choose_runtime("cpu", "auto").dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xpu"])
+def test_an_unknown_device_is_an_error_that_lists_the_known_ones(name):
+    with pytest.raises(ValueError, match="use auto, cpu, cuda"):
+        choose_device(name)
+
+
+def test_a_device_that_is_not_there_is_an_error():
+    n = torch.cuda.device_count()
+    with pytest.raises(ValueError, match=f"this machine shows {n} CUDA devices"):
+        choose_device(f"cuda:{n}")
+    if not torch.backends.mps.is_available():
+        with pytest.raises(ValueError, match="device mps: this machine has none"):
+            choose_device("mps")
+
+
+def test_compiling_without_a_compiler_is_an_error_that_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match=r"needs a C\+\+ compiler.*train.compile=false"):
+        check_can_compile(torch.device("cpu"))
+    (tmp_path / "g++").touch(mode=0o755)
+    check_can_compile(torch.device("cpu"))

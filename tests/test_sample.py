@@ -1,0 +1,210 @@
+import io
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, run_script
+
+import sample
+import train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A working directory with a trained run in it."""
+    from conftest import TINY_CONFIG, TINY_TEXT
+
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert train.main(["--config", "tiny.yaml"]) == 0
+    return folder
+
+
+@pytest.fixture
+def write(trained, monkeypatch):
+    """Runs sample.py's main with arguments and standard input; returns its status, output and errors."""
+    monkeypatch.chdir(trained)
+
+    def run(*arguments, stdin=b""):
+        streams = {name: io.BytesIO() for name in ("stdout", "stderr")}
+        wrappers = {name: io.TextIOWrapper(stream, encoding="utf-8") for name, stream in streams.items()}
+        for name, wrapper in wrappers.items():
+            monkeypatch.setattr(sys, name, wrapper)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        try:
+            status = sample.main(list(map(str, arguments)))
+        finally:
+            for wrapper in wrappers.values():
+                wrapper.flush()
+            monkeypatch.undo()
+            monkeypatch.chdir(trained)
+        return status, streams["stdout"].getvalue().decode(), streams["stderr"].getvalue().decode()
+
+    return run
+
+
+def text(result):
+    status, output, errors = result
+    assert status == 0, errors
+    return output
+
+
+def test_the_newest_run_writes_as_many_characters_as_asked_for(write):
+    written = text(write("--length", 50))
+    assert len(written) == 50 + 1
+    assert text(write("--length", 0)) == "\n"
+    assert text(write("--length", 0, "--prompt", "99 bottles")) == "99 bottles\n"
+
+
+def test_a_run_folder_and_a_file_may_be_named(write):
+    expected = text(write("--length", 30))
+    assert text(write("--length", 30, "--checkpoint", "runs/tiny")) == expected
+    assert text(write("--length", 30, "--checkpoint", "runs/tiny/checkpoints/best.pt")) == expected
+
+
+def test_the_same_seed_writes_the_same_text_and_another_seed_another(write):
+    assert text(write("--seed", 5)) == text(write("--seed", 5))
+    assert text(write("--seed", 5)) != text(write("--seed", 6))
+
+
+def test_each_of_several_samples_continues_the_prompt_and_the_first_is_the_one_written_alone(write):
+    alone = text(write("--length", 40, "--prompt", "99 bot"))
+    together = text(write("--length", 40, "--prompt", "99 bot", "--samples", 3))
+    samples = re.findall(r"--- sample \d ---\n(.{46})\n\n", together, re.DOTALL)
+    assert len(set(samples)) == 3
+    assert all(s.startswith("99 bot") for s in samples)
+    assert samples[0] + "\n" == alone
+
+
+def test_temperature_zero_and_top_k_one_write_the_likeliest_text(write):
+    likeliest = text(write("--temperature", 0))
+    assert text(write("--top-k", 1)) == likeliest
+    assert text(write("--top-p", 1e-9)) == likeliest
+    assert text(write("--min-p", 1)) == likeliest
+    assert text(write()) != likeliest
+
+
+def test_a_prompt_may_come_from_a_file_or_from_standard_input(write, trained):
+    expected = text(write("--prompt", "98 bottles\n"))
+    (trained / "prompt.txt").write_bytes(b"98 bottles\n")
+    assert text(write("--prompt-file", "prompt.txt")) == expected
+    assert text(write("--prompt-file", "-", stdin=b"98 bottles\n")) == expected
+
+
+def test_a_prompt_of_a_million_characters_is_continued(write, trained):
+    (trained / "long.txt").write_text("98 bottles of beer" * 60_000, encoding="utf-8")
+    assert len(text(write("--prompt-file", "long.txt", "--length", 5))) == 18 * 60_000 + 5 + 1
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_writing_ends_before_the_first_stop_text(write, samples):
+    whole = text(write("--length", 200, "--samples", samples))
+    stopped = text(write("--length", 200, "--samples", samples, "--stop", " b", "--stop", "zzz"))
+    if samples == 1:
+        assert " b" in whole
+        assert stopped == whole[: whole.index(" b")] + "\n"
+    else:
+        bodies = [re.split(r"--- sample \d ---\n", output)[1:] for output in (whole, stopped)]
+        for before, after in zip(*bodies, strict=True):
+            assert after == before.removesuffix("\n\n").split(" b")[0] + "\n\n"
+
+
+def test_a_stop_text_that_only_begins_is_written_after_all():
+    pieces = []
+    stop = sample.StopText(["abcd", "bx"], pieces.append)
+    for character in "zabcabx!":
+        stop.add(character)
+    stop.end()
+    assert "".join(pieces) == "zabca"
+    pieces.clear()
+    stop = sample.StopText(["abcd"], pieces.append)
+    for character in "xabc":
+        stop.add(character)
+    assert "".join(pieces) == "x"  # what may still become the stop text is held back
+    stop.end()
+    assert "".join(pieces) == "xabc"
+
+
+def test_an_unknown_character_is_named_with_its_place_or_skipped(write):
+    status, output, errors = write("--prompt", "99 böttles")
+    assert (status, output) == (2, "")
+    assert "character 5 of the prompt, 'ö' (U+00F6) is not in the vocabulary" in errors
+    assert "--unknown skip" in errors
+    skipped = text(write("--prompt", "99 böttles🙂", "--unknown", "skip"))
+    assert skipped == text(write("--prompt", "99 bttles"))
+    assert text(write("--prompt", "öäü", "--unknown", "skip")) == text(write())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--temperature", "-1"], "temperature=-1.0"),
+        (["--temperature", "nan"], "temperature=nan"),
+        (["--top-k", "0"], "top_k=0"),
+        (["--top-p", "2"], "top_p=2.0"),
+        (["--min-p", "-1"], "min_p=-1.0"),
+        (["--length", "-1"], "--length -1"),
+        (["--samples", "0"], "--samples 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--stop", ""], "--stop needs"),
+        (["--device", "cuda:99"], "this machine shows"),
+        (["--checkpoint", "runs/gone"], "no such checkpoint"),
+        (["--checkpoint", "text.txt"], "is damaged"),
+        (["--checkpoint", "."], "holds no checkpoints/best.pt"),
+        (["--prompt-file", "gone.txt"], "gone.txt"),
+        (["--prompt", "\x1b[31m"], r"'\x1b' (U+001B)"),
+        (["--prompt", "\0"], r"'\x00' (U+0000)"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_status_2(write, arguments, message):
+    status, output, errors = write(*arguments)
+    assert (status, output) == (2, "")
+    assert message in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert "\x1b" not in errors
+
+
+def test_a_prompt_file_that_is_not_utf8_is_named_with_the_offset(write):
+    status, _, errors = write("--prompt-file", "-", stdin=b"ab\xff")
+    assert status == 2
+    assert "standard input is not UTF-8 text: byte 2" in errors
+
+
+def test_without_any_run_it_says_how_to_train_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run_script("sample.py", cwd=tmp_path).stderr.endswith(
+        "train first with python train.py --config configs/shakespeare.yaml, or name one with --checkpoint\n"
+    )
+
+
+def test_interactive_continues_line_after_line_and_survives_mistakes(write):
+    status, output, errors = write("--interactive", "--length", 10, stdin="99 bot\nöl\n\n98".encode())
+    assert status == 0
+    first, second, third = output[:17], output[17:28], output[28:]
+    assert first.startswith("99 bot")
+    assert len(second) == 11
+    assert third.startswith("98")
+    assert "'ö'" in errors
+
+
+def test_text_streams_as_it_is_made(trained):
+    command = [sys.executable, str(ROOT / "sample.py"), "--length", "10000000"]
+    with subprocess.Popen(command, cwd=trained, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert len(process.stdout.read(300)) == 300  # long before the end
+        process.stdout.close()  # as `head` does
+        errors = process.stderr.read().decode()
+        assert process.wait(timeout=30) == 0
+    assert "Error" not in errors
+    assert "Exception" not in errors
+
+
+def test_help_is_complete_and_short():
+    helped = run_script("sample.py", "--help")
+    assert helped.returncode == 0
+    options = "checkpoint prompt prompt-file interactive length samples temperature top-k top-p min-p seed stop device"
+    assert {*options.split(), "unknown", "help"} == set(re.findall(r"^  (?:-h, )?--([\w-]+)", helped.stdout, re.M))
+    assert len(helped.stdout.splitlines()) < 35

@@ -1,0 +1,312 @@
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+
+import pytest
+import torch
+import yaml
+from conftest import ROOT, TINY_TEXT, run_script
+
+import train
+from data import sources
+from training.checkpoint import load_checkpoint
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def untimed(records):
+    return [{k: v for k, v in record.items() if k not in ("elapsed_s", "tokens_per_s")} for record in records]
+
+
+def assert_same_state(a, b):
+    """Two checkpoints are equal tensor by tensor, and in all they know but the time that passed."""
+    a, b = load_checkpoint(a), load_checkpoint(b)
+    assert a.model.keys() == b.model.keys()
+    for name in a.model:
+        assert torch.equal(a.model[name], b.model[name]), name
+    for ours, theirs in zip(a.optimizers, b.optimizers, strict=True):
+        assert ours.keys() == theirs.keys()
+        for parameter in ours:
+            for name, value in ours[parameter].items():
+                assert torch.equal(torch.as_tensor(value), torch.as_tensor(theirs[parameter][name])), name
+    times = ("elapsed_s", "log_sizes")
+    assert {k: v for k, v in a.progress.items() if k not in times} == {
+        k: v for k, v in b.progress.items() if k not in times
+    }
+    assert (a.settings, a.characters, a.corpus) == (b.settings, b.characters, b.corpus)
+
+
+def stopped_run(config, *overrides, after_step, with_signal):
+    """Starts a run as a user does, sends it a signal after a step has been told of; returns the finished process."""
+    command = [sys.executable, str(ROOT / "train.py"), "--config", config, *overrides]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(f"step {after_step}/"):
+            process.send_signal(with_signal)
+            break
+    rest, errors = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, "".join(lines) + rest, errors)
+
+
+def test_a_run_leaves_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "model.n_head=2", "train.patience=0"]) == 0
+    run = workplace / "runs" / "tiny"
+    settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    assert (settings["model"]["n_head"], settings["model"]["n_embd"], settings["optim"]["lr"]) == (2, 24, 0.003)
+
+    records = metrics(run)
+    assert all({"step", "elapsed_s", "corpus"} <= record.keys() for record in records)
+    assert [r["step"] for r in records if "train_loss" in r] == [10, 20, 30, 40]
+    assert all({"lr", "tokens_per_s"} <= r.keys() for r in records if "train_loss" in r)
+    evaluations = [r for r in records if "val_loss" in r]
+    assert [r["step"] for r in evaluations] == [20, 40]
+    assert {r["val_context"] for r in evaluations} == {16}
+    assert {r["val_characters"] for r in evaluations} == {len(TINY_TEXT) - int(0.9 * len(TINY_TEXT))}
+    times = [r["elapsed_s"] for r in records]
+    assert times == sorted(times)
+    assert evaluations[-1]["val_loss"] < 3.0  # the logarithm of the alphabet is 3.6
+
+    latest, best = (load_checkpoint(run / "checkpoints" / f"{name}.pt") for name in ("latest", "best"))
+    assert latest.step == 40
+    assert best.progress["best_loss"] == min(r["val_loss"] for r in evaluations)
+    assert (run / "samples.txt").read_text(encoding="utf-8").count("--- step") == 2
+
+    output = capsys.readouterr().out
+    assert re.search(r"Best validation loss [\d.]+ nats \([\d.]+ bits\) per character, context 16, at step \d+", output)
+    assert f"--checkpoint {run.relative_to(workplace)}" in output
+
+
+def test_the_same_seed_trains_the_same_network_and_no_run_overwrites_another(workplace):
+    for _ in range(2):
+        assert train.main(["--config", "tiny.yaml"]) == 0
+    runs = workplace / "runs"
+    assert_same_state(runs / "tiny/checkpoints/latest.pt", runs / "tiny-2/checkpoints/latest.pt")
+    assert untimed(metrics(runs / "tiny")) == untimed(metrics(runs / "tiny-2"))
+    assert train.main(["--config", "tiny.yaml", "train.seed=1"]) == 0
+    assert metrics(runs / "tiny-3")[0]["train_loss"] != metrics(runs / "tiny")[0]["train_loss"]
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "settings"),
+    [
+        (signal.SIGINT, 130, ["optim.name=muon"]),
+        (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1"]),
+    ],
+    ids=["Ctrl-C with Muon", "termination with AdamW"],
+)
+def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workplace, number, status, settings):
+    settings = [*settings, "train.max_steps=250", "train.checkpoint_every_steps=110", "train.dtype=auto"]
+    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
+    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=number)
+    assert stopped.returncode == status, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    parts = workplace / "runs" / "parts"
+    assert 60 <= load_checkpoint(parts / "checkpoints/latest.pt").step < 250
+    assert f"--resume {parts.relative_to(workplace)}" in stopped.stdout
+
+    assert train.main(["--resume", str(parts)]) == 0
+    whole = workplace / "runs" / "whole"
+    for name in ("latest.pt", "best.pt"):
+        assert_same_but_for_the_name(whole / "checkpoints" / name, parts / "checkpoints" / name)
+    assert untimed(metrics(parts)) == untimed(metrics(whole))
+    assert (parts / "samples.txt").read_bytes() == (whole / "samples.txt").read_bytes()
+
+
+def assert_same_but_for_the_name(a, b):
+    for path in (a, b):
+        checkpoint = load_checkpoint(path)
+        checkpoint.settings["train"]["name"] = None
+        train.save_checkpoint(checkpoint, path)
+    assert_same_state(a, b)
+
+
+def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(workplace):
+    settings = ["train.max_steps=250", "train.checkpoint_every_steps=30", "train.eval_every_steps=70"]
+    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
+    killed = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL
+    parts, whole = workplace / "runs" / "parts", workplace / "runs" / "whole"
+    assert train.main(["--resume", str(parts)]) == 0
+    assert_same_but_for_the_name(whole / "checkpoints/latest.pt", parts / "checkpoints/latest.pt")
+    assert untimed(metrics(parts)) == untimed(metrics(whole))
+
+
+def test_a_finished_run_can_be_made_longer(workplace, capsys):
+    constant = ["optim.decay_fraction=0", "train.log_every_steps=5"]
+    assert train.main(["--config", "tiny.yaml", *constant, "train.name=whole", "train.max_steps=60"]) == 0
+    assert train.main(["--config", "tiny.yaml", *constant, "train.name=parts", "train.max_steps=20"]) == 0
+    assert train.main(["--resume", "runs/parts", "train.max_steps=60", "train.name=whole"]) == 0
+    assert_same_state(workplace / "runs/whole/checkpoints/latest.pt", workplace / "runs/parts/checkpoints/latest.pt")
+    capsys.readouterr()
+    assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it says again where things are
+    assert "after 60 steps" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    latest = workplace / "runs/tiny/checkpoints/latest.pt"
+    latest.write_bytes(latest.read_bytes()[:1000])
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=50"]) == 0
+    assert "warning: runs/tiny/checkpoints/latest.pt: is damaged" in capsys.readouterr().err
+    assert load_checkpoint(latest).step == 50
+
+
+def test_a_run_is_not_continued_with_another_model_or_text(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    before = (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes()
+    (workplace / "text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
+    assert train.main(["--resume", "runs/tiny", "model.n_layer=3", "optim.name=adamw", "train.max_steps=50"]) == 2
+    error = capsys.readouterr().err
+    for difference in ("model.n_layer was 2 and is 3", "optim.name was muon and is adamw", "SHA-256 was", "size was"):
+        assert difference in error
+    assert (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes() == before
+
+
+def test_a_run_ends_early_when_its_loss_no_longer_falls(workplace, capsys):
+    settings = ["train.max_steps=2000", "train.eval_every_steps=5", "train.patience=3", "optim.lr=1", "optim.muon_lr=1"]
+    assert train.main(["--config", "tiny.yaml", *settings]) == 0
+    evaluations = [r for r in metrics(workplace / "runs/tiny") if "val_loss" in r]
+    best = min(evaluations, key=lambda r: r["val_loss"])
+    assert [r["step"] for r in evaluations if r["step"] > best["step"]] == [best["step"] + 5 * n for n in (1, 2, 3)]
+    assert "no better loss in 3 evaluations" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_is_never_saved(workplace, capsys):
+    settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "train.eval_every_steps=1"]
+    assert train.main(["--config", "tiny.yaml", *settings, "model.norm=layer", "train.log_every_steps=1"]) == 1
+    assert re.search("the loss or the weights became infinite, .*lower optim.lr", capsys.readouterr().err)
+    for path in (workplace / "runs/tiny/checkpoints").glob("*.pt"):
+        assert all(tensor.isfinite().all() for tensor in load_checkpoint(path).model.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n" * 20, "poem.txt"),
+        ((ROOT / "train.py").read_text(encoding="utf-8"), "program.py"),
+        ("🙂🙃 smile 👩‍👩‍👧‍👦 again 🏴‍☠️\n" * 30, "emoji.txt"),
+    ],
+    ids=["chinese", "source code", "emoji"],
+)
+def test_any_text_trains_and_samples_with_no_change_to_code(workplace, text, name, capsys):
+    (workplace / name).write_text(text, encoding="utf-8")
+    assert train.main(["--config", "tiny.yaml", f"data.corpus={name}", "train.max_steps=20"]) == 0
+    capsys.readouterr()
+    sampled = run_script("sample.py", "--length", "20", "--prompt", text[:5])
+    assert sampled.returncode == 0, sampled.stderr
+    assert sampled.stdout.startswith(text[:5])
+    assert set(sampled.stdout) <= set(text)
+    assert len(sampled.stdout) == 5 + 20 + 1
+
+
+def test_where_the_corpus_cannot_be_had_the_fallback_is_trained_on_and_named_everywhere(workplace, monkeypatch, capsys):
+    monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64, 9))
+    assert (
+        train.main(["--config", "tiny.yaml", "data.corpus=story", "data.fallback=text.txt", "train.max_steps=20"]) == 0
+    )
+    captured = capsys.readouterr()
+    assert "WARNING: this run trains on the corpus text.txt INSTEAD OF story" in captured.err
+    assert "Finished on the corpus text.txt" in captured.out
+    run = workplace / "runs" / "tiny-on-text"
+    assert {record["corpus"] for record in metrics(run)} == {"text.txt"}
+    assert train.main(["--resume", str(run), "train.max_steps=30"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "gone.yaml"], "gone.yaml: cannot be read"),
+        (
+            ["--config", "tiny.yaml", "model.n_head=5"],
+            "model.n_head=5 does not divide model.n_embd=24; try 2, 3, 4 or 6",
+        ),
+        (["--config", "tiny.yaml", "model.n_haed=5"], "did you mean model.n_head?"),
+        (["--config", "tiny.yaml", "data.corpus=gone.txt"], "data.corpus=gone.txt: no such file"),
+        (["--config", "tiny.yaml", "data.corpus=empty.txt"], "is empty"),
+        (["--config", "tiny.yaml", "data.corpus=latin.txt"], "byte 3"),
+        (["--config", "tiny.yaml", "model.block_size=500"], "is too short"),
+        (["--config", "tiny.yaml", "train.device=cuda:99"], "this machine shows"),
+        (["--config", "tiny.yaml", "train.device=tpu"], "device 'tpu' is not known"),
+        (["--resume", "runs/gone"], "no such run folder"),
+        (["--resume", "tiny.yaml"], "no such run folder"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_status_2_and_leaves_nothing_behind(workplace, capsys, arguments, message):
+    (workplace / "empty.txt").touch()
+    (workplace / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
+    assert train.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not (workplace / "runs").exists()
+
+
+def test_the_command_line_is_explained_and_checked():
+    helped = run_script("train.py", "--help")
+    assert helped.returncode == 0
+    for word in ("--config", "--resume", "section.key=value"):
+        assert word in helped.stdout
+    assert len(helped.stdout.splitlines()) < 30
+    for arguments in ([], ["--config", "a.yaml", "--resume", "runs/a"], ["--nonsense"]):
+        failed = run_script("train.py", *arguments)
+        assert failed.returncode == 2
+        assert "Traceback" not in failed.stderr
+
+
+def test_tensorboard_is_optional_and_its_absence_is_explained(workplace, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    assert train.main(["--config", "tiny.yaml", "train.tensorboard=true"]) == 2
+    assert "pip install tensorboard" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_a_bar_and_a_pipe_plain_lines(workplace):
+    piped = run_script("train.py", "--config", "tiny.yaml")
+    assert "\r" not in piped.stdout + piped.stderr
+    assert piped.stderr == ""
+    assert len(re.findall(r"^step \d+/40  loss [\d.]+  lr \S+  [\d,]+ characters/s", piped.stdout, re.M)) == 4
+
+    for width in (100, 20):
+        leader, follower = pty.openpty()
+        termios.tcsetwinsize(follower, (24, width))
+        command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
+        with subprocess.Popen(command, stdout=follower, stderr=follower) as process:
+            process.wait(timeout=60)
+            shown = read_available(leader)
+        assert process.returncode == 0
+        assert "\rTraining" in shown
+        assert "validation loss" in shown
+        bars = [line for line in shown.split("\r") if line.startswith("Training")]
+        assert max(map(len, bars)) <= width
+    assert "step 10/40" not in shown
+
+
+def read_available(descriptor):
+    content = b""
+    while select.select([descriptor], [], [], 0.2)[0]:
+        content += os.read(descriptor, 65536)
+    return content.decode()
+
+
+@pytest.mark.slow
+def test_a_compiled_run_learns_what_an_eager_one_learns(workplace):
+    for compiled in ("false", "true"):
+        assert (
+            train.main(["--config", "tiny.yaml", "model.dropout=0", f"train.compile={compiled}", "train.dtype=float32"])
+            == 0
+        )
+    eager, compiled = (metrics(workplace / "runs" / name) for name in ("tiny", "tiny-2"))
+    assert [r["val_loss"] for r in compiled if "val_loss" in r] == pytest.approx(
+        [r["val_loss"] for r in eager if "val_loss" in r], abs=0.02
+    )
