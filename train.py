@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -77,7 +77,8 @@ def start(config_path: Path, overrides: Sequence[str]) -> int:
     state = TrainingState(config, corpus, runtime)
     corpus.split(config.data.val_fraction, config.model.block_size)  # a text too short leaves no folder behind
     run = RunFolder.create(name, to_yaml(config))
-    return train(state, run, runtime)
+    with explained():
+        return train(state, run, runtime)
 
 
 def resume(folder: Path, overrides: Sequence[str]) -> int:
@@ -92,7 +93,8 @@ def resume(folder: Path, overrides: Sequence[str]) -> int:
     state.restore(checkpoint)
     run.config.write_text(to_yaml(config), encoding="utf-8")
     run.rewind(state.progress.log_sizes)
-    return train(state, run, runtime)
+    with explained():
+        return train(state, run, runtime)
 
 
 def prepare(config: Config) -> Runtime:
@@ -106,7 +108,10 @@ def prepare(config: Config) -> Runtime:
 
 
 def train(state: TrainingState, run: RunFolder, runtime: Runtime) -> int:
-    """Trains from where the state stands to the end of the run; returns the command's exit status."""
+    """Trains from where the state stands to the end of the run; returns the command's exit status.
+
+    Raises TrainingError where the run cannot go on.
+    """
     settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
     train_ids, val_ids = state.corpus.split(state.config.data.val_fraction, block_size)
     batches = TrainingBatches(train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed)
@@ -129,15 +134,16 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime) -> int:
             if due(settings.log_every_steps):
                 report.training()
             with report.pause():
+                is_best = False
                 if due(settings.eval_every_steps):
                     state.check_finite()
                     result = evaluate(state.model, val_ids, block_size, runtime)
                     sample = write_sample(state)
                     is_best = state.note_evaluation(result.loss)
                     report.evaluation(result, sample, is_best=is_best)
-                    if is_best:
-                        save(run.best, run.latest)
-                if due(settings.checkpoint_every_steps) or state.is_finished():
+                if is_best:
+                    save(run.best, run.latest)
+                elif due(settings.checkpoint_every_steps) or state.is_finished():
                     save(run.latest)
         if state.is_finished():
             report.finished(sample)
@@ -145,6 +151,21 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime) -> int:
         save(run.latest)
         report.stopped(stop.signal.name)
         return 128 + stop.signal
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """What a machine lacks in the middle of a run, as a TrainingError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f"{error}; the checkpoints saved before are whole") from error
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise TrainingError(
+            "out of memory; lower train.batch_size (train.accumulate makes up for it), model.block_size or model.n_embd"
+        ) from error
 
 
 def write_sample(state: TrainingState) -> str:

@@ -2,3 +2,12 @@
 
 Read `attention.py` first (one head, then all of them together), then `block.py`, then `gpt.py`.
 """
+
+from model.attention import CausalSelfAttention, Head, attend
+from model.block import Block
+from model.cache import KVCache
+from model.config import ModelConfig
+from model.generate import Sampling, generate
+from model.gpt import GPT
+
+__all__ = ["GPT", "Block", "CausalSelfAttention", "Head", "KVCache", "ModelConfig", "Sampling", "attend", "generate"]

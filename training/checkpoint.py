@@ -114,9 +114,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
         partial.replace(path)
         _flush_folder(path.parent)
     except OSError as error:
-        raise OSError(
-            error.errno, f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})", str(path)
-        ) from None
+        raise OSError(f"{path}: a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})") from None
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,0 +1,60 @@
+"""The README is true to the letter: its commands run, in their order, and what it says about files holds."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# What is run elsewhere: by .ci/run, as the README has it.
+RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow"}
+SHORTER = ["train.max_steps=4", "train.eval_every_steps=2"]
+
+
+def commands():
+    """Every command of every bash block, in order, those joined by && apart."""
+    blocks = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    return [command for block in blocks for line in block.splitlines() for command in line.split(" && ")]
+
+
+def test_commands_that_the_readme_leaves_to_ci_are_in_ci():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for command in (*RUN_BY_CI, "pip install -r requirements.txt && python -m pytest"):
+        assert command in script
+
+
+def test_files_that_the_readme_names_are_there():
+    for name in re.findall(r"`((?:model|data|training|tests|configs)/[\w./]*)`", README):
+        if not name.startswith("data/cache"):
+            assert (ROOT / name).exists(), name
+
+
+@pytest.mark.slow
+def test_every_command_of_the_readme_runs(tmp_path):
+    project = tmp_path / "project"
+    shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "runs", "__pycache__"))
+    (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
+    n_run = 0
+    for command in commands():
+        if command in RUN_BY_CI:
+            continue
+        program, *arguments = shlex.split(command)
+        assert program == "python", command
+        if arguments[0] == "train.py":
+            arguments += SHORTER
+        finished = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            input="ROMEO:\n",
+        )
+        assert finished.returncode == 0, f"{command}\n{finished.stderr}"
+        assert finished.stdout.strip()
+        n_run += 1
+    assert n_run >= 8
