@@ -12,7 +12,7 @@ from conftest import ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What is run elsewhere: by .ci/run, as the README has it.
 RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow"}
-SHORTER = ["train.max_steps=4", "train.eval_every_steps=2"]
+SHORTER = {"--config": ["train.max_steps=4", "train.eval_every_steps=2"], "--resume": ["train.max_steps=6"]}
 
 
 def commands():
@@ -45,7 +45,7 @@ def test_every_command_of_the_readme_runs(tmp_path):
         program, *arguments = shlex.split(command)
         assert program == "python", command
         if arguments[0] == "train.py":
-            arguments += SHORTER
+            arguments += SHORTER[arguments[1]]
         finished = subprocess.run(
             [sys.executable, *arguments],
             cwd=project,
