@@ -1,8 +1,11 @@
 """Writes text with a trained network: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
-import argparse
-import os
 import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while PyTorch is imported is no traceback
+
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +16,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling, generate
 from model.gpt import GPT
 from training.checkpoint import load_checkpoint
+from training.command import CommandParser, explain, is_out_of_memory, prepare_streams, run_command, silence_output
 from training.run_folder import find_checkpoint
 from training.runtime import choose_device
 
@@ -20,21 +24,26 @@ from training.runtime import choose_device
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for a mistake of the user's."""
     options = parse(arguments)
-    for stream in (sys.stdin, sys.stdout):
-        stream.reconfigure(encoding="utf-8", newline="")  # the corpus's own line ends, whatever the system's are
+    prepare_streams(encoding="utf-8")
     try:
         return run(options)
     except BrokenPipeError:
-        return leave_closed_output()
+        silence_output()  # the reader has gone, as `head` does: nothing is wrong
+        return 0
     except (ValueError, OSError) as error:
-        print(f"sample.py: {error}", file=sys.stderr)
+        print(f"sample.py: {explain(error)}", file=sys.stderr)
         return 2
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        print("sample.py: out of memory; lower --samples", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sample.py", description="Writes text with a trained network.")
+    parser = CommandParser(prog="sample.py", description="Writes text with a trained network.")
     add = parser.add_argument
     add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
     prompt = parser.add_mutually_exclusive_group()
@@ -61,11 +70,13 @@ def run(options: argparse.Namespace) -> int:
     path = find_checkpoint(options.checkpoint)
     checkpoint = load_checkpoint(path)
     vocabulary = Vocabulary(checkpoint.characters)
+    skip = options.unknown == "skip"
+    prompt = "" if options.interactive else known_characters(read_prompt(options), vocabulary, skip=skip)
     print(f"Writing with {path}, step {checkpoint.step:,}, on {device}", file=sys.stderr)
     writer = Writer(checkpoint.build_model().to(device), vocabulary, sampling, options)
     if options.interactive:
         return interact(writer)
-    writer.write(read_prompt(options), seed=options.seed)
+    writer.write(prompt, seed=options.seed)
     return 0
 
 
@@ -87,7 +98,9 @@ def read_prompt(options: argparse.Namespace) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
+        raise ValueError(
+            f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it to UTF-8"
+        ) from None
 
 
 class Writer:
@@ -99,7 +112,6 @@ class Writer:
 
     def write(self, prompt: str, *, seed: int) -> None:
         """One text streams as it is made; several are made side by side and shown one after the other."""
-        prompt = known_characters(prompt, self.vocabulary, skip=self.options.unknown == "skip")
         if self.options.samples == 1:
             show(prompt)
             self._continue(prompt, seed, [show])
@@ -184,17 +196,13 @@ def interact(writer: Writer) -> int:
         if not line:
             return 0
         try:
-            writer.write(line.rstrip("\r\n"), seed=writer.options.seed + turn)
+            skip = writer.options.unknown == "skip"
+            prompt = known_characters(line.rstrip("\r\n"), writer.vocabulary, skip=skip)
+            writer.write(prompt, seed=writer.options.seed + turn)
             turn += 1
         except ValueError as error:
             print(f"sample.py: {error}", file=sys.stderr)
 
 
-def leave_closed_output() -> int:
-    """The reader has gone, as `head` does: nothing is wrong, and Python must not complain when it closes the stream."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

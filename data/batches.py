@@ -29,7 +29,7 @@ class TrainingBatches:
         starts = self.starts(number)
         windows = self.ids[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64)
         windows = torch.from_numpy(windows)
-        return windows[:, :-1], windows[:, 1:]
+        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
     def starts(self, number: int) -> np.ndarray:
         """Where the windows of batch `number` start in the text, (batch_size,)."""

@@ -3,7 +3,6 @@
 import codecs
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from data.config import DataConfig
+from data.files import replacing
 from data.sources import DEFAULT_CACHE, DownloadError, find_files
-from data.vocabulary import Vocabulary, code_points
+from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 22
 UNICODE = 0x110000
@@ -27,7 +27,7 @@ class Corpus:
     """An encoded text.
 
     ids: (n_characters,) memory-mapped, of the smallest unsigned integer type.
-    digest: SHA-256 of the bytes of all its files, in order.
+    digest: SHA-256 of its file or, where there are several, of their digests in order.
     fallback_reason: why this is the config's fallback corpus; None where it is the corpus that was asked for.
     """
 
@@ -82,18 +82,23 @@ def load_corpus(
         started_ns = time.time_ns()
         digest, characters = _scan(files, encoding)
         if not characters:
-            raise ValueError(f"the corpus {name} is empty ({files[0]})")
+            raise ValueError(f"the corpus {name} is empty ({files[0]}); name a text with characters in it")
         vocabulary = Vocabulary(characters)
-        record = {"digest": digest, "encoding": encoding, "characters": vocabulary.characters}
-        ids_path = _ids_path(folder, record, vocabulary)
-        if not ids_path.exists():
-            _encode(files, encoding, vocabulary, ids_path)
-        if _stats(files) != stats:
-            raise ValueError(f"the corpus {name} changed while it was read; start again")
+        ids_path = _ids_path(folder, digest, encoding, vocabulary)
+        n_characters = _encode(files, encoding, vocabulary, ids_path, digest)
         settled = all(started_ns - max(times_ns) > SETTLED_NS for _, _, *times_ns in stats)
-        _write_atomically(record_path, json.dumps(record | {"stats": stats if settled else None}).encode())
+        record = {
+            "digest": digest,
+            "encoding": encoding,
+            "characters": vocabulary.characters,
+            "n_characters": n_characters,
+            "stats": stats if settled else None,
+        }
+        with replacing(record_path) as file:
+            file.write(json.dumps(record).encode())
     vocabulary = Vocabulary(record["characters"])
-    ids = np.memmap(_ids_path(folder, record, vocabulary), dtype=vocabulary.dtype, mode="r")
+    ids_path = _ids_path(folder, record["digest"], encoding, vocabulary)
+    ids = np.memmap(ids_path, dtype=vocabulary.dtype, mode="r")
     return Corpus(name, record["digest"], vocabulary, ids, fallback_reason)
 
 
@@ -103,44 +108,65 @@ def _stats(files: list[Path]) -> list[list]:
     return [[str(path), s.st_size, s.st_mtime_ns, s.st_ctime_ns] for path, s in stats]
 
 
-def _ids_path(folder: Path, record: dict, vocabulary: Vocabulary) -> Path:
+def _ids_path(folder: Path, digest: str, encoding: str, vocabulary: Vocabulary) -> Path:
     """Where the ids of some content lie, whatever it is called and however it came here."""
-    return folder / f"{record['digest'][:32]}.{record['encoding']}.{vocabulary.dtype}"
+    return folder / f"{digest[:32]}.{encoding}.{vocabulary.dtype}"
 
 
 def _read_record(path: Path) -> dict | None:
-    """What is known of a source, or None where that is nothing, or where the ids it speaks of are gone."""
+    """What is known of a source, or None where that is nothing, or where the ids it speaks of are not whole."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        ids_path = _ids_path(path.parent, record, Vocabulary(record["characters"]))
-        return record if ids_path.is_file() else None
-    except (FileNotFoundError, ValueError):
+        vocabulary = Vocabulary(record["characters"])
+        ids_path = _ids_path(path.parent, record["digest"], record["encoding"], vocabulary)
+        is_whole = ids_path.stat().st_size == record["n_characters"] * vocabulary.dtype.itemsize
+        return record if is_whole else None
+    except (FileNotFoundError, ValueError, KeyError):
         return None
 
 
 def _scan(files: list[Path], encoding: str) -> tuple[str, str]:
-    """SHA-256 of the bytes and the set of characters of the files, read in one pass."""
-    sha256, seen = hashlib.sha256(), np.zeros(UNICODE, dtype=bool)
-    for content, text in _read(files, encoding, "Reading"):
-        sha256.update(content)
+    """Digest and set of characters of the files, read in one pass."""
+    hashes, seen = _Hashes(), np.zeros(UNICODE, dtype=bool)
+    for path, content, text in _read(files, encoding, "Reading"):
+        hashes.update(path, content)
         seen[code_points(text)] = True
-    return sha256.hexdigest(), "".join(map(chr, np.flatnonzero(seen)))
+    return hashes.digest(), "".join(map(chr, np.flatnonzero(seen)))
 
 
-def _encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as out:
-            for _, text in _read(files, encoding, "Encoding"):
+def _encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> int:
+    """Writes the ids of the files, which must still have this digest; returns how many there are."""
+    hashes, n_characters = _Hashes(), 0
+    changed = ValueError(f"{files[0]}: the text changed while it was read; start again")
+    with replacing(target) as out:
+        for path, content, text in _read(files, encoding, "Encoding"):
+            hashes.update(path, content)
+            try:
                 out.write(vocabulary.encode(text).data)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+            except UnknownCharacterError:
+                raise changed from None
+            n_characters += len(text)
+        if hashes.digest() != digest:
+            raise changed
+    return n_characters
 
 
-def _read(files: list[Path], encoding: str, doing: str) -> Iterator[tuple[bytes, str]]:
-    """Bytes and text of the files, in order and chunk by chunk, so that a corpus may be larger than memory."""
+class _Hashes:
+    """SHA-256 of one file, or of the hashes of several: where one ends and the next begins is part of the content."""
+
+    def __init__(self):
+        self._of_files = {}
+
+    def update(self, path: Path, content: bytes) -> None:
+        self._of_files.setdefault(path, hashlib.sha256()).update(content)
+
+    def digest(self) -> str:
+        digests = [sha256.hexdigest() for sha256 in self._of_files.values()]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _read(files: list[Path], encoding: str, doing: str) -> Iterator[tuple[Path, bytes, str]]:
+    """Bytes and text of each of the files, in order and chunk by chunk, so that a corpus may be larger than memory."""
     total = sum(path.stat().st_size for path in files)
     with tqdm(total=total, unit="B", unit_scale=True, desc=doing, disable=None, delay=1, leave=False) as bar:
         for path in files:
@@ -155,20 +181,10 @@ def _read(files: list[Path], encoding: str, doing: str) -> Iterator[tuple[bytes,
                     except UnicodeDecodeError as error:
                         raise ValueError(
                             f"{path} is not {encoding}: byte {n_decoded + error.start:,} ({error.reason}); "
-                            "convert the file, or name its encoding with data.encoding"
+                            "convert the file, or name its encoding with data.encoding, such as cp1252 or utf-16"
                         ) from None
                     n_decoded += n_held + len(content) - len(decoder.getstate()[0])
-                    yield content, text
+                    yield path, content, text
                     if not content:
                         break
                     bar.update(len(content))
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

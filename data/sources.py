@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from data.files import replacing
+
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT_CACHE = Path(__file__).parent / "cache"
 TIMEOUT_S = 20
@@ -56,14 +58,16 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
         files = sorted(p for p in path.rglob("*.txt") if p.is_file())
         if not files:
             raise ValueError(f"data.corpus={corpus}: the folder holds no .txt file; name the file or a glob")
-    elif path.exists():
+    elif path.is_file():
         files = [path]
+    elif path.exists():
+        raise ValueError(f"data.corpus={corpus}: is neither a file nor a folder")
     else:
         files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
-            raise ValueError(f"data.corpus={corpus}: no such file, folder or named corpus; {hint}")
+            raise ValueError(f"data.corpus={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.resolve() for p in files]
 
 
@@ -82,10 +86,8 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
         if hashlib.sha256(content).hexdigest() != source.sha256:
             reasons.append(f"{url}: {len(content):,} bytes that are not the text with SHA-256 {source.sha256[:12]}...")
             continue
-        cache.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.part")
-        partial.write_bytes(content)
-        partial.replace(target)
+        with replacing(target) as file:
+            file.write(content)
         return target
     raise DownloadError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, or set "

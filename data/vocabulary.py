@@ -56,7 +56,7 @@ def code_points(text: str) -> np.ndarray:
     """Unicode code points (len(text),) of a text."""
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
-    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def smallest_dtype(n_values: int) -> np.dtype:

@@ -1,5 +1,6 @@
 """The shape of a GPT, checked once and never changed afterwards."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,8 +9,8 @@ from typing import Literal
 class ModelConfig:
     """Everything that decides the network's shape, except the vocabulary size, which is a fact of the corpus.
 
-    The defaults are the modern shape. `norm="layer", mlp="gelu", positions="learned", qk_norm=False, logit_softcap=0`
-    gives GPT-2's (Radford et al., 2019).
+    The defaults are the modern shape. `norm="layer", mlp="gelu", positions="learned", qk_norm=False, logit_softcap=0,
+    bias=True` gives GPT-2's layers (Radford et al., 2019).
 
     Raises ValueError, with a sentence that names the setting, where a value cannot work.
     """
@@ -38,9 +39,10 @@ class ModelConfig:
         if not self.logit_softcap >= 0:
             raise ValueError(f"model.logit_softcap={self.logit_softcap} must be 0 (no cap) or above")
         if self.head_size is None and self.n_embd % self.n_head:
+            possible = self._possible_head_counts()
             raise ValueError(
                 f"model.n_head={self.n_head} does not divide model.n_embd={self.n_embd}; "
-                f"try {_spoken_list(self._possible_head_counts())}, or set model.head_size"
+                + (f"try {_spoken_list(possible)}, or set model.head_size" if possible else "set model.head_size")
             )
         if self.positions == "rope" and self.size_per_head % 2:
             raise ValueError(
@@ -55,8 +57,9 @@ class ModelConfig:
     def _possible_head_counts(self) -> list[int]:
         """The (at most four) divisors of n_embd nearest to the head count that was asked for."""
         even_heads_only = self.positions == "rope"
-        divisors = [n for n in range(1, self.n_embd + 1) if self.n_embd % n == 0]
-        divisors = [n for n in divisors if not (even_heads_only and self.n_embd // n % 2)] or divisors
+        small = [n for n in range(1, math.isqrt(self.n_embd) + 1) if self.n_embd % n == 0]
+        divisors = {*small, *(self.n_embd // n for n in small)}
+        divisors = [n for n in divisors if not (even_heads_only and self.n_embd // n % 2)]
         return sorted(sorted(divisors, key=lambda n: abs(n - self.n_head))[:4])
 
 

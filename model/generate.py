@@ -10,6 +10,7 @@ from torch import Tensor
 from model.cache import KVCache
 from model.gpt import GPT
 
+LOWEST_TEMPERATURE = 1e-6  # below it, logits would overflow and only the likeliest character could be drawn
 DRAWS_AHEAD = 1024  # random numbers are made in portions, so that memory does not grow with the length
 
 
@@ -42,10 +43,9 @@ class Sampling:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Probabilities (B, V) of each character, from logits (B, V)."""
-        if self.temperature == 0:
+        if self.temperature < LOWEST_TEMPERATURE:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        # The largest logit first moves to 0, so that a tiny temperature cannot overflow.
-        logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature
+        logits = logits / self.temperature
         if self.top_k is not None and self.top_k < logits.size(-1):
             kth = logits.topk(self.top_k, dim=-1).values[:, -1:]
             logits = logits.masked_fill(logits < kth, float("-inf"))
@@ -53,6 +53,7 @@ class Sampling:
         if self.top_p < 1:
             descending, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
             reached_before = descending.cumsum(-1) - descending >= self.top_p
+            reached_before[:, 0] = False
             probabilities = probabilities.masked_fill(reached_before.gather(-1, order.argsort(-1)), 0.0)
         if self.min_p > 0:
             floor = self.min_p * probabilities.amax(-1, keepdim=True)

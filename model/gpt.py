@@ -18,7 +18,7 @@ class GPT(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.config, self.vocab_size = config, vocab_size
+        self.config = config
         self.token_embedding = nn.Embedding(vocab_size, config.n_embd)
         if config.positions == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)

@@ -76,19 +76,51 @@ def test_a_changed_file_is_noticed_even_when_its_size_and_time_stay(tmp_path, ca
     assert corpus.vocabulary.decode(corpus.ids) == "same text\n"
 
 
-def test_the_same_content_elsewhere_is_not_encoded_again(tmp_path, cache, monkeypatch):
-    load_corpus(write(tmp_path / "a.txt", "some text\n"), cache=cache)
-    monkeypatch.setattr(corpus_module, "_encode", None)  # encoding again would fail
-    corpus = load_corpus(write(tmp_path / "b.txt", "some text\n"), cache=cache)
-    assert corpus.vocabulary.decode(corpus.ids) == "some text\n"
+def test_the_same_content_elsewhere_shares_its_encoded_file(tmp_path, cache):
+    for name in ("a.txt", "b.txt"):
+        load_corpus(write(tmp_path / name, "some text\n"), cache=cache)
+    assert len(list((cache / "encoded").glob("*.uint8"))) == 1
 
 
-def test_a_lost_encoded_file_is_made_again(tmp_path, cache):
+def test_where_one_file_ends_and_the_next_begins_is_part_of_the_content(tmp_path, cache):
+    parts = ["ab".encode("utf-16"), "cd".encode("utf-16")]  # with a byte-order mark each
+    (tmp_path / "parts").mkdir()
+    for n, part in enumerate(parts):
+        write(tmp_path / "parts" / f"{n}.txt", part)
+    joined = write(tmp_path / "joined.txt", b"".join(parts))
+    texts = {}
+    for corpus in (
+        load_corpus(str(tmp_path / "parts"), "utf-16", cache=cache),
+        load_corpus(joined, "utf-16", cache=cache),
+    ):
+        texts[corpus.digest] = corpus.vocabulary.decode(corpus.ids)
+    assert list(texts.values()) == ["abcd", "ab\ufeffcd"]
+
+
+@pytest.mark.parametrize("later", ["same size!\n", "longer than before\n"])
+def test_a_text_that_changes_while_it_is_read_is_refused_and_nothing_of_it_kept(tmp_path, cache, monkeypatch, later):
+    path, scan = write(tmp_path / "a.txt", "!abcdef size hon lgrtmv\n"), corpus_module._scan
+
+    def scan_then_change(*arguments):
+        result = scan(*arguments)
+        write(tmp_path / "a.txt", later)
+        return result
+
+    monkeypatch.setattr(corpus_module, "_scan", scan_then_change)
+    with pytest.raises(ValueError, match=r"a.txt: the text changed while it was read; start again"):
+        load_corpus(path, cache=cache)
+    assert list((cache / "encoded").iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [None, 0, 5])
+def test_an_encoded_file_that_is_lost_or_cut_short_is_made_again(tmp_path, cache, monkeypatch, keep):
+    monkeypatch.setattr(corpus_module, "SETTLED_NS", 0)
     path = write(tmp_path / "a.txt", "some text\n")
+    load_corpus(path, cache=cache)
+    (file,) = (cache / "encoded").glob("*.uint8")
+    file.unlink() if keep is None else os.truncate(file, keep)
     corpus = load_corpus(path, cache=cache)
-    for file in (cache / "encoded").glob("*.uint8"):
-        file.unlink()
-    assert np.array_equal(load_corpus(path, cache=cache).ids, corpus.ids)
+    assert corpus.vocabulary.decode(corpus.ids) == "some text\n"
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 4, 1 << 20])

@@ -1,7 +1,10 @@
 import json
 import os
+import subprocess
+import sys
 
 import pytest
+from conftest import ROOT
 from test_checkpoint import make_checkpoint
 
 from training.checkpoint import CheckpointError, save_checkpoint
@@ -50,8 +53,6 @@ def test_the_newest_whole_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(
 
 
 def test_a_run_without_a_whole_checkpoint_is_never_begun_anew(tmp_path):
-    with pytest.raises(CheckpointError, match="no such run folder"):
-        RunFolder(tmp_path / "gone").load_newest()
     run = make_run(tmp_path)
     with pytest.raises(CheckpointError, match="has not saved one yet"):
         run.load_newest()
@@ -73,3 +74,36 @@ def test_sampling_finds_the_best_checkpoint_of_the_newest_run_of_a_folder_or_a_f
     assert find_checkpoint(old.latest) == old.latest
     with pytest.raises(CheckpointError, match="holds no"):
         find_checkpoint(empty.path)
+
+
+def test_a_run_is_found_by_its_folder_or_by_a_checkpoint_in_it(tmp_path):
+    root = tmp_path / "runs"
+    run = make_run(root, "a", [(1, "latest")])
+    assert RunFolder.find(run.path).path == RunFolder.find(run.latest).path == run.path
+    with pytest.raises(CheckpointError, match=r"a: no such run folder; did you mean .*runs/a\?"):
+        RunFolder.find(tmp_path / "elsewhere" / "a", root=root)
+    for path in (tmp_path / "gone", root, run.latest.parent, tmp_path / "gone.pt"):
+        with pytest.raises(CheckpointError, match="no such run folder; run folders are in"):
+            RunFolder.find(path, root=root)
+
+
+def test_a_folder_is_for_one_process_at_a_time_and_a_dead_one_holds_nobody_up(tmp_path):
+    run = make_run(tmp_path)
+    hold = "import sys, pathlib; from training.run_folder import RunFolder\n"
+    hold += "with RunFolder(pathlib.Path(sys.argv[1])).lock(): print('held', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, run.path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout.readline() == b"held\n"
+    with pytest.raises(CheckpointError, match="another process is training this run"), run.lock():
+        pass
+    other.kill()
+    other.communicate()
+    with run.lock():
+        pass
+
+
+def test_where_runs_cannot_be_kept_it_says_so(tmp_path):
+    (tmp_path / "runs").touch()
+    with pytest.raises(ValueError, match="runs: is not a folder"):
+        RunFolder.create("a", "", root=tmp_path / "runs")

@@ -153,10 +153,11 @@ def test_an_unknown_character_is_named_with_its_place_or_skipped(write):
         (["--stop", ""], "--stop needs"),
         (["--device", "cuda:99"], "this machine shows"),
         (["--checkpoint", "runs/gone"], "no such checkpoint"),
-        (["--checkpoint", "text.txt"], "is damaged"),
+        (["--checkpoint", "text.txt"], "is no checkpoint of this project"),
         (["--checkpoint", "."], "holds no checkpoints/best.pt"),
         (["--prompt-file", "gone.txt"], "gone.txt"),
         (["--prompt", "\x1b[31m"], r"'\x1b' (U+001B)"),
+        (["--prompt", "\udcff"], r"'\udcff' (U+DCFF)"),
         (["--prompt", "\0"], r"'\x00' (U+0000)"),
     ],
 )

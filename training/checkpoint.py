@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import io
-import os
 import pickle
 import struct
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from data.files import replacing
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
@@ -63,7 +63,12 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
     torch.save({"format": FORMAT, **fields}, buffer)
     content = _sealed(buffer.getvalue())
     for path in paths:
-        _write_atomically(path, content)
+        try:
+            with replacing(path) as file:
+                file.write(content)
+        except OSError as error:
+            reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
+            raise OSError(f"{path}: {reason}") from None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -99,31 +104,7 @@ def _verify_seal(content: bytes, path: Path) -> None:
         raise CheckpointError(f"{path}: is damaged (it is empty)")
     if content == _sealed(content[: -SEAL_BYTES - 2] + b"\0\0"):
         return
-    if content[-22:-18] == b"PK\5\6":  # a zip archive that is whole and ends without a comment
+    is_archive = b"PK\3\4".startswith(content[:4])
+    if not is_archive or content[-22:-18] == b"PK\5\6":  # whole, and ending without a comment
         raise CheckpointError(f"{path}: is no checkpoint of this project (it carries no checksum)")
-    raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _flush_folder(path.parent)
-    except OSError as error:
-        raise OSError(f"{path}: a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Puts a rename on the disk; only POSIX systems let a folder be flushed."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    raise CheckpointError(f"{path}: is damaged (its checksum does not match); name another checkpoint")

@@ -44,7 +44,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     try:
         return build_config(settings, overrides)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}" if not overrides else f"{path} {' '.join(overrides)}: {error}") from None
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
@@ -56,9 +56,9 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         if not (equals and dot and section and name):
             raise ConfigError(f"{override!r} is not an override; write section.key=value, such as model.n_head=8")
         _check_key(section, _fields(Config), "")
-        if not isinstance(settings.setdefault(section, {}), dict):
-            settings[section] = {}
-        settings[section][name] = value
+        settings[section] = settings.get(section) or {}
+        if isinstance(settings[section], dict):  # otherwise an error below
+            settings[section][name] = value
     sections = {}
     for section, values in settings.items():
         _check_key(section, _fields(Config), "")

@@ -1,8 +1,11 @@
 """What a run shows: a bar on a terminal, plain lines in a pipe."""
 
+import os
 import sys
 
 from tqdm import tqdm
+
+from training.command import silence_output
 
 
 class Console:
@@ -10,14 +13,15 @@ class Console:
 
     def __init__(self, start_step: int, max_steps: int):
         self.max_steps = max_steps
-        self.on_terminal = sys.stderr.isatty()
+        draws_bar = _is_usable_terminal()
+        self.prints_lines = not (draws_bar and sys.stdout.isatty())  # as in `train.py | tee log`
         self.bar = tqdm(
             initial=start_step,
             total=max_steps,
             unit="step",
             desc="Training",
             dynamic_ncols=True,
-            disable=not self.on_terminal,
+            disable=not draws_bar,
             bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {remaining} left{postfix}]",
         )
 
@@ -25,19 +29,29 @@ class Console:
         self.bar.update()
 
     def training(self, step: int, *, loss: float, lr: float, tokens_per_s: float, left_s: float) -> None:
-        """A training line: in the bar's tail on a terminal, printed elsewhere."""
+        """A training line: in the bar's tail, and printed where the output is not a terminal."""
         self.bar.set_postfix_str(f"loss {loss:.4f}, {tokens_per_s:,.0f} characters/s")
-        if not self.on_terminal:
-            print(
+        if self.prints_lines:
+            self.say(
                 f"step {step:,}/{self.max_steps:,}  loss {loss:.4f}  lr {lr:.2e}  {tokens_per_s:,.0f} characters/s  "
-                f"{left_s:.0f} s left",
-                flush=True,
+                f"{left_s:.0f} s left"
             )
 
     def say(self, text: str) -> None:
-        """A line that stays, above the bar where there is one."""
-        with tqdm.external_write_mode(file=sys.stdout):
-            print(text, flush=True)
+        """A line that stays, above the bar where there is one. A run goes on when nobody is left to read it."""
+        try:
+            with tqdm.external_write_mode(file=sys.stdout):
+                print(text, flush=True)
+        except OSError:
+            silence_output()
 
     def close(self) -> None:
         self.bar.close()
+
+
+def _is_usable_terminal() -> bool:
+    """Whether a bar can be drawn: some terminals, of containers for example, have no size."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return False
+    size = os.get_terminal_size(sys.stderr.fileno())
+    return size.columns > 0 and size.lines > 0

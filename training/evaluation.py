@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from data.batches import evaluation_windows
+from model.gpt import GPT
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = 8192
+LOGITS_AT_ONCE = 1 << 25  # fewer characters at once where the vocabulary is large
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,14 @@ class Evaluation:
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, ids: np.ndarray, block_size: int, runtime: Runtime) -> Evaluation:
+def evaluate(model: GPT, ids: np.ndarray, block_size: int, runtime: Runtime) -> Evaluation:
     """Mean cross-entropy of each of ids but the first, given the ones before it in its window of block_size."""
     was_training = model.training
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_characters = 0
-    for inputs, targets in evaluation_windows(
-        ids, block_size=block_size, batch_size=max(1, CHARACTERS_AT_ONCE // block_size)
-    ):
+    at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.head.out_features)
+    for inputs, targets in evaluation_windows(ids, block_size=block_size, batch_size=max(1, at_once // block_size)):
         inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
         with runtime.autocast():
             logits = model(inputs)  # (B, T, V)

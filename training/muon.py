@@ -10,13 +10,13 @@ from torch import Tensor
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalise(matrices: Tensor, *, iterations: int = 5) -> Tensor:
+def orthogonalise(matrices: Tensor, *, iterations: int = 5, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """The nearest semi-orthogonal matrices, roughly: singular values between about 0.7 and 1.2.
 
-    matrices (n, rows, columns), rows <= columns, any float type -> the same shape in bfloat16.
+    matrices (n, rows, columns), rows <= columns -> the same shape, computed in dtype.
     """
     a, b, c = COEFFICIENTS
-    x = matrices.bfloat16()
+    x = matrices.to(dtype)
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)  # the iteration converges for a spectral norm up to 1
     for _ in range(iterations):
         gram = x @ x.mT
@@ -30,11 +30,20 @@ class Muon(torch.optim.Optimizer):
     The same update as `torch.optim.Muon`, but with all matrices of one shape, transposed or not, in one batched
     product, which takes half the time for small models. The step of a (rows, columns) matrix is scaled by
     sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
+
+    dtype: of the products; bfloat16 is enough, and fast where the hardware has it.
     """
 
     def __init__(
-        self, params: Iterable[Tensor], *, lr: float = 0.02, momentum: float = 0.95, weight_decay: float = 0.0
+        self,
+        params: Iterable[Tensor],
+        *,
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        dtype: torch.dtype = torch.bfloat16,
     ):
+        self.dtype = dtype
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
             if any(p.ndim != 2 for p in group["params"]):
@@ -46,7 +55,10 @@ class Muon(torch.optim.Optimizer):
             lr, momentum = group["lr"], group["momentum"]
             params = [p for p in group["params"] if p.grad is not None]
             grads = [p.grad for p in params]
-            buffers = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in params]
+            for p in params:
+                if not self.state[p]:
+                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+            buffers = [self.state[p]["momentum_buffer"] for p in params]
             torch._foreach_lerp_(buffers, grads, 1 - momentum)
             updates = torch._foreach_lerp(grads, buffers, momentum)  # Nesterov: look one step ahead
 
@@ -57,7 +69,7 @@ class Muon(torch.optim.Optimizer):
             if group["weight_decay"]:
                 torch._foreach_mul_(params, 1 - lr * group["weight_decay"])
             for pairs in same_shape.values():
-                orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]))
+                orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]), dtype=self.dtype)
                 for (p, _), update in zip(pairs, orthogonal, strict=True):
                     rows, columns = p.shape
                     p.add_(update if rows <= columns else update.mT, alpha=-lr * max(1, rows / columns) ** 0.5)

@@ -1,5 +1,6 @@
 """The optimisers of a config, and their learning rates step by step."""
 
+import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
@@ -7,10 +8,10 @@ from training.config import OptimConfig
 from training.muon import Muon
 
 
-def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
+def make_optimizers(model: nn.Module, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
     """AdamW for all parameters or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the rest.
 
-    Every group carries `peak_lr`, its highest learning rate; see `set_lr`.
+    dtype: of Muon's products. Every group carries `peak_lr`, its highest learning rate; see `set_lr`.
     """
     matrices = [p for p in model.blocks.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
@@ -20,7 +21,13 @@ def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
     groups = [{"params": rest, "weight_decay": 0.0}]
     if config.name == "muon":
         optimizers.append(
-            Muon(matrices, lr=config.muon_lr, momentum=config.muon_momentum, weight_decay=config.weight_decay)
+            Muon(
+                matrices,
+                lr=config.muon_lr,
+                momentum=config.muon_momentum,
+                weight_decay=config.weight_decay,
+                dtype=dtype,
+            )
         )
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})

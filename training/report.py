@@ -5,7 +5,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from training.console import Console
@@ -45,7 +45,7 @@ class Report:
         yield
         self._paused_s += time.perf_counter() - began_s
 
-    def introduce(self, runtime: Runtime, *, n_train: int, n_val: int) -> None:
+    def introduce(self, runtime: Runtime, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
         self._console.say(
             f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} different ones; "
@@ -57,6 +57,9 @@ class Report:
         )
         going_on = f", going on from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {runtime} into {self.run.path}{going_on}")
+        if changes:
+            self._log(changes=list(changes))
+            self._console.say(f"Settings changed here: {'; '.join(changes)}")
 
     def step(self) -> None:
         self._console.advance()
@@ -88,9 +91,6 @@ class Report:
             f"{result.bits_per_character:.3f} bits per character  context {block_size}  {self.elapsed_s:.0f} s"
         )
 
-    def saved(self, path: Path) -> None:
-        self._console.say(f"Saved {path}")
-
     def stopped(self, name: str) -> None:
         self._console.say(f"Stopped by {name} after step {self.state.progress.step:,}. To go on:")
         self._console.say(f"  {_command('train.py', '--resume', self.run.path)}")
@@ -99,16 +99,20 @@ class Report:
         """The last lines of a run: its best loss, its time, where things are, and how to write with it."""
         progress, config = self.state.progress, self.state.config
         early = progress.step < config.train.max_steps
+        self._console.close()
+        if progress.step == self._first_step:
+            self._console.say(f"Step {progress.step:,} is done already; raise train.max_steps to go on")
         if last_sample:
             self._console.say(f"\n{last_sample.strip()}\n")
         self._console.say(
             f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, {self.elapsed_s:.0f} s"
             + (f": no better loss in {config.train.patience} evaluations" if early else "")
         )
-        self._console.say(
-            f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
-            f"character, context {config.model.block_size}, at step {progress.best_step:,}"
-        )
+        if math.isfinite(progress.best_loss):
+            self._console.say(
+                f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
+                f"character, context {config.model.block_size}, at step {progress.best_step:,}"
+            )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say(f"Write with it:\n  {_command('sample.py', '--checkpoint', self.run.path)}")
 

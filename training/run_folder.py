@@ -1,9 +1,13 @@
 """The folder of a run: its settings, its metrics, its samples and its checkpoints."""
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 
@@ -24,7 +28,10 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
         """A new folder of this name or, where that is taken, NAME-2, NAME-3, ...: nothing is ever overwritten."""
-        root.mkdir(parents=True, exist_ok=True)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ValueError(f"{root}: is not a folder, but runs are kept there; move it away") from None
         number = 1
         while True:
             path = root / (name if number == 1 else f"{name}-{number}")
@@ -40,13 +47,39 @@ class RunFolder:
         run.samples.touch()
         return run
 
+    @classmethod
+    def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
+        """The run of a folder, or of a checkpoint in it. Raises CheckpointError where there is none."""
+        folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
+        if not (folder / "config.yaml").is_file():
+            close = root / path.name
+            hint = f"did you mean {close}?" if (close / "config.yaml").is_file() else f"run folders are in {root}/"
+            raise CheckpointError(f"{path}: no such run folder; {hint}")
+        return cls(folder)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps other processes out of the folder; the lock of a process that has died holds nobody up.
+
+        Raises CheckpointError where another process is training here.
+        """
+        lock = FileLock(self.path / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise CheckpointError(
+                f"{self.path}: another process is training this run; wait for it or stop it"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest checkpoint that is whole, and a warning for each that is not.
 
         Raises CheckpointError where there is none: a run never silently starts anew.
         """
-        if not self.path.is_dir():
-            raise CheckpointError(f"{self.path}: no such run folder")
         whole, warnings = [], []
         for path in (self.latest, self.best):
             if path.exists():
@@ -70,6 +103,11 @@ class RunFolder:
     def sizes(self) -> list[int]:
         """How many bytes metrics and samples hold now; see `rewind`."""
         return [path.stat().st_size for path in (self.metrics, self.samples)]
+
+    def remove_partial_files(self) -> None:
+        """What a process that was killed in the middle of a save has left behind."""
+        for path in self.latest.parent.glob("*.part"):
+            path.unlink()
 
     def rewind(self, sizes: list[int]) -> None:
         """Takes back what was logged after the checkpoint that remembers these sizes."""

@@ -1,6 +1,7 @@
 """The machine: which device, which arithmetic, and how memory is given back."""
 
 import ctypes
+import os
 import platform
 import shutil
 from contextlib import AbstractContextManager
@@ -43,6 +44,8 @@ def choose_runtime(device: str, dtype: str) -> Runtime:
     Raises ValueError where the machine does not have what is asked for.
     """
     chosen = choose_device(device)
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)  # what is asked of "the" GPU is asked of this one
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -92,5 +95,14 @@ def keep_freed_memory() -> None:
 
 def check_can_compile(device: torch.device) -> None:
     """Raises ValueError where torch.compile lacks the compiler that it needs for a device."""
-    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
-        raise ValueError("train.compile=true needs a C++ compiler on the CPU; install g++ or set train.compile=false")
+    variable, names = (
+        ("CXX", ("g++", "clang++", "c++", "cl")) if device.type == "cpu" else ("CC", ("gcc", "clang", "cc"))
+    )
+    if not any(map(shutil.which, (os.environ.get(variable, names[0]), *names))):
+        raise ValueError(f"train.compile=true needs a compiler; install {names[0]} or set train.compile=false")
+
+
+def make_compiled_code_repeatable() -> None:
+    """Has compiled code add in a fixed order: otherwise two runs of one seed differ in the last bits, on a CPU too."""
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False

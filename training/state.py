@@ -54,7 +54,7 @@ class TrainingState:
         torch.manual_seed(config.train.seed)
         # Made on the CPU and moved, so that a seed means the same weights on every device.
         self.model: GPT = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
-        self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim)
+        self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
         self.progress = Progress()
         self.loss_sum = torch.zeros((), device=runtime.device)
 
@@ -97,16 +97,34 @@ class TrainingState:
             progress=dataclasses.asdict(self.progress),
         )
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from a checkpoint. Raises CheckpointError, listing the differences, where it is of another run."""
+    def restore(self, checkpoint: Checkpoint) -> list[str]:
+        """Goes on from a checkpoint; returns the settings that have changed since, each as a clause.
+
+        Raises CheckpointError, listing the differences, where its weights are not for this model and text.
+        """
         if differences := self._differences(checkpoint):
-            raise CheckpointError(f"the checkpoint cannot be continued with other settings: {'; '.join(differences)}")
+            raise CheckpointError(
+                f"this run cannot go on with another model or text ({'; '.join(differences)}); "
+                "start a new one with --config"
+            )
         self.model.load_state_dict(checkpoint.model)
         for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
             # Learning rates and the like come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         self.progress = Progress(**checkpoint.progress)
+        if self.config.train.max_steps < self.progress.step:
+            raise CheckpointError(
+                f"train.max_steps={self.config.train.max_steps} lies behind this run, which is at step "
+                f"{self.progress.step}; raise it to go on"
+            )
         self.loss_sum.fill_(self.progress.loss_sum)
+        before, now = checkpoint.config(), self.config
+        return [
+            f"{section.name}.{setting} was {then} and is {value}"
+            for section in dataclasses.fields(Config)
+            for setting, value in dataclasses.asdict(getattr(now, section.name)).items()
+            if (then := getattr(getattr(before, section.name), setting)) != value
+        ]
 
     def check_finite(self) -> None:
         """Raises TrainingError where the training loss, or any weight, is no number any more."""
@@ -125,6 +143,11 @@ class TrainingState:
         }
         pairs["data.val_fraction"] = (before.data.val_fraction, self.config.data.val_fraction)
         pairs["optim.name"] = (before.optim.name, self.config.optim.name)
-        pairs["the text's SHA-256"] = (checkpoint.corpus["digest"], self.corpus.digest)
-        pairs["the vocabulary's size"] = (len(checkpoint.characters), len(self.corpus.vocabulary))
+        pairs["the text's SHA-256"] = (f"{checkpoint.corpus['digest'][:12]}...", f"{self.corpus.digest[:12]}...")
+        now, then = set(self.corpus.vocabulary.characters), set(checkpoint.characters)
+        pairs["the vocabulary"] = (f"with {_shown(then - now)}", f"with {_shown(now - then)}")
         return [f"{name} was {then} and is {now}" for name, (then, now) in pairs.items() if then != now]
+
+
+def _shown(characters: set[str]) -> str:
+    return repr("".join(sorted(characters)[:20])) if characters else "nothing else"
