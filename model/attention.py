@@ -1,12 +1,14 @@
-"""Causal self-attention: one head as the textbook has it, then all heads of a layer computed together."""
+"""Attention: queries look at keys, and take from the values by how well they match.
+
+`attend` is the definition; `Head` and `MultiHeadAttention` put linear maps around it. The GPT's own layer, in
+`self_attention.py`, stands on the same functions.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.cache import LayerCache
-from model.config import ModelConfig
-from model.positions import rotate
+from model.scoring import Score, scaled_dot
 
 # Number of keys above which a CPU is no longer faster with the explicit form's T x S weights in memory.
 LONGEST_EXPLICIT = 512
@@ -17,36 +19,72 @@ def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """Scaled dot-product attention, softmax(q k^T / sqrt(D)) v ("Attention Is All You Need", 2017, eq. 1).
+def masked_softmax(scores: Tensor, *, visible: Tensor | None = None, causal: bool = False) -> Tensor:
+    """Weights (..., T, S) that sum to 1 over what is visible, from scores (..., T, S).
 
-    q (..., T, D), k (..., S, D), v (..., S, D'), visible (T, S), False or 0 where a key is hidden -> (..., T, D').
-    Dropout is applied to the weights, with that probability. This form is the specification; the fused one equals it.
+    visible: broadcast to the scores' shape, False or 0 where a key is hidden. A query from which everything is hidden
+    gets weights of zero, and gradients of zero. causal: keys after the query's own position are hidden too.
     """
-    scores = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # (..., T, S)
-    if visible is not None:
-        scores = scores.masked_fill(visible == 0, float("-inf"))
-    weights = F.softmax(scores, dim=-1)
-    weights = F.dropout(weights, dropout)
-    return weights @ v
+    if causal:
+        past = causal_mask(*scores.shape[-2:], device=scores.device)
+        if visible is None:  # every query sees itself: none is blind
+            return F.softmax(scores.masked_fill(past == 0, float("-inf")), dim=-1)
+        visible = (visible != 0) & past
+    if visible is None:
+        return F.softmax(scores, dim=-1)
+    hidden = visible == 0
+    blind = hidden.all(dim=-1, keepdim=True)
+    # A softmax over nothing would be NaN, and so would its gradient: the blind look at everything, and take none of it.
+    weights = F.softmax(scores.masked_fill(hidden & ~blind, float("-inf")), dim=-1)
+    return weights.masked_fill(blind, 0.0)
 
 
-def attend_fused(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Tensor:
-    """The causal case of `attend` in PyTorch's fused kernels, which never hold the T x S weights."""
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    score: Score = scaled_dot,
+    visible: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention pooling: the sum of the values, weighted by softmax(score(q, k)).
+
+    q (..., T, D), k (..., S, D), v (..., S, D') -> (..., T, D'). visible and causal: see `masked_softmax`. Dropout is
+    applied to the weights, with that probability. This form is the specification; the fused one equals it.
+
+    Raises ValueError where shapes do not fit together.
+    """
+    _check_shapes(q, k, v, visible, causal)
+    weights = masked_softmax(score(q, k), visible=visible, causal=causal)
+    return F.dropout(weights, dropout) @ v
+
+
+def attend_fused(
+    q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """`attend` with scaled dot products in PyTorch's fused kernels, which never hold the T x S weights."""
+    _check_shapes(q, k, v, visible, causal)
     T, S = q.size(-2), k.size(-2)
-    if T == 1:  # one query at the end sees everything
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-    if T == S:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=causal_mask(T, S, q.device), dropout_p=dropout)
+    if visible is None and not (causal and 1 < T < S):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal and T > 1)
+    visible = torch.ones(1, S, dtype=torch.bool, device=q.device) if visible is None else visible != 0
+    if causal:
+        visible = visible & causal_mask(T, S, q.device)
+    blind = ~visible.any(dim=-1, keepdim=True)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible | blind, dropout_p=dropout)
+    return y.masked_fill(blind, 0.0)
 
 
-def choose_form(wanted: str, q: Tensor, k: Tensor, *, dropout: float = 0.0) -> str:
+def choose_form(wanted: str, score: Score, q: Tensor, k: Tensor, *, dropout: float = 0.0) -> str:
     """The form of attention to compute, "explicit" or "fused"; `auto` goes by what was measured.
 
-    The fused kernels are the faster ones but for two cases on a CPU: their backward pass in bfloat16 costs 2 to 4 times
-    as much at short lengths, and with dropout they have no fast path at all.
+    The fused kernels know scaled dot products alone. They are the faster ones but for two cases on a CPU: their
+    backward pass in bfloat16 costs 2 to 4 times as much at short lengths, and with dropout they have no fast path.
     """
+    if score is not scaled_dot:
+        return "explicit"
     if wanted != "auto":
         return wanted
     if q.device.type != "cpu":
@@ -55,10 +93,59 @@ def choose_form(wanted: str, q: Tensor, k: Tensor, *, dropout: float = 0.0) -> s
     return "explicit" if slow_backward or dropout else "fused"
 
 
+def combine_masks(
+    padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    memory_mask: Tensor | None = None,
+    *,
+    shape: tuple[int, int, int],
+) -> Tensor | None:
+    """What is visible to every head, (N, 1, T, S) or less, where all masks agree; None where there is none.
+
+    padding_mask (N, S) hides keys of a sequence; attention_mask (T, S), in self-attention, and memory_mask (T, S), in
+    cross-attention, hide keys from a query. In each, 0 or False means hidden. shape: (N, T, S).
+
+    Raises ValueError where a mask has another shape.
+    """
+    N, T, S = shape
+    visible = None
+    for name, mask, expected in (
+        ("padding_mask", padding_mask, (N, S)),
+        ("attention_mask", attention_mask, (T, S)),
+        ("memory_mask", memory_mask, (T, S)),
+    ):
+        if mask is None:
+            continue
+        if mask.shape != expected:
+            letters = "(N, S)" if name == "padding_mask" else "(T, S)"
+            raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {letters} = {expected}")
+        mask = mask[:, None, None, :] != 0 if name == "padding_mask" else mask != 0
+        visible = mask if visible is None else visible & mask
+    return visible
+
+
+def check_input(name: str, x: Tensor, width: int) -> None:
+    """Raises ValueError where x is not (N, length, width)."""
+    if x.ndim != 3 or x.size(-1) != width:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (N, length, {width})")
+
+
+def split_heads(x: Tensor, n_head: int) -> Tensor:
+    """(N, T, H D) -> (N, H, T, D). Raises ValueError where the width is no multiple of the number of heads."""
+    if x.size(-1) % n_head:
+        raise ValueError(f"a width of {x.size(-1)} cannot be split into n_head={n_head} heads of one size")
+    return x.unflatten(-1, (n_head, -1)).transpose(-3, -2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(N, H, T, D) -> (N, T, H D): the heads side by side."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
 class Head(nn.Module):
     """One head of causal self-attention: (B, T, C) -> (B, T, D).
 
-    The textbook statement of what each head of `CausalSelfAttention` does; nothing in the GPT runs it.
+    The textbook statement of what each head of the GPT's layer does; nothing in the GPT runs it.
     """
 
     def __init__(self, n_embd: int, head_size: int, block_size: int, *, dropout: float = 0.0, bias: bool = False):
@@ -70,6 +157,7 @@ class Head(nn.Module):
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_input("x", x, self.query.in_features)
         T = x.size(1)
         q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each
         scores = q @ k.transpose(-2, -1) * k.size(-1) ** -0.5  # (B, T, T)
@@ -78,39 +166,93 @@ class Head(nn.Module):
         return weights @ v  # (B, T, D)
 
 
-class CausalSelfAttention(nn.Module):
-    """All heads of a layer together, with one output map: (B, T, C) -> (B, T, C)."""
+class MultiHeadAttention(nn.Module):
+    """Several heads that attend side by side, for self- and for cross-attention ("Attention Is All You Need", 3.2.2).
 
-    def __init__(self, config: ModelConfig):
+    width: of the result, split among n_head heads; head_size makes a head's width free of it (head_size=width: wide
+    heads). query_size, key_size, value_size: widths of the inputs, by default `width`. Without the output map, the
+    result is the heads side by side, n_head * head_size wide.
+
+    Raises ValueError where the width cannot be split.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_head: int,
+        *,
+        head_size: int | None = None,
+        query_size: int | None = None,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        bias: bool = False,
+        output_map: bool = True,
+        score: Score = scaled_dot,
+        dropout: float = 0.0,
+    ):
         super().__init__()
-        self.n_head, self.head_size = config.n_head, config.size_per_head
-        self.qk_norm, self.dropout, self.form = config.qk_norm, config.dropout, config.attention
-        width = self.n_head * self.head_size
-        self.qkv = nn.Linear(config.n_embd, 3 * width, bias=config.bias)
-        self.proj = nn.Linear(width, config.n_embd, bias=config.bias)
-        self.proj_dropout = nn.Dropout(config.dropout)
+        if head_size is None and width % n_head:
+            raise ValueError(f"width={width} cannot be split into n_head={n_head} heads; set head_size")
+        inner = n_head * (head_size or width // n_head)
+        self.n_head, self.score, self.dropout = n_head, score, dropout
+        self.query = nn.Linear(query_size or width, inner, bias=bias)
+        self.key = nn.Linear(key_size or width, inner, bias=bias)
+        self.value = nn.Linear(value_size or width, inner, bias=bias)
+        self.proj = nn.Linear(inner, width, bias=bias) if output_map else nn.Identity()
 
     def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None, cache: LayerCache | None = None
+        self, queries: Tensor, keys: Tensor | None = None, values: Tensor | None = None, **options: Tensor | bool | None
     ) -> Tensor:
-        """Attention of x (B, T, C) to itself and, with a cache, to everything the cache holds before it.
+        """Attention of queries (N, T, query_size) to keys (N, S, key_size) and values (N, S, value_size).
 
-        rotation: cosines and sines (T, 1, D/2) of x's positions, or None where positions are part of x already.
+        keys default to the queries (self-attention), values to the keys. Options: see `attend_to`.
+        Raises ValueError where an input has another width or length.
         """
-        B, T, _ = x.shape
-        H, D = self.n_head, self.head_size
-        qk, v = self.qkv(x).view(B, T, 3 * H, D).split((2 * H, H), dim=2)  # (B, T, 2H, D), (B, T, H, D)
-        if self.qk_norm:
-            qk = F.rms_norm(qk, (D,))
-        if rotation is not None:
-            qk = rotate(qk, *rotation)
-        q, k, v = (t.transpose(1, 2) for t in (*qk.chunk(2, dim=2), v))  # (B, H, T, D) each
-        if cache is not None:
-            k, v = cache.append(k, v)  # (B, H, S, D), S = positions so far
+        q = self.queries(queries)
+        keys = queries if keys is None else keys
+        return self.attend_to(q, *self.keys_and_values(keys, keys if values is None else values), **options)
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """q (N, H, T, D) of queries (N, T, query_size)."""
+        check_input("queries", queries, self.query.in_features)
+        return split_heads(self.query(queries), self.n_head)
+
+    def keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """k and v, (N, H, S, D) each, of keys (N, S, key_size) and values (N, S, value_size).
+
+        A memory that is read often is mapped once.
+        """
+        check_input("keys", keys, self.key.in_features)
+        check_input("values", values, self.value.in_features)
+        if values.shape[:2] != keys.shape[:2]:
+            raise ValueError(f"values has shape {tuple(values.shape)}; expected (N, S) = {tuple(keys.shape[:2])} first")
+        return split_heads(self.key(keys), self.n_head), split_heads(self.value(values), self.n_head)
+
+    def attend_to(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, **masks: Tensor | None) -> Tensor:
+        """The result (N, T, width) of queries, keys and values that are mapped already.
+
+        masks: padding_mask (N, S), attention_mask (T, S) and memory_mask (T, S), see `combine_masks`.
+        """
+        visible = combine_masks(**masks, shape=(q.size(0), q.size(2), k.size(2)))
         dropout = self.dropout if self.training else 0.0
-        if choose_form(self.form, q, k, dropout=dropout) == "fused":
-            y = attend_fused(q, k, v, dropout=dropout)
-        else:
-            y = attend(q, k, v, visible=causal_mask(T, k.size(2), x.device), dropout=dropout)
-        y = y.transpose(1, 2).reshape(B, T, H * D)  # heads side by side
-        return self.proj_dropout(self.proj(y))
+        y = attend(q, k, v, score=self.score, visible=visible, causal=causal, dropout=dropout)  # (N, H, T, D)
+        return self.proj(join_heads(y))
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool) -> None:
+    T, S = q.size(-2), k.size(-2)
+    if k.shape[:-2] != q.shape[:-2]:
+        raise ValueError(f"k has shape {tuple(k.shape)}; expected the leading dimensions {tuple(q.shape[:-2])} of q")
+    if v.shape[:-1] != k.shape[:-1]:
+        raise ValueError(f"v has shape {tuple(v.shape)}; expected {tuple(k.shape[:-1])}, those of k, before its width")
+    if causal and T > S:
+        raise ValueError(
+            f"q has shape {tuple(q.shape)}; expected at most as many queries as the {S} keys, being causal"
+        )
+    if visible is not None:
+        scores = (*q.shape[:-1], S)
+        fits = visible.ndim <= len(scores) and all(
+            n in (1, m) for n, m in zip(reversed(visible.shape), reversed(scores), strict=False)
+        )
+        if not fits:
+            raise ValueError(f"visible has shape {tuple(visible.shape)}; expected one that broadcasts to {scores}")

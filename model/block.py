@@ -3,9 +3,9 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.attention import CausalSelfAttention
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.self_attention import SelfAttention
 
 
 class RMSNorm(nn.Module):
@@ -48,17 +48,26 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2.
 
-    def __init__(self, config: ModelConfig):
+    causal: each position sees its past alone, as in a GPT; otherwise all positions see all, as in an encoder.
+    """
+
+    def __init__(self, config: ModelConfig, *, causal: bool = True):
         super().__init__()
         self.attention_norm = make_norm(config)
-        self.attention = CausalSelfAttention(config)
+        self.attention = SelfAttention(config, causal=causal)
         self.mlp_norm = make_norm(config)
         self.mlp = MLP(config)
 
     def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None, cache: LayerCache | None = None
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | None = None,
+        *,
+        padding_mask: Tensor | None = None,
     ) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rotation, cache)
+        """x (B, T, C) -> (B, T, C). rotation, cache, padding_mask: see `SelfAttention`."""
+        x = x + self.attention(self.attention_norm(x), rotation, cache, padding_mask=padding_mask)
         return x + self.mlp(self.mlp_norm(x))

@@ -7,7 +7,7 @@ from model.config import ModelConfig
 
 
 class LayerCache:
-    """One layer's keys and values, (B, H, block_size, D) each, of which the first `length` positions are filled."""
+    """One layer's keys and values, (B, K, block_size, D) each for K heads, filled for the first `length` positions."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device):
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
@@ -15,7 +15,7 @@ class LayerCache:
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes k, v (B, H, T, D) behind what is there; returns views (B, H, length, D) of all so far."""
+        """Writes k, v (B, K, T, D) behind what is there; returns views (B, K, length, D) of all so far."""
         end = self.length + k.size(2)
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
@@ -34,8 +34,9 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        shape = (batch_size, config.n_head, config.block_size, config.size_per_head)
-        self.layers = [LayerCache(shape, dtype, torch.device(device)) for _ in range(config.n_layer)]
+        layers = map(config.layer, range(config.n_layer))
+        shapes = [(batch_size, layer.kv_heads, layer.block_size, layer.size_per_head) for layer in layers]
+        self.layers = [LayerCache(shape, dtype, torch.device(device)) for shape in shapes]
 
     @property
     def length(self) -> int:

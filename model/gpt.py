@@ -23,9 +23,10 @@ class GPT(nn.Module):
         if config.positions == "learned":
             self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
         else:
-            self.rotary = Rotary(config.size_per_head, config.block_size)
+            sizes = sorted({config.layer(i).size_per_head for i in range(config.n_layer)})
+            self.rotary = nn.ModuleDict({str(size): Rotary(size, config.block_size) for size in sizes})
         self.embedding_dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.blocks = nn.ModuleList(Block(config.layer(i)) for i in range(config.n_layer))
         self.norm = make_norm(config)
         self.head = nn.Linear(config.n_embd, vocab_size, bias=False)
         self.init_weights()
@@ -53,20 +54,22 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """Logits (B, T, V), float32, for ids (B, T); with a cache, ids continue the positions that it holds.
 
-        Raises ValueError where the positions would pass block_size.
+        Raises ValueError where ids have another shape or the positions would pass block_size.
         """
+        if ids.ndim != 2:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")
         start, T = cache.length if cache else 0, ids.size(1)
         if start + T > self.config.block_size:
             raise ValueError(f"{start + T} positions do not fit into model.block_size={self.config.block_size}")
         x = self.token_embedding(ids)  # (B, T, C)
         if self.config.positions == "learned":
             x = x + self.position_embedding.weight[start : start + T]
-            rotation = None
+            rotations = {}
         else:
-            rotation = self.rotary(start, T)
+            rotations = {size: rotary(start, T) for size, rotary in self.rotary.items()}
         x = self.embedding_dropout(x)
         for i, block in enumerate(self.blocks):
-            x = block(x, rotation, cache.layers[i] if cache else None)
+            x = block(x, rotations.get(str(block.attention.head_size)), cache.layers[i] if cache else None)
         logits = self.head(self.norm(x)).float()  # (B, T, V)
         if cap := self.config.logit_softcap:
             logits = cap * torch.tanh(logits / cap)

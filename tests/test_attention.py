@@ -1,135 +1,223 @@
 import math
+import random
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model.attention import CausalSelfAttention, Head, attend, attend_fused, causal_mask, choose_form
-from model.config import ModelConfig
+from model.attention import (
+    MultiHeadAttention,
+    attend,
+    attend_fused,
+    causal_mask,
+    choose_form,
+    combine_masks,
+    masked_softmax,
+)
+from model.scoring import dot, scaled_dot
+from model.trace import trace_attention
 
-B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly
+N, T, S, H, D = 3, 5, 7, 2, 6
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def make_layer(**settings):
-    torch.manual_seed(1)
-    defaults = {"n_embd": C, "n_head": H, "head_size": D, "positions": "learned", "qk_norm": False}
-    return CausalSelfAttention(ModelConfig(**defaults | settings))
+def gradients(y, inputs):
+    torch.manual_seed(8)
+    return torch.autograd.grad((y * torch.randn(y.shape)).sum(), inputs, retain_graph=True, allow_unused=True)
 
 
-def test_a_head_is_the_weighted_sum_of_past_values_computed_position_by_position():
-    torch.manual_seed(0)
-    head, x = Head(C, D, block_size=T).requires_grad_(False), torch.randn(B, T, C)
-    y = head(x)
-    for b in range(B):
-        for t in range(T):
-            q = head.query.weight @ x[b, t]
-            scores = [float(q @ (head.key.weight @ x[b, s])) / math.sqrt(D) for s in range(t + 1)]
-            total = sum(map(math.exp, scores))
-            expected = sum(math.exp(w) / total * (head.value.weight @ x[b, s]) for s, w in enumerate(scores))
-            torch.testing.assert_close(y[b, t], expected)
+def random_case(seed):
+    """Queries, keys, values of random sizes, with a random mask, each query seeing at least one key."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    n, h, t, s, d, d_v = (draw.randint(1, 6) for _ in range(6))
+    q, k, v = (torch.randn(n, h, *size, requires_grad=True) for size in ((t, d), (s, d), (s, d_v)))
+    visible = torch.rand(draw.choice([(n, h, t, s), (n, 1, t, s), (t, s), (n, 1, 1, s)])) < 0.6
+    visible[..., draw.randrange(s)] = True
+    return q, k, v, visible
 
 
-@pytest.mark.parametrize("form", ["explicit", "fused"])
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_layer_equals_its_heads_concatenated_and_mapped_back(form, bias):
-    layer, x = make_layer(attention=form, bias=bias), torch.randn(B, T, C)
-    heads = [Head(C, D, block_size=T, bias=bias) for _ in range(H)]
-    width = H * D
-    with torch.no_grad():
-        for h, head in enumerate(heads):
-            for part, linear in enumerate((head.query, head.key, head.value)):
-                rows = slice(part * width + h * D, part * width + (h + 1) * D)
-                linear.weight.copy_(layer.qkv.weight[rows])
-                if bias:
-                    linear.bias.copy_(layer.qkv.bias[rows])
-    expected = layer.proj(torch.cat([head(x) for head in heads], dim=-1))
-    torch.testing.assert_close(layer(x), expected)
-
-
-def test_the_layer_equals_pytorchs_multihead_attention_in_values_and_gradients():
-    layer, x = make_layer(head_size=None, bias=True), torch.randn(B, T, C, requires_grad=True)
-    oracle = nn.MultiheadAttention(C, H, batch_first=True)
-    with torch.no_grad():
-        oracle.in_proj_weight.copy_(layer.qkv.weight)
-        oracle.in_proj_bias.copy_(layer.qkv.bias)
-        oracle.out_proj.load_state_dict(layer.proj.state_dict())
-    expected, _ = oracle(x, x, x, attn_mask=~causal_mask(T, T), need_weights=False)
-    actual = layer(x)
-    torch.testing.assert_close(actual, expected)
-    weight = torch.randn_like(expected)
-    (expected_gradient,) = torch.autograd.grad((expected * weight).sum(), x)
-    (actual_gradient,) = torch.autograd.grad((actual * weight).sum(), x)
-    torch.testing.assert_close(actual_gradient, expected_gradient)
+@pytest.mark.parametrize("seed", range(40))
+def test_attention_equals_pytorchs_in_values_and_gradients_over_random_shapes_and_masks(seed):
+    q, k, v, visible = random_case(seed)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.expand(*q.shape[:-1], k.size(-2)))
+    for actual in (attend(q, k, v, visible=visible), attend_fused(q, k, v, visible=visible)):
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(gradients(actual, (q, k, v)), gradients(expected, (q, k, v)))
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(7, 7), (1, 1), (1, 9), (4, 9)])
-def test_the_fused_form_equals_the_explicit_one_in_values_and_gradients(n_queries, n_keys):
-    torch.manual_seed(2)
-    q, k, v = (torch.randn(B, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
-    explicit = attend(q, k, v, visible=causal_mask(n_queries, n_keys))
-    fused = attend_fused(q, k, v)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_fused_form_equals_the_explicit_one_where_it_is_causal(n_queries, n_keys, masked):
+    q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
+    visible = torch.rand(N, 1, 1, n_keys) < 0.5 if masked else None  # blind queries included
+    explicit = attend(q, k, v, visible=visible, causal=True)
+    fused = attend_fused(q, k, v, visible=visible, causal=True)
     torch.testing.assert_close(fused, explicit)
-    weight = torch.randn_like(explicit)
-    expected = torch.autograd.grad((explicit * weight).sum(), (q, k, v))
-    actual = torch.autograd.grad((fused * weight).sum(), (q, k, v))
+    torch.testing.assert_close(gradients(fused, (q, k, v)), gradients(explicit, (q, k, v)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_layer_equals_pytorchs_multihead_attention_over_random_shapes_and_masks(seed):
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    n_head, head_size, n, t, s = (draw.randint(1, 5) for _ in range(5))
+    width, key_size, value_size = n_head * head_size, draw.randint(1, 9), draw.randint(1, 9)
+    bias = draw.random() < 0.5
+    ours = MultiHeadAttention(width, n_head, key_size=key_size, value_size=value_size, bias=bias)
+    theirs = nn.MultiheadAttention(width, n_head, bias=bias, batch_first=True, kdim=key_size, vdim=value_size)
+    with torch.no_grad():
+        own_maps = {"q_proj_weight": ours.query, "k_proj_weight": ours.key, "v_proj_weight": ours.value}
+        for name, linear in own_maps.items():
+            if theirs._qkv_same_embed_dim:
+                theirs.in_proj_weight.view(3, width, width)[list(own_maps).index(name)].copy_(linear.weight)
+            else:
+                getattr(theirs, name).copy_(linear.weight)
+        if bias:
+            theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in own_maps.values()]))
+        theirs.out_proj.load_state_dict(ours.proj.state_dict())
+    inputs = [
+        torch.randn(*shape, requires_grad=True) for shape in ((n, t, width), (n, s, key_size), (n, s, value_size))
+    ]
+    padding, between = torch.rand(n, s) < 0.7, torch.rand(t, s) < 0.7
+    padding[:, 0] = between[:, 0] = True
+    actual = ours(*inputs, padding_mask=padding, memory_mask=between)
+    expected, _ = theirs(*inputs, key_padding_mask=~padding, attn_mask=~between, need_weights=False)
     torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 
 
-def test_attention_without_a_mask_equals_pytorchs_scaled_dot_product():
-    q, k, v = torch.randn(B, 4, D), torch.randn(B, 6, D), torch.randn(B, 6, 2)
-    torch.testing.assert_close(attend(q, k, v), F.scaled_dot_product_attention(q, k, v))
+@pytest.mark.parametrize("attention", [attend, attend_fused])
+def test_a_query_from_which_all_is_hidden_takes_nothing_and_learns_nothing(attention):
+    q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (T, S, S))
+    visible = torch.rand(N, 1, T, S) < 0.5
+    visible[0] = False
+    visible[1, :, 2] = False
+    y = attention(q, k, v, visible=visible)
+    assert (y[0] == 0).all()
+    assert (y[1, :, 2] == 0).all()
+    for gradient in gradients(y, (q, k, v)):
+        assert gradient.isfinite().all()
+        assert (gradient[0] == 0).all()
+        assert gradient[1:].abs().sum() > 0
 
 
-def test_equal_scores_under_the_causal_mask_give_the_plain_average_of_the_past():
-    v = torch.randn(B, T, D)
-    zeros = torch.zeros(B, T, D)
-    averages = v.cumsum(1) / torch.arange(1, T + 1)[:, None]
-    torch.testing.assert_close(attend(zeros, zeros, v, visible=causal_mask(T, T)), averages)
+def test_weights_of_a_blind_query_are_zero_and_others_sum_to_one():
+    visible = torch.tensor([[1, 0, 1], [0, 0, 0]])
+    weights = masked_softmax(torch.randn(2, 3), visible=visible)
+    torch.testing.assert_close(weights.sum(-1), torch.tensor([1.0, 0.0]))
+    assert (weights[visible == 0] == 0).all()
+
+
+def test_hidden_values_have_no_influence_even_when_they_are_huge():
+    q, k, v = (torch.randn(N, n, D) for n in (T, S, S))
+    visible = torch.ones(T, S, dtype=torch.bool)
+    visible[:, 3] = False
+    expected = attend(q, k, v, visible=visible)
+    k[:, 3], v[:, 3] = 1e300, 1e300
+    torch.testing.assert_close(attend(q, k, v, visible=visible), expected)
 
 
 def test_the_mask_may_be_the_textbooks_triangle_of_ones_and_zeros():
-    q, k, v = (torch.randn(B, T, D) for _ in range(3))
-    expected = attend(q, k, v, visible=causal_mask(T, T))
-    torch.testing.assert_close(attend(q, k, v, visible=torch.tril(torch.ones(T, T))), expected)
+    q, k, v = (torch.randn(N, T, D) for _ in range(3))
+    triangle = torch.tril(torch.ones(T, T))
+    torch.testing.assert_close(attend(q, k, v, visible=triangle), attend(q, k, v, causal=True))
 
 
 def test_fewer_queries_than_keys_are_the_last_positions():
     assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
 
 
-def test_future_positions_cannot_change_what_a_position_sees():
-    layer, x = make_layer(), torch.randn(B, T, C)
-    changed = x.clone()
-    changed[:, 4:] += 1
-    before, after = layer(x), layer(changed)
-    torch.testing.assert_close(after[:, :4], before[:, :4])
-    assert not torch.allclose(after[:, 4:], before[:, 4:])
-
-
-def test_dropout_of_weights_keeps_their_mean_and_rests_outside_training():
+def test_dropout_of_weights_keeps_their_mean():
     torch.manual_seed(3)
     q, k, v = torch.zeros(1, 1, D), torch.zeros(1, 4, D), torch.ones(1, 4, 1)
     draws = torch.stack([attend(q, k, v, dropout=0.25) for _ in range(4000)])
     assert set(draws.round(decimals=6).unique().tolist()) == {round(n / 3, 6) for n in range(5)}
     assert abs(draws.mean() - 1) < 5 * math.sqrt(1 / 12 / 4000)  # variance of the mean of 4: (1/3) / 4
-    layer, x = make_layer(dropout=0.5), torch.randn(B, T, C)
-    assert not torch.equal(layer(x), layer(x))
-    layer.eval()
-    assert torch.equal(layer(x), layer(x))
 
 
-def test_auto_takes_the_explicit_form_only_where_the_fused_backward_pass_is_slow():
-    def chosen(dtype, requires_grad=True, S=8, wanted="auto", dropout=0.0):
+def test_a_trace_ends_in_what_the_layer_computes():
+    layer, x, memory = MultiHeadAttention(8, H), torch.randn(N, T, 8), torch.randn(N, S, 8)
+    padding = torch.rand(N, S) < 0.5
+    torch.testing.assert_close(
+        trace_attention(layer, x, memory, padding_mask=padding)["result"], layer(x, memory, padding_mask=padding)
+    )
+    torch.testing.assert_close(trace_attention(layer, x, causal=True)["result"], layer(x, causal=True))
+
+
+def test_a_memory_that_is_mapped_once_gives_what_it_gives_mapped_each_time():
+    layer, memory = MultiHeadAttention(8, H), torch.randn(N, S, 8)
+    mapped = layer.keys_and_values(memory, memory)
+    for x in torch.randn(3, N, T, 8):
+        torch.testing.assert_close(layer.attend_to(layer.queries(x), *mapped), layer(x, memory))
+
+
+def test_auto_takes_the_explicit_form_only_where_the_fused_one_is_slow_or_unable():
+    def chosen(dtype, requires_grad=True, S=8, wanted="auto", dropout=0.0, score=scaled_dot):
         q, k = torch.zeros(1, 2, 1, 4, dtype=dtype, requires_grad=requires_grad), torch.zeros(1, 2, S, 4, dtype=dtype)
-        return choose_form(wanted, q, k, dropout=dropout)
+        return choose_form(wanted, score, q, k, dropout=dropout)
 
     assert chosen(torch.bfloat16) == "explicit"
     assert chosen(torch.bfloat16, requires_grad=False) == "fused"
     assert chosen(torch.bfloat16, S=513) == "fused"
     assert chosen(torch.float32) == "fused"
     assert chosen(torch.float32, dropout=0.1) == "explicit"
+    assert chosen(torch.float32, score=dot) == "explicit"
     assert chosen(torch.bfloat16, wanted="fused") == "fused"
     assert chosen(torch.float32, wanted="explicit") == "explicit"
+
+
+LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, k, v: attend(q, k[:2], v), r"k has shape \(2, 7, 6\); expected the leading dimensions \(3,\) of q"),
+        (lambda q, k, v: attend(q, k, v[:, 1:]), r"v has shape \(3, 6, 6\); expected \(3, 7\), those of k"),
+        (lambda q, k, v: attend(k, q, q, causal=True), r"q has shape \(3, 7, 6\); expected at most .* the 5 keys"),
+        (
+            lambda q, k, v: attend(q, k, v, visible=torch.ones(S, T)),
+            r"visible has shape \(7, 5\); expected one that broadcasts to \(3, 5, 7\)",
+        ),
+        (lambda q, k, v: attend(q, k, v, visible=torch.ones(2, 3, T, S)), "visible has shape"),
+        (lambda q, k, v: attend(q[..., 1:], k, v), r"q has shape \(3, 5, 5\); expected a width of 6, that of k"),
+        (
+            lambda q, k, v: combine_masks(torch.ones(N, T), shape=(N, T, S)),
+            r"padding_mask has shape \(3, 5\); expected \(N, S\) = \(3, 7\)",
+        ),
+        (
+            lambda q, k, v: combine_masks(attention_mask=torch.ones(S, T), shape=(N, T, S)),
+            r"attention_mask has shape \(7, 5\); expected \(T, S\) = \(5, 7\)",
+        ),
+        (
+            lambda q, k, v: combine_masks(memory_mask=torch.ones(N, T, S), shape=(N, T, S)),
+            r"memory_mask has shape \(3, 5, 7\); expected \(T, S\) = \(5, 7\)",
+        ),
+        (
+            lambda q, k, v: MultiHeadAttention(**LAYER)(q),
+            r"queries has shape \(3, 5, 6\); expected \(N, length, 3\)",
+        ),
+        (
+            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k),
+            r"keys has shape \(3, 7, 6\); expected \(N, length, 4\)",
+        ),
+        (
+            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v),
+            r"values has shape \(3, 7, 6\); expected \(N, length, 5\)",
+        ),
+        (
+            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v[:, 1:, :5]),
+            r"values has shape \(3, 6, 5\); expected \(N, S\) = \(3, 7\)",
+        ),
+        (
+            lambda q, k, v: MultiHeadAttention(**LAYER)(q[0, ..., :3]),
+            r"queries has shape \(5, 3\); expected \(N, length, 3\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_shape_and_what_was_expected(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(torch.randn(N, T, D), torch.randn(N, S, D), torch.randn(N, S, D))

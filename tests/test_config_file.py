@@ -1,4 +1,5 @@
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
 def test_overrides_win_over_the_file_and_follow_the_same_rules(tmp_path):
     config = load(tmp_path, "model: {n_head: 2}", "model.n_head=8", "optim.lr=1e-2", "data.corpus=a=b.txt")
     assert (config.model.n_head, config.optim.lr, config.data.corpus) == (8, 0.01, "a=b.txt")
+
+
+@pytest.mark.parametrize("written", ["[8, 4,2]", "[8,4,2]"])
+def test_a_head_count_may_be_a_list_in_a_file_and_on_the_command_line(tmp_path, written):
+    in_file = load(tmp_path, f"model: {{n_layer: 3, n_head: {written}}}")
+    on_line = load(tmp_path, "model: {n_layer: 3}", f"model.n_head={written}")
+    assert in_file.model.n_head == on_line.model.n_head == (8, 4, 2)
+    assert load(tmp_path, to_yaml(in_file)) == in_file
+    assert build_config(to_dict(in_file)) == in_file
+    with pytest.raises(ConfigError, match=r"model.n_head=x must be a whole number"):
+        load(tmp_path, "model: {n_layer: 3}", "model.n_head=[8,x]")
 
 
 def test_an_override_can_mend_what_the_file_has_wrong(tmp_path):
@@ -66,7 +78,7 @@ def test_a_config_cannot_be_changed():
         ("model: {n_head: 4}\nmodel: {n_head: 8}", "'model' is given twice, in lines 1 and 2"),
         ("model: {n_head: four}", "model.n_head=four must be a whole number"),
         ("model: {n_head: 4.0}", "model.n_head=4.0 must be a whole number"),
-        ("model: {n_head: [4]}", r"model.n_head=\['4'\] must be a whole number"),
+        ("model: {n_embd: [4]}", r"model.n_embd=\['4'\] must be a whole number"),
         ("model: {n_head: }", "model.n_head= must be a whole number"),
         ("optim: {lr: .nan}", "optim.lr=.nan must be a finite number"),
         ("optim: {lr: nan}", "optim.lr=nan must be a finite number"),
@@ -126,11 +138,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_every_setting_is_in_the_readmes_table_with_its_default():
-    rows = {}
-    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("| `") and line.count("|") == 4:
-            key, default = (cell.strip().strip("`") for cell in line.split("|")[1:3])
-            rows[key] = default
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| `([^`]*)` \|", readme, re.MULTILINE))
     for section, settings in to_dict(Config()).items():
         for name, value in settings.items():
             written = rows.pop(f"{section}.{name}")

@@ -5,10 +5,11 @@ import torch
 from test_train import metrics
 
 import train
-from model.attention import attend, attend_fused, causal_mask, choose_form
+from model.attention import attend, attend_fused, choose_form
 from model.config import ModelConfig
 from model.generate import generate
 from model.gpt import GPT
+from model.scoring import scaled_dot
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -16,8 +17,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_fused_form_equals_the_explicit_one_on_the_gpu(dtype):
     q, k, v = (torch.randn(2, 3, 40, 16, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
-    assert choose_form("auto", q, k) == "fused"
-    explicit, fused = attend(q, k, v, visible=causal_mask(40, 40, q.device)), attend_fused(q, k, v)
+    assert choose_form("auto", scaled_dot, q, k) == "fused"
+    explicit, fused = attend(q, k, v, causal=True), attend_fused(q, k, v, causal=True)
     tolerance = {torch.float32: 1e-3, torch.bfloat16: 5e-2}[dtype]
     torch.testing.assert_close(fused, explicit, atol=tolerance, rtol=tolerance)
     for expected, actual in zip(

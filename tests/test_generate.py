@@ -10,11 +10,9 @@ from model.gpt import GPT
 V, BLOCK_SIZE = 13, 8
 
 
-def make_model(positions="rope", attention="auto"):
+def make_model(**settings):
     torch.manual_seed(5)
-    config = ModelConfig(
-        n_layer=3, n_head=2, n_embd=20, block_size=BLOCK_SIZE, positions=positions, attention=attention
-    )
+    config = ModelConfig(**{"n_layer": 3, "n_head": 2, "n_embd": 20, "block_size": BLOCK_SIZE} | settings)
     model = GPT(config, V).eval()
     with torch.no_grad():
         for p in model.parameters():
@@ -30,10 +28,16 @@ def write(model, prompt, length, **options):
 @pytest.mark.parametrize("attention", ["explicit", "fused"])
 @pytest.mark.parametrize("n_prompt", [1, 5, 8, 9, 21])
 def test_the_text_is_the_same_with_the_cache_and_without_also_past_the_context(positions, attention, n_prompt):
-    model, prompt = make_model(positions, attention), torch.randint(V, (2, n_prompt))
+    model, prompt = make_model(positions=positions, attention=attention), torch.randint(V, (2, n_prompt))
     cached = write(model, prompt, 40)
     assert torch.equal(cached, write(model, prompt, 40, use_cache=False))
     assert cached.unique().numel() > 3  # a text that says nothing would prove nothing
+
+
+@pytest.mark.parametrize("score", ["uniform", "dot", "additive", "gaussian"])
+def test_every_score_writes_the_same_text_with_the_cache_and_without(score):
+    model, prompt = make_model(score=score, n_head=(2, 5, 10), n_kv_head=1), torch.randint(V, (2, 5))
+    assert torch.equal(write(model, prompt, 40), write(model, prompt, 40, use_cache=False))
 
 
 def test_the_likeliest_text_is_that_of_reading_everything_anew_for_each_character():

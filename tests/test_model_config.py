@@ -24,9 +24,29 @@ def test_the_size_of_a_head_may_be_free_of_width_and_head_count():
     assert ModelConfig(n_head=4, n_embd=64).size_per_head == 16
 
 
+def test_each_layer_may_have_a_head_count_of_its_own():
+    config = ModelConfig(n_layer=3, n_head=(8, 4, 2), n_embd=64, n_kv_head=2)
+    layers = [config.layer(i) for i in range(3)]
+    assert [layer.n_head for layer in layers] == [8, 4, 2]
+    assert [layer.size_per_head for layer in layers] == [8, 16, 32]
+    assert [layer.kv_heads for layer in layers] == [2, 2, 2]
+    assert ModelConfig(n_head=4, n_embd=64).layer(2).kv_heads == 4
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"n_head": (4, 4)}, r"model.n_head=\[4, 4\] names 2 layers; model.n_layer=4 needs as many, or one number"),
+        ({"n_head": (4, 4, 4, 5), "n_embd": 64}, "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8"),
+        ({"n_head": (4, 4, 4, 0)}, "model.n_head=0 must be at least 1"),
+        (
+            {"n_head": 6, "n_kv_head": 4, "n_embd": 48},
+            "model.n_kv_head=4 does not divide model.n_head=6; try 1, 2, 3 or 6",
+        ),
+        ({"n_kv_head": 0}, "model.n_kv_head=0 must be at least 1"),
+        ({"score": "dot", "attention": "fused"}, "model.attention=fused knows scaled_dot alone"),
+        ({"score_width": 0.0}, "model.score_width=0.0 must be above 0"),
+        ({"score_hidden": 0}, "model.score_hidden=0 must be at least 1"),
         ({"n_head": 0}, "model.n_head=0 must be at least 1"),
         ({"n_head": -1}, "model.n_head=-1 must be at least 1"),
         ({"n_layer": 0}, "model.n_layer=0"),

@@ -35,6 +35,7 @@ def test_files_that_the_readme_names_are_there():
 
 @pytest.mark.slow
 def test_every_command_of_the_readme_runs(tmp_path):
+    pytest.importorskip("matplotlib")
     project = tmp_path / "project"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "runs", "__pycache__"))
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")

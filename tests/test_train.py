@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import torch
 import yaml
 from conftest import ROOT, TINY_TEXT, run_script
 
+import sample
 import train
 from data import sources
 from training.checkpoint import load_checkpoint
@@ -100,7 +102,7 @@ def test_the_same_seed_trains_the_same_network_and_no_run_overwrites_another(wor
     ("number", "status", "settings"),
     [
         (signal.SIGINT, 130, ["optim.name=muon"]),
-        (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1"]),
+        (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"]),
         (signal.SIGHUP, 129, ["train.dtype=float32"]),
     ],
     ids=["Ctrl-C with Muon", "termination with AdamW", "a closed terminal in float32"],
@@ -199,6 +201,32 @@ def test_a_loss_that_is_no_number_ends_the_run_and_is_never_saved(workplace, cap
     assert re.search("the loss or the weights became infinite, .*lower optim.lr", capsys.readouterr().err)
     for path in (workplace / "runs/tiny/checkpoints").glob("*.pt"):
         assert all(tensor.isfinite().all() for tensor in load_checkpoint(path).model.values())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.score=uniform"],
+        ["model.score=dot"],
+        ["model.score=additive", "model.score_hidden=6"],
+        ["model.score=gaussian"],
+        ["model.score=gaussian", "model.score_width=2", "optim.name=adamw"],
+        ["model.n_head=[6,2]", "model.n_kv_head=2"],
+    ],
+    ids=" ".join,
+)
+def test_every_form_of_attention_trains_is_saved_goes_on_and_writes(workplace, settings, monkeypatch, capsys):
+    constant = ["optim.decay_fraction=0", "train.name=a"]
+    assert train.main(["--config", "tiny.yaml", *settings, *constant, "train.max_steps=30"]) == 0
+    assert train.main(["--resume", "runs/a", "train.max_steps=60"]) == 0
+    assert train.main(["--config", "tiny.yaml", *settings, *constant, "train.max_steps=60"]) == 0
+    assert_same_state(workplace / "runs/a/checkpoints/latest.pt", workplace / "runs/a-2/checkpoints/latest.pt")
+    losses = [record["val_loss"] for record in metrics(workplace / "runs/a-2") if "val_loss" in record]
+    assert losses[-1] < losses[0] < 3.26  # the logarithm of the alphabet
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert sample.main(["--checkpoint", "runs/a", "--length", "40"]) == 0
+    assert len(capsys.readouterr().out) == 41
 
 
 @pytest.mark.parametrize(

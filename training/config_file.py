@@ -115,10 +115,15 @@ def _check_key(key: str, known: list[str], section: str) -> None:
 
 def _coerce(value: Any, hint: Any, key: str) -> Any:
     """A value as its setting's type; values come as text from files and typed from checkpoints."""
-    if isinstance(hint, types.UnionType):  # X | None
-        if value is None or value in ("null", "~", "", "none", "None"):
+    if isinstance(hint, types.UnionType):  # X | None, or X | tuple[X, ...]
+        hint, *others = typing.get_args(hint)
+        if type(None) in others and (value is None or value in ("null", "~", "", "none", "None")):
             return None
-        (hint,) = (h for h in typing.get_args(hint) if h is not type(None))
+        if type(None) not in others:
+            if isinstance(value, str) and value.startswith("["):  # an override; a file's lists are lists already
+                value = [item.strip() for item in value.strip("[]").split(",")]
+            if isinstance(value, (list, tuple)):
+                return tuple(_coerce(item, hint, key) for item in value)
     if typing.get_origin(hint) is typing.Literal:
         options = typing.get_args(hint)
         if value in options:

@@ -1,0 +1,1 @@
+"""Experiments to run by themselves: python -m experiments.NAME. Each says what it shows in its first line."""

@@ -1,0 +1,64 @@
+"""Self-attention as the GPT runs it: one map for queries, keys and values of all heads, positions, and a cache."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.attention import attend, attend_fused, check_input, choose_form, combine_masks, join_heads
+from model.cache import LayerCache
+from model.config import ModelConfig
+from model.positions import rotate
+from model.scoring import make_score
+
+
+class SelfAttention(nn.Module):
+    """All heads of a layer together, with one output map: (B, T, C) -> (B, T, C).
+
+    config.n_head is one number here, see `ModelConfig.layer`. With n_kv_head below n_head, several query heads share
+    the keys and values of one head (grouped queries: Ainslie et al., 2023; all of them: Shazeer, 2019).
+    """
+
+    def __init__(self, config: ModelConfig, *, causal: bool = True):
+        super().__init__()
+        self.n_head, self.n_kv_head, self.head_size = config.n_head, config.kv_heads, config.size_per_head
+        self.qk_norm, self.dropout, self.form, self.causal = config.qk_norm, config.dropout, config.attention, causal
+        self.score = make_score(config)
+        H, K, D = self.n_head, self.n_kv_head, self.head_size
+        self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
+        self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
+        self.proj_dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | None = None,
+        *,
+        padding_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Attention of x (B, T, C) to itself and, with a cache, to everything the cache holds before it.
+
+        rotation: cosines and sines (T, 1, D/2) of x's positions, or None where positions are part of x already.
+        padding_mask: (B, S), 0 where a position is none. Raises ValueError where a shape is another.
+        """
+        check_input("x", x, self.qkv.in_features)
+        B, T, _ = x.shape
+        H, K, D = self.n_head, self.n_kv_head, self.head_size
+        qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
+        if self.qk_norm:
+            qk = F.rms_norm(qk, (D,))
+        if rotation is not None:
+            qk = rotate(qk, *rotation)
+        q, k, v = (t.transpose(1, 2) for t in (*qk.split((H, K), dim=2), v))  # (B, H, T, D), (B, K, T, D) twice
+        if cache is not None:
+            k, v = cache.append(k, v)  # (B, K, S, D), S = positions so far
+        if K < H:
+            k, v = (t.repeat_interleave(H // K, dim=1) for t in (k, v))  # (B, H, S, D)
+        visible = None
+        if padding_mask is not None:
+            visible = combine_masks(padding_mask, shape=(B, T, k.size(2)))
+        dropout = self.dropout if self.training else 0.0
+        if choose_form(self.form, self.score, q, k, dropout=dropout) == "fused":
+            y = attend_fused(q, k, v, visible=visible, causal=self.causal, dropout=dropout)
+        else:
+            y = attend(q, k, v, score=self.score, visible=visible, causal=self.causal, dropout=dropout)
+        return self.proj_dropout(self.proj(join_heads(y)))

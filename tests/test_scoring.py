@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from model import scoring
+from model.config import ModelConfig
+from model.scoring import Additive, Gaussian, dot, make_score, scaled_dot, uniform
+
+B, H, T, S, D = 2, 3, 5, 7, 4
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def test_every_score_is_that_of_its_pairs_computed_one_by_one():
+    torch.manual_seed(0)
+    q, k = torch.randn(B, H, T, D), torch.randn(B, H, S, D)
+    gaussian = Gaussian(0.7)
+    additive = Additive(D, D, hidden=6)
+    formulas = {
+        uniform: lambda a, b: torch.tensor(0.0),
+        dot: lambda a, b: sum(a * b),
+        scaled_dot: lambda a, b: sum(a * b) / 2,
+        gaussian: lambda a, b: -sum(((a - b) * 0.7) ** 2) / 2,
+        additive: lambda a, b: sum(
+            additive.weight.weight[0] * torch.tanh(additive.query.weight @ a + additive.key.weight @ b)
+        ),
+    }
+    for score, formula in formulas.items():
+        scores = score(q, k)
+        assert scores.shape == (B, H, T, S)
+        for t, s in ((0, 0), (1, 4), (4, 6)):
+            torch.testing.assert_close(scores[1, 2, t, s], formula(q[1, 2, t], k[1, 2, s]))
+
+
+@pytest.mark.parametrize("elements", [1, 500, 1 << 22])
+def test_additive_scores_are_the_same_however_few_queries_are_scored_at_once(monkeypatch, elements):
+    torch.manual_seed(0)
+    score = Additive(D, 3, hidden=6)
+    q, k = torch.randn(B, H, T, D, requires_grad=True), torch.randn(B, H, S, 3, requires_grad=True)
+    weight = torch.randn(B, H, T, S)
+
+    def values_and_gradients():
+        scores = score(q, k)
+        return scores, *torch.autograd.grad((scores * weight).sum(), (q, k, *score.parameters()))
+
+    sums = score.query(q).unsqueeze(-2) + score.key(k).unsqueeze(-3)
+    at_once = score.weight(torch.tanh(sums)).squeeze(-1)
+    expected = at_once, *torch.autograd.grad((at_once * weight).sum(), (q, k, *score.parameters()))
+    monkeypatch.setattr(scoring, "ADDITIVE_ELEMENTS", elements)
+    torch.testing.assert_close(values_and_gradients(), expected)
+
+
+def test_additive_scores_never_hold_all_sums_of_queries_and_keys():
+    n, hidden = 512, 64
+    score, q, k = Additive(D, D, hidden), torch.randn(n, D), torch.randn(n, D)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        score(q.requires_grad_(), k).sum()
+    assert sum(kept) < n * n * hidden / 10
+
+
+def test_a_layers_score_is_that_of_the_setting():
+    config = {"n_embd": 16, "n_head": 2}
+    assert make_score(ModelConfig(**config)) is scaled_dot
+    assert make_score(ModelConfig(**config, score="dot")) is dot
+    assert make_score(ModelConfig(**config, score="uniform")) is uniform
+    additive = make_score(ModelConfig(**config, score="additive", score_hidden=5))
+    assert (additive.query.weight.shape, additive.key.weight.shape) == ((5, 8), (5, 8))
+    fixed = make_score(ModelConfig(**config, score="gaussian", score_width=4.0))
+    assert fixed.w.item() == 0.25
+    assert not list(fixed.parameters())
+    learned = make_score(ModelConfig(**config, score="gaussian"))
+    q, k = torch.randn(T, 8), torch.randn(S, 8)
+    difference = learned(q, k) - scaled_dot(q, k)  # at the start, equal but for terms of q and of k alone
+    mixed = difference[1:, 1:] - difference[:-1, 1:] - difference[1:, :-1] + difference[:-1, :-1]
+    torch.testing.assert_close(mixed, torch.zeros_like(mixed))
