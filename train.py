@@ -4,7 +4,7 @@ import signal
 import time
 
 STARTED_S = time.perf_counter()  # before the imports, which are part of what a run costs
-if __name__ == "__main__":
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while PyTorch is imported is no traceback
 
 import argparse

@@ -46,10 +46,18 @@ def assert_same_state(a, b):
     assert (a.settings, a.characters, a.corpus) == (b.settings, b.characters, b.corpus)
 
 
+def heed_signals():
+    """In a new process: signals that the tests' own shell may ignore, as it does in the background, are heeded."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def stopped_run(config, *overrides, after_step, with_signal):
     """Starts a run as a user does, sends it a signal after a step has been told of; returns the finished process."""
     command = [sys.executable, str(ROOT / "train.py"), "--config", config, *overrides]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
+    )
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -323,9 +331,25 @@ with StopRequest() as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     print("still here")
 """
-    stopped = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    stopped = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, preexec_fn=heed_signals
+    )
     assert (stopped.stdout, stopped.returncode) == ("SIGINT\n", 143)
     assert stopped.stderr.endswith("Stopped at once; what was not saved is lost.\n")
+
+
+def test_signals_that_are_ignored_from_outside_stay_ignored(workplace):
+    """As with `nohup`, and with a script's background jobs."""
+    ignoring = "import os, signal, sys; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGHUP, signal.SIGINT)]; "
+    ignoring += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    command = [sys.executable, "-c", ignoring, str(ROOT / "train.py"), "--config", "tiny.yaml"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if line.startswith("step 10/"):
+                process.send_signal(signal.SIGHUP)
+                process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 40
 
 
 def test_a_run_goes_on_when_nobody_reads_its_output_any_more(workplace):

@@ -45,6 +45,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def run_command(main) -> NoReturn:
-    """Ends the process with what main returns; Ctrl-C outside of it is no traceback."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Ends the process with what main returns. From here on Ctrl-C is Python's, unless it is ignored from outside."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())
