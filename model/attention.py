@@ -34,8 +34,8 @@ def masked_softmax(scores: Tensor, *, visible: Tensor | None = None, causal: boo
         return F.softmax(scores, dim=-1)
     hidden = visible == 0
     blind = hidden.all(dim=-1, keepdim=True)
-    # A softmax over nothing would be NaN, and so would its gradient: the blind look at everything, and take none of it.
-    weights = F.softmax(scores.masked_fill(hidden & ~blind, float("-inf")), dim=-1)
+    weights = F.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
+    # A softmax over nothing is NaN. It ends here and, going backwards, where the scores were filled.
     return weights.masked_fill(blind, 0.0)
 
 

@@ -66,6 +66,14 @@ def test_a_second_start_reads_nothing_but_the_encoded_file(tmp_path, cache, monk
     assert (first.digest, first.vocabulary.characters) == (second.digest, second.vocabulary.characters)
 
 
+def test_a_file_written_just_now_is_read_again_since_its_time_may_not_show_a_change(tmp_path, cache, monkeypatch):
+    path, scan, scanned = write(tmp_path / "a.txt", "some text\n"), corpus_module._scan, []
+    monkeypatch.setattr(corpus_module, "_scan", lambda *arguments: scanned.append(1) or scan(*arguments))
+    for _ in range(2):
+        load_corpus(path, cache=cache)
+    assert len(scanned) == 2
+
+
 def test_a_changed_file_is_noticed_even_when_its_size_and_time_stay(tmp_path, cache):
     path = write(tmp_path / "a.txt", "some text\n")
     os.utime(path, ns=(10**18, 10**18))
