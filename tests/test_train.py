@@ -1,13 +1,10 @@
 import io
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import termios
 
 import pytest
 import torch
@@ -300,117 +297,12 @@ def test_a_mistake_gets_one_line_and_status_2_and_leaves_nothing_behind(workplac
     assert not (workplace / "runs").exists()
 
 
-def test_the_command_line_is_explained_and_checked():
-    helped = run_script("train.py", "--help")
-    assert helped.returncode == 0
-    for word in ("--config", "--resume", "section.key=value"):
-        assert word in helped.stdout
-    assert len(helped.stdout.splitlines()) < 30
-    for arguments in ([], ["--config", "a.yaml", "--resume", "runs/a"], ["--nonsense"]):
-        failed = run_script("train.py", *arguments)
-        assert failed.returncode == 2
-        assert "Traceback" not in failed.stderr
-
-
-def test_tensorboard_is_optional_and_its_absence_is_explained(workplace, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    assert train.main(["--config", "tiny.yaml", "train.tensorboard=true"]) == 2
-    assert "pip install tensorboard" in capsys.readouterr().err
-
-
-def test_a_second_ctrl_c_ends_the_process_at_once_but_not_the_echo_of_the_first():
-    script = """
-import os, signal, time
-from training.stopping import StopRequest
-with StopRequest() as stop:
-    os.kill(os.getpid(), signal.SIGINT)
-    os.kill(os.getpid(), signal.SIGINT)
-    print(stop.signal.name, flush=True)
-    time.sleep(0.6)
-    os.kill(os.getpid(), signal.SIGTERM)
-    print("still here")
-"""
-    stopped = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, preexec_fn=heed_signals
-    )
-    assert (stopped.stdout, stopped.returncode) == ("SIGINT\n", 143)
-    assert stopped.stderr.endswith("Stopped at once; what was not saved is lost.\n")
-
-
-def test_signals_that_are_ignored_from_outside_stay_ignored(workplace):
-    """As with `nohup`, and with a script's background jobs."""
-    ignoring = "import os, signal, sys; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGHUP, signal.SIGINT)]; "
-    ignoring += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    command = [sys.executable, "-c", ignoring, str(ROOT / "train.py"), "--config", "tiny.yaml"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if line.startswith("step 10/"):
-                process.send_signal(signal.SIGHUP)
-                process.send_signal(signal.SIGINT)
-    assert process.returncode == 0
-    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 40
-
-
-def test_a_run_goes_on_when_nobody_reads_its_output_any_more(workplace):
-    train_200_steps = f"{sys.executable} {ROOT / 'train.py'} --config tiny.yaml train.max_steps=200"
-    command = f"{train_200_steps} | head -n 1; exit ${{PIPESTATUS[0]}}"
-    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 200
-
-
-def test_output_that_cannot_show_the_text_does_not_end_the_run(workplace):
-    (workplace / "text.txt").write_text("床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n" * 30, encoding="utf-8")
-    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    finished = run_script("train.py", "--config", "tiny.yaml", env=environment)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert "--checkpoint runs/tiny" in finished.stdout
-
-
 @pytest.mark.parametrize("setting", ["model.n_embd=1000000", "train.batch_size=1000000000000"])
 def test_running_out_of_memory_is_a_line_that_names_what_to_lower(workplace, capsys, setting):
     assert train.main(["--config", "tiny.yaml", "model.n_head=1", setting]) == 1
     assert capsys.readouterr().err == (
         "train.py: out of memory; lower train.batch_size, model.block_size or model.n_embd\n"
     )
-
-
-def test_a_terminal_shows_a_bar_and_a_pipe_plain_lines(workplace):
-    piped = run_script("train.py", "--config", "tiny.yaml")
-    assert "\r" not in piped.stdout + piped.stderr
-    assert piped.stderr == ""
-    assert len(re.findall(r"^step \d+/40  loss [\d.]+  lr \S+  [\d,]+ characters/s", piped.stdout, re.M)) == 4
-
-    for width in (100, 20):
-        leader, follower = pty.openpty()
-        termios.tcsetwinsize(follower, (24, width))
-        command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
-        with subprocess.Popen(command, stdout=follower, stderr=follower) as process:
-            process.wait(timeout=60)
-            shown = read_available(leader)
-        assert process.returncode == 0
-        assert "\rTraining" in shown
-        assert "validation loss" in shown
-        bars = [line for line in shown.split("\r") if line.startswith("Training")]
-        assert max(map(len, bars)) <= width
-    assert "step 10/40" not in shown
-
-
-def test_a_pipe_gets_its_lines_also_where_the_errors_go_to_a_terminal(workplace):
-    leader, follower = pty.openpty()
-    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
-    piped = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=60)
-    assert "step 10/40" in piped.stdout  # as in `train.py | tee log`
-    os.close(follower)
-    os.close(leader)
-
-
-def read_available(descriptor):
-    content = b""
-    while select.select([descriptor], [], [], 0.2)[0]:
-        content += os.read(descriptor, 65536)
-    return content.decode()
 
 
 @pytest.mark.slow
