@@ -2,8 +2,6 @@ import io
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 
 import pytest
@@ -43,28 +41,6 @@ def assert_same_state(a, b):
     assert (a.settings, a.characters, a.corpus) == (b.settings, b.characters, b.corpus)
 
 
-def heed_signals():
-    """In a new process: signals that the tests' own shell may ignore, as it does in the background, are heeded."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def stopped_run(config, *overrides, after_step, with_signal):
-    """Starts a run as a user does, sends it a signal after a step has been told of; returns the finished process."""
-    command = [sys.executable, str(ROOT / "train.py"), "--config", config, *overrides]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
-    )
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith(f"step {after_step}/"):
-            process.send_signal(with_signal)
-            break
-    rest, errors = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(command, process.returncode, "".join(lines) + rest, errors)
-
-
 def test_a_run_leaves_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.n_head=2", "train.patience=0"]) == 0
     run = workplace / "runs" / "tiny"
@@ -101,94 +77,6 @@ def test_the_same_seed_trains_the_same_network_and_no_run_overwrites_another(wor
     assert untimed(metrics(runs / "tiny")) == untimed(metrics(runs / "tiny-2"))
     assert train.main(["--config", "tiny.yaml", "train.seed=1"]) == 0
     assert metrics(runs / "tiny-3")[0]["train_loss"] != metrics(runs / "tiny")[0]["train_loss"]
-
-
-@pytest.mark.parametrize(
-    ("number", "status", "settings"),
-    [
-        (signal.SIGINT, 130, ["optim.name=muon"]),
-        (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"]),
-        (signal.SIGHUP, 129, ["train.dtype=float32"]),
-    ],
-    ids=["Ctrl-C with Muon", "termination with AdamW", "a closed terminal in float32"],
-)
-def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workplace, number, status, settings):
-    settings = [*settings, "train.max_steps=250", "train.checkpoint_every_steps=110"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=number)
-    assert stopped.returncode == status, stopped.stderr
-    assert stopped.stderr == "\nStopping after this step, with a checkpoint; once more stops at once, without.\n"
-    parts = workplace / "runs" / "parts"
-    assert 60 <= load_checkpoint(parts / "checkpoints/latest.pt").step < 250
-    assert f"--resume {parts.relative_to(workplace)}" in stopped.stdout
-
-    assert train.main(["--resume", str(parts)]) == 0
-    whole = workplace / "runs" / "whole"
-    for name in ("latest.pt", "best.pt"):
-        assert_same_but_for_the_name(whole / "checkpoints" / name, parts / "checkpoints" / name)
-    assert untimed(metrics(parts)) == untimed(metrics(whole))
-    assert (parts / "samples.txt").read_bytes() == (whole / "samples.txt").read_bytes()
-
-
-def assert_same_but_for_the_name(a, b):
-    for path in (a, b):
-        checkpoint = load_checkpoint(path)
-        checkpoint.settings["train"]["name"] = None
-        train.save_checkpoint(checkpoint, path)
-    assert_same_state(a, b)
-
-
-def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(workplace):
-    settings = ["train.max_steps=250", "train.checkpoint_every_steps=30", "train.eval_every_steps=70"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    killed = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=signal.SIGKILL)
-    assert killed.returncode == -signal.SIGKILL
-    parts, whole = workplace / "runs" / "parts", workplace / "runs" / "whole"
-    assert train.main(["--resume", str(parts)]) == 0
-    assert_same_but_for_the_name(whole / "checkpoints/latest.pt", parts / "checkpoints/latest.pt")
-    assert untimed(metrics(parts)) == untimed(metrics(whole))
-
-
-def test_a_finished_run_can_be_made_longer(workplace, capsys):
-    constant = ["optim.decay_fraction=0", "train.log_every_steps=5"]
-    assert train.main(["--config", "tiny.yaml", *constant, "train.name=whole", "train.max_steps=60"]) == 0
-    assert train.main(["--config", "tiny.yaml", *constant, "train.name=parts", "train.max_steps=20"]) == 0
-    capsys.readouterr()
-    assert train.main(["--resume", "runs/parts", "train.max_steps=60", "train.name=whole"]) == 0
-    assert "Settings changed here: train.name was parts and is whole; train.max_steps was 20" in capsys.readouterr().out
-    (changes,) = [record["changes"] for record in metrics(workplace / "runs/parts") if "changes" in record]
-    assert "train.max_steps was 20 and is 60" in changes
-    assert_same_state(workplace / "runs/whole/checkpoints/latest.pt", workplace / "runs/parts/checkpoints/latest.pt")
-    capsys.readouterr()
-    assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it says again where things are
-    assert "Step 60 is done already; raise train.max_steps to go on" in capsys.readouterr().out
-    assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 2
-    assert "train.max_steps=30 lies behind this run, which is at step 60" in capsys.readouterr().err
-
-
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    latest = workplace / "runs/tiny/checkpoints/latest.pt"
-    latest.write_bytes(latest.read_bytes()[:1000])
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=50"]) == 0
-    assert "warning: runs/tiny/checkpoints/latest.pt: is damaged" in capsys.readouterr().err
-    assert load_checkpoint(latest).step == 50
-
-
-def test_a_run_is_not_continued_with_another_model_or_text(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    before = (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes()
-    (workplace / "text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
-    assert train.main(["--resume", "runs/tiny", "model.n_layer=3", "optim.name=adamw", "train.max_steps=50"]) == 2
-    error = capsys.readouterr().err
-    for difference in (
-        "model.n_layer was 2 and is 3",
-        "optim.name was muon and is adamw",
-        "SHA-256 was",
-        "vocabulary was with nothing else and is with '?'",
-    ):
-        assert difference in error
-    assert (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes() == before
 
 
 def test_a_run_ends_early_when_its_loss_no_longer_falls(workplace, capsys):
@@ -320,17 +208,3 @@ def test_a_compiled_run_learns_what_an_eager_one_learns_and_is_repeatable(workpl
     assert [r["val_loss"] for r in compiled if "val_loss" in r] == pytest.approx(
         [r["val_loss"] for r in eager if "val_loss" in r], abs=0.02
     )
-
-
-@pytest.mark.slow
-def test_two_threads_and_the_real_recipe_go_on_bit_for_bit(workplace):
-    config, environment = ROOT / "configs" / "selmere.yaml", os.environ | {"OMP_NUM_THREADS": "2"}
-    settings = ["optim.decay_fraction=0", "train.name=a", "train.sample_length=0"]
-    for arguments in (
-        ("--config", config, *settings, "train.max_steps=20"),
-        ("--resume", "runs/a", "train.max_steps=40"),
-        ("--config", config, *settings, "train.max_steps=40"),
-    ):
-        finished = run_script("train.py", *arguments, env=environment)
-        assert finished.returncode == 0, finished.stderr
-    assert_same_state(workplace / "runs/a/checkpoints/latest.pt", workplace / "runs/a-2/checkpoints/latest.pt")

@@ -10,7 +10,7 @@ import sys
 import termios
 
 from conftest import ROOT, run_script
-from test_train import heed_signals
+from test_resume import heed_signals
 
 import train
 from training.checkpoint import load_checkpoint
