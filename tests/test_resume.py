@@ -71,7 +71,7 @@ def assert_same_but_for_the_name(a, b):
 
 
 def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(workplace):
-    settings = ["train.max_steps=250", "train.checkpoint_every_steps=30", "train.eval_every_steps=70"]
+    settings = ["train.max_steps=250", "train.checkpoint_every_steps=33", "train.eval_every_steps=70"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
     killed = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL

@@ -208,3 +208,19 @@ def test_a_compiled_run_learns_what_an_eager_one_learns_and_is_repeatable(workpl
     assert [r["val_loss"] for r in compiled if "val_loss" in r] == pytest.approx(
         [r["val_loss"] for r in eager if "val_loss" in r], abs=0.02
     )
+
+
+def test_accumulated_batches_train_as_one_batch_of_their_size(workplace):
+    settings = ["model.dropout=0", "train.dtype=float32", "optim.name=adamw", "optim.lr=1e-3", "train.max_steps=20"]
+    assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=10"]) == 0
+    assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=5", "train.accumulate=2"]) == 0
+    whole, parts = (
+        load_checkpoint(workplace / "runs" / name / "checkpoints/latest.pt").model for name in ("tiny", "tiny-2")
+    )
+    for name in whole:
+        torch.testing.assert_close(parts[name], whole[name], atol=2e-4, rtol=1e-3)
+    losses = [
+        [r["train_loss"] for r in metrics(workplace / "runs" / name) if "train_loss" in r]
+        for name in ("tiny", "tiny-2")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
