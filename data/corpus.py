@@ -16,7 +16,7 @@ from data.files import replacing
 from data.sources import DEFAULT_CACHE, DownloadError, find_files
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
-CHUNK_BYTES = 1 << 22
+CHUNK_BYTES = 1 << 16  # small enough that everything made of a chunk stays in the processor's cache
 UNICODE = 0x110000
 # A file touched this recently could change again without its time changing; it is read again at the next start.
 SETTLED_NS = 2_000_000_000
