@@ -3,20 +3,11 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model import by_hand
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.norm import make_norm
 from model.self_attention import SelfAttention
-
-
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2)) over the channels, without parameters (Zhang and Sennrich, 2019)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.size(-1),))
-
-
-def make_norm(config: ModelConfig) -> nn.Module:
-    return RMSNorm() if config.norm == "rms" else nn.LayerNorm(config.n_embd, bias=config.bias)
 
 
 class MLP(nn.Module):
@@ -36,15 +27,16 @@ class MLP(nn.Module):
         self.proj_dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.up(x)
+        return self.proj_dropout(self.proj(self.activate(self.up(x))))
+
+    def activate(self, x: Tensor) -> Tensor:
+        """The nonlinearity: what `up` gives -> (..., hidden)."""
         if self.kind == "relu2":
-            x = F.relu(x).square()
-        elif self.kind == "gelu":
-            x = F.gelu(x)
-        else:
-            gate, x = x.chunk(2, dim=-1)
-            x = F.silu(gate) * x
-        return self.proj_dropout(self.proj(x))
+            return by_hand.SquaredReLU.apply(x) if by_hand.worthwhile(x) else F.relu(x).square()
+        if self.kind == "gelu":
+            return F.gelu(x)
+        gate, x = x.chunk(2, dim=-1)
+        return F.silu(gate) * x
 
 
 class Block(nn.Module):

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import MultiHeadAttention
-from model.block import MLP, Block, make_norm
+from model.block import MLP, Block
 from model.cache import KVCache, LayerCache
 from model.config import ModelConfig
+from model.norm import make_norm
 from model.self_attention import SelfAttention
 
 

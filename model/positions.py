@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from model import by_hand
+
 
 class Rotary(nn.Module):
     """Cosines and sines of every position's angles (RoFormer, Su et al., 2021, eq. 15).
@@ -29,6 +31,8 @@ class Rotary(nn.Module):
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turns x (..., T, H, D) by the angles of its positions, given as cosines and sines (T, 1, D/2)."""
+    if by_hand.worthwhile(x):
+        return by_hand.Rotate.apply(x, cos.to(x.dtype), sin.to(x.dtype))
     first, second = x.chunk(2, dim=-1)  # (..., T, H, D/2) each
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -1,13 +1,14 @@
 """Self-attention as the GPT runs it: one map for queries, keys and values of all heads, positions, and a cache."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model import by_hand
 from model.attention import attend, attend_fused, check_input, choose_form, combine_masks, join_heads
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.norm import rms_norm
 from model.positions import rotate
-from model.scoring import make_score
+from model.scoring import make_score, scaled_dot
 
 
 class SelfAttention(nn.Module):
@@ -45,7 +46,7 @@ class SelfAttention(nn.Module):
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
         if self.qk_norm:
-            qk = F.rms_norm(qk, (D,))
+            qk = rms_norm(qk)
         if rotation is not None:
             qk = rotate(qk, *rotation)
         q, k, v = (t.transpose(1, 2) for t in (*qk.split((H, K), dim=2), v))  # (B, H, T, D), (B, K, T, D) twice
@@ -57,7 +58,11 @@ class SelfAttention(nn.Module):
         if padding_mask is not None:
             visible = combine_masks(padding_mask, shape=(B, T, k.size(2)))
         dropout = self.dropout if self.training else 0.0
-        if choose_form(self.form, self.score, q, k, dropout=dropout) == "fused":
+        form = choose_form(self.form, self.score, q, k, dropout=dropout)
+        is_plain = self.score is scaled_dot and self.causal and visible is None and cache is None and not dropout
+        if form == "explicit" and self.form == "auto" and is_plain and by_hand.worthwhile(q):
+            y = by_hand.CausalAttention.apply(q, k, v)
+        elif form == "fused":
             y = attend_fused(q, k, v, visible=visible, causal=self.causal, dropout=dropout)
         else:
             y = attend(q, k, v, score=self.score, visible=visible, causal=self.causal, dropout=dropout)

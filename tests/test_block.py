@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 from model.attention import causal_mask
-from model.block import MLP, Block, RMSNorm
+from model.block import MLP, Block
 from model.config import ModelConfig
+from model.norm import RMSNorm
 
 B, T, C, H = 2, 7, 12, 3
 
