@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from model.cache import KVCache
+from model.cuda_graph import RecordedOnce
+from model.decode import Decoder
 from model.gpt import GPT
 
 LOWEST_TEMPERATURE = 1e-6  # below it, logits would overflow and only the likeliest character could be drawn
@@ -83,13 +85,17 @@ def generate(
     block_size = model.config.block_size
     cache = KVCache(model.config, B, dtype=model.head.weight.dtype, device=device) if use_cache else None
     draws = _uniform_draws(seed, B, device)
+    read_and_draw = ReadAndDraw(model, cache, sampling) if use_cache and Decoder.can_decode(model) else None
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)
     context = prompt[:, start:]  # what the next character is predicted from
     unseen = context  # the part of it that the cache does not hold yet
     for _ in range(length):
-        logits = model(unseen, cache) if use_cache else model(context)
-        ids = _draw(sampling.probabilities(logits[:, -1]), next(draws))
+        if read_and_draw and unseen.size(1) == 1:
+            ids = read_and_draw(unseen[:, 0], next(draws))
+        else:
+            logits = model(unseen, cache) if use_cache else model(context)  # (B, T, V)
+            ids = _draw(sampling.probabilities(logits[:, -1]), next(draws))
         yield ids
         n_seen += 1
         context = torch.cat((context, ids[:, None]), dim=1)
@@ -99,6 +105,33 @@ def generate(
             start, unseen = new_start, context
             if cache is not None:
                 cache.clear()
+
+
+class ReadAndDraw:
+    """The step that is repeated: reads a character of each stream into the cache and draws the one after it.
+
+    (ids (B,), numbers (B,) from (0, 1]) -> ids (B,). On a GPU the step is recorded as a CUDA graph.
+    """
+
+    def __init__(self, model: GPT, cache: KVCache, sampling: Sampling):
+        on_gpu = model.head.weight.device.type == "cuda"
+        self.cache, self.sampling = cache, sampling
+        self.decoder = Decoder(model, cache, fixed_shapes=on_gpu)
+        self.drawn = None
+        if on_gpu:
+            self.drawn = torch.zeros(cache.batch_size, dtype=torch.long, device=model.head.weight.device)
+            self.recorded = RecordedOnce(lambda ids, uniform: self.drawn.copy_(self._step(ids, uniform)))
+
+    def __call__(self, ids: Tensor, uniform: Tensor) -> Tensor:
+        if self.drawn is None:
+            return self._step(ids, uniform)
+        self.decoder.follow_cache()
+        self.recorded(ids, uniform)
+        self.cache.advance()
+        return self.drawn.clone()
+
+    def _step(self, ids: Tensor, uniform: Tensor) -> Tensor:
+        return _draw(self.sampling.probabilities(self.decoder(ids)), uniform)
 
 
 def window_start(n_seen: int, block_size: int) -> int:

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from model.block import Block, make_norm
+from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.norm import make_norm
 from model.positions import Rotary
 
 
@@ -70,7 +71,11 @@ class GPT(nn.Module):
         x = self.embedding_dropout(x)
         for i, block in enumerate(self.blocks):
             x = block(x, rotations.get(str(block.attention.head_size)), cache.layers[i] if cache else None)
-        logits = self.head(self.norm(x)).float()  # (B, T, V)
+        return self.to_logits(x)
+
+    def to_logits(self, x: Tensor) -> Tensor:
+        """Logits (..., V), float32, from what the last block gives, (..., C)."""
+        logits = self.head(self.norm(x)).float()
         if cap := self.config.logit_softcap:
             logits = cap * torch.tanh(logits / cap)
         return logits
