@@ -132,7 +132,9 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
     """
     settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
     train_ids, val_ids = state.corpus.split(state.config.data.val_fraction, block_size)
-    batches = TrainingBatches(train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed)
+    batches = TrainingBatches(
+        train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed, device=runtime.device
+    )
     step = TrainingStep(state, batches, runtime)
     report = Report(state, run, started_s=STARTED_S, tokens_per_step=step.tokens)
     report.introduce(runtime, n_train=len(train_ids), n_val=len(val_ids) - 1, changes=changes)

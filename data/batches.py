@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+BYTES_ON_DEVICE = 1 << 30  # the longest text, at 4 bytes a character, that is kept on a GPU
 ROUNDS = 6  # of the Feistel network; 4 make a strong permutation of good round functions (Luby and Rackoff, 1988)
 
 
@@ -14,22 +15,37 @@ class TrainingBatches:
 
     An epoch cuts the text into neighbouring windows at an offset of its own, and visits them in an order of its own, so
     that each epoch covers every character (the windows at both ends are moved inwards to fit). Nothing is kept between
-    batches: a resumed run has nothing to restore, and memory does not grow with the corpus.
+    batches: a resumed run has nothing to restore, and memory does not grow with the corpus. A GPU holds the text itself
+    where that is small enough, and is told only where the windows start.
     """
 
-    def __init__(self, ids: np.ndarray, *, block_size: int, batch_size: int, seed: int):
+    def __init__(
+        self, ids: np.ndarray, *, block_size: int, batch_size: int, seed: int, device: torch.device | str = "cpu"
+    ):
         if len(ids) <= block_size:
             raise ValueError(f"{len(ids)} characters hold no window of {block_size} and the character after it")
+        self.device, self.on_device = torch.device(device), None
+        if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
+            self.on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
         self.ids, self.block_size, self.batch_size, self.seed = ids, block_size, batch_size, seed
         self.last_start = len(ids) - 1 - block_size
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of batch `number`, each (batch_size, block_size), int64."""
-        starts = self.starts(number)
-        windows = self.ids[starts[:, None] + np.arange(self.block_size + 1)].astype(np.int64)
-        windows = torch.from_numpy(windows)
+        """Inputs and targets of batch `number`, each (batch_size, block_size), int64, on the device."""
+        starts = self.starts(number)[:, None]
+        if self.on_device is None:
+            windows = self._move(self.ids[starts + np.arange(self.block_size + 1)].astype(np.int64))
+        else:
+            places = self._move(starts) + torch.arange(self.block_size + 1, device=self.device)
+            windows = self.on_device[places].long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+    def _move(self, array: np.ndarray) -> Tensor:
+        """An array on the device, without waiting for it to arrive there."""
+        tensor = torch.from_numpy(array)
+        tensor = tensor.pin_memory() if self.device.type == "cuda" else tensor
+        return tensor.to(self.device, non_blocking=True)
 
     def starts(self, number: int) -> np.ndarray:
         """Where the windows of batch `number` start in the text, (batch_size,)."""

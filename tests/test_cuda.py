@@ -1,12 +1,15 @@
 """The paths that only a GPU takes; skipped where there is none."""
 
+import numpy as np
 import pytest
 import torch
 from test_train import metrics
 
 import train
+from data.batches import TrainingBatches
 from model.attention import attend, attend_fused, choose_form
 from model.config import ModelConfig
+from model.cuda_graph import RecordedOnce
 from model.generate import generate
 from model.gpt import GPT
 from model.scoring import scaled_dot
@@ -47,3 +50,36 @@ def test_a_run_trains_resumes_and_learns_on_the_gpu(workplace):
     assert train.main(["--resume", "runs/tiny", "train.max_steps=80"]) == 0
     losses = [record["val_loss"] for record in metrics(workplace / "runs/tiny") if "val_loss" in record]
     assert losses[-1] < losses[0] < 3.3
+
+
+def test_a_recorded_step_trains_as_the_same_step_without_a_recording(workplace, monkeypatch):
+    def losses(name):
+        arguments = ["train.device=cuda", "train.dtype=float32", "optim.grad_clip=1", "train.grow_context_at=[0.5]"]
+        arguments += ["train.accumulate=2", "train.log_every_steps=1", f"train.name={name}", "model.dropout=0"]
+        assert train.main(["--config", "tiny.yaml", *arguments]) == 0
+        return [record["train_loss"] for record in metrics(workplace / "runs" / name) if "train_loss" in record]
+
+    recorded = losses("recorded")
+    monkeypatch.setattr("training.step.RecordedOnce", lambda function: function)
+    assert losses("plain") == pytest.approx(recorded, rel=2e-3)
+
+
+def test_dropout_differs_from_step_to_step_of_a_recording_and_follows_from_the_seed():
+    masks = torch.zeros(100, device="cuda")
+    update = RecordedOnce(lambda x: masks.copy_(torch.nn.functional.dropout(x, 0.5)))
+    results = []
+    for seed in (*range(10), 9):
+        torch.manual_seed(seed)
+        update(torch.ones(100, device="cuda"))
+        results.append(masks.clone())
+    assert torch.equal(results[-1], results[-2])
+    assert not torch.equal(results[-2], results[-3])
+
+
+def test_batches_on_the_gpu_are_those_of_the_processor():
+    ids = np.random.default_rng(0).integers(0, 300, 1000).astype(np.uint16)
+    options = {"block_size": 16, "batch_size": 5, "seed": 3}
+    on_cpu, on_gpu = TrainingBatches(ids, **options), TrainingBatches(ids, **options, device="cuda")
+    for number in (0, 7, 40):
+        for here, there in zip(on_cpu[number], on_gpu[number], strict=True):
+            assert torch.equal(there.cpu(), here)

@@ -57,6 +57,7 @@ class TrainConfig:
     max_steps: int = 2000
     batch_size: int = 8  # windows of block_size characters
     accumulate: int = 1  # batches whose gradients make one step
+    grow_context_at: tuple[float, ...] = ()  # parts of the run at which the context doubles, up to model.block_size
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters are float32
@@ -73,6 +74,10 @@ class TrainConfig:
         for name in (*counts, "checkpoint_every_steps"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"train.{name}={value} must be at least 1")
+        if list(self.grow_context_at) != sorted(part for part in set(self.grow_context_at) if 0 < part < 1):
+            raise ValueError(
+                f"train.grow_context_at={list(self.grow_context_at)} must be rising parts of the run between 0 and 1"
+            )
         for name in ("seed", "patience", "sample_length"):
             if (value := getattr(self, name)) < 0:
                 raise ValueError(f"train.{name}={value} must be 0 or above")
@@ -84,9 +89,25 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that a run follows from."""
+    """Everything that a run follows from. Raises ValueError where two sections do not fit together."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self):
+        shortest = 2 ** len(self.train.grow_context_at)
+        if self.model.block_size % shortest:
+            raise ValueError(
+                f"train.grow_context_at doubles the context {len(self.train.grow_context_at)} times; "
+                f"model.block_size={self.model.block_size} must be a multiple of {shortest}"
+            )
+
+    def context(self, step: int) -> int:
+        """Characters in a training window of step 0, 1, ...: shorter than model.block_size early in a run that grows.
+
+        Short windows teach what lies near sooner, and cost less (curriculum of lengths: Li et al., 2022).
+        """
+        doublings_left = sum(step < part * self.train.max_steps for part in self.train.grow_context_at)
+        return self.model.block_size >> doublings_left

@@ -119,11 +119,15 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         hint, *others = typing.get_args(hint)
         if type(None) in others and (value is None or value in ("null", "~", "", "none", "None")):
             return None
-        if type(None) not in others:
-            if isinstance(value, str) and value.startswith("["):  # an override; a file's lists are lists already
-                value = [item.strip() for item in value.strip("[]").split(",")]
-            if isinstance(value, (list, tuple)):
-                return tuple(_coerce(item, hint, key) for item in value)
+        if type(None) not in others and _is_list(value):
+            return _coerce(value, others[0], key)
+    if typing.get_origin(hint) is tuple:
+        item_type, _ = typing.get_args(hint)
+        if not _is_list(value):
+            raise ConfigError(f"{key}={_shown(value)} must be a list, such as [1, 2]")
+        if isinstance(value, str):  # an override; a file's lists are lists already
+            value = [item.strip() for item in value.strip("[]").split(",") if item.strip()]
+        return tuple(_coerce(item, item_type, key) for item in value)
     if typing.get_origin(hint) is typing.Literal:
         options = typing.get_args(hint)
         if value in options:
@@ -135,6 +139,10 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         return _CONVERSIONS[hint](value)
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[hint]}") from None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or (isinstance(value, str) and value.startswith("["))
 
 
 def _to_bool(value: Any) -> bool:

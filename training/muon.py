@@ -70,6 +70,7 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_mul_(params, 1 - lr * group["weight_decay"])
             for pairs in same_shape.values():
                 orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]), dtype=self.dtype)
-                for (p, _), update in zip(pairs, orthogonal, strict=True):
+                steps = (orthogonal.float() * lr).unbind()
+                for (p, _), step in zip(pairs, steps, strict=True):
                     rows, columns = p.shape
-                    p.add_(update if rows <= columns else update.mT, alpha=-lr * max(1, rows / columns) ** 0.5)
+                    p.sub_(step if rows <= columns else step.mT, alpha=max(1, rows / columns) ** 0.5)

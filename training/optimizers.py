@@ -1,7 +1,7 @@
 """The optimisers of a config, and their learning rates step by step."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from training.config import OptimConfig
@@ -16,6 +16,7 @@ def make_optimizers(model: nn.Module, config: OptimConfig, *, dtype: torch.dtype
     matrices = [p for p in model.blocks.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in in_blocks]
+    on_gpu = rest[0].device.type == "cuda"
     betas = (config.beta1, config.beta2)
     optimizers: list[Optimizer] = []
     groups = [{"params": rest, "weight_decay": 0.0}]
@@ -31,13 +32,19 @@ def make_optimizers(model: nn.Module, config: OptimConfig, *, dtype: torch.dtype
         )
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
-    optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True))
+    optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
+        if on_gpu:  # where a recorded step can read it
+            group["lr"] = torch.tensor(group["lr"], device=rest[0].device)
     return optimizers
 
 
 def set_lr(optimizers: list[Optimizer], factor: float) -> None:
     """Every group's learning rate as this share of its highest."""
     for group in (g for o in optimizers for g in o.param_groups):
-        group["lr"] = factor * group["peak_lr"]
+        lr = factor * group["peak_lr"]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr

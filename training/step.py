@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from data.batches import TrainingBatches
+from model.cuda_graph import RecordedOnce
 from training.optimizers import set_lr
 from training.runtime import Runtime
 from training.state import TrainingState
@@ -16,7 +17,10 @@ class TrainingStep:
 
     def __init__(self, state: TrainingState, batches: TrainingBatches, runtime: Runtime):
         self.state, self.batches, self.runtime = state, batches, runtime
-        self.forward = torch.compile(state.model, dynamic=False) if state.config.train.compile else state.model
+        compiles = state.config.train.compile
+        self.forward = torch.compile(state.model, dynamic=False) if compiles else state.model
+        # A GPU is done with such small products before Python has asked for the next ones.
+        self.update = RecordedOnce(self._update) if runtime.device.type == "cuda" and not compiles else self._update
 
     @property
     def tokens(self) -> int:
@@ -24,17 +28,29 @@ class TrainingStep:
         return self.state.config.train.accumulate * self.batches.batch_size * self.batches.block_size
 
     def run(self) -> None:
-        state, config = self.state, self.state.config
-        step, accumulate = state.progress.step, config.train.accumulate
+        config, progress = self.state.config, self.state.progress
+        step, accumulate = progress.step, config.train.accumulate
         if config.model.dropout:
             # Nothing to save: dropout, too, follows from (seed, step), hashed into the 32 bits that a CPU can use.
             torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
-        set_lr(state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
-        for micro_step in range(accumulate):
-            inputs, targets = map(self.runtime.to_device, self.batches[step * accumulate + micro_step])  # (B, T) each
+        set_lr(self.state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
+        batches = [self.batches[step * accumulate + micro_step] for micro_step in range(accumulate)]
+        inputs, targets = (
+            # Early in a run whose context grows, each window is cut into shorter ones.
+            torch.stack(ids).view(accumulate, -1, config.context(step))
+            for ids in zip(*batches, strict=True)
+        )
+        self.update(inputs, targets)
+        progress.step += 1
+        progress.loss_count += 1
+
+    def _update(self, inputs: Tensor, targets: Tensor) -> None:
+        """The arithmetic of a step, for ids (accumulate, B, T). Nothing in it waits for the device."""
+        state, config = self.state, self.state.config
+        for micro_inputs, micro_targets in zip(inputs, targets, strict=True):
             with self.runtime.autocast():
-                logits = self.forward(inputs)  # (B, T, V)
-            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten()) / accumulate
+                logits = self.forward(micro_inputs)  # (B, T, V)
+            loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
             loss.backward()
             state.loss_sum += loss.detach()
         if config.optim.grad_clip:
@@ -42,5 +58,3 @@ class TrainingStep:
         for optimizer in state.optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        state.progress.step += 1
-        state.progress.loss_count += 1

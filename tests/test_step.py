@@ -1,0 +1,49 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from data.batches import TrainingBatches
+from data.corpus import open_corpus
+from training.config import Config
+from training.config_file import ConfigError, build_config, load_config
+from training.runtime import Runtime
+from training.state import TrainingState
+from training.step import TrainingStep
+
+
+def test_the_context_doubles_where_the_config_says_so():
+    config = build_config({"model": {"block_size": 64}, "train": {"max_steps": 10, "grow_context_at": [0.25, 0.8]}})
+    assert [config.context(step) for step in range(10)] == [16] * 3 + [32] * 5 + [64] * 2
+    assert Config().context(0) == Config().model.block_size
+
+
+@pytest.mark.parametrize("parts", ["[0.8,0.4]", "[0]", "[1]", "[0.5,0.5]", "0.5", "[a]"])
+def test_a_growth_that_makes_no_sense_is_refused(parts):
+    with pytest.raises(ValueError, match=r"train\.grow_context_at"):
+        build_config({}, [f"train.grow_context_at={parts}"])
+
+
+def test_a_context_that_cannot_be_halved_so_often_is_refused():
+    with pytest.raises(ValueError, match="must be a multiple of 4"):
+        build_config({"model": {"block_size": 18}, "train": {"grow_context_at": [0.2, 0.4]}})
+
+
+def test_a_grown_context_survives_the_way_through_yaml(workplace):
+    config = load_config(workplace / "tiny.yaml", ["train.grow_context_at=[0.25, 0.5]"])
+    assert config.train.grow_context_at == (0.25, 0.5)
+    with pytest.raises(ConfigError):
+        load_config(workplace / "tiny.yaml", ["train.grow_context_at=[2]"])
+
+
+def test_a_step_with_a_short_context_learns_from_the_same_characters_with_less_before_them(workplace):
+    """The first step's gradient is that of the windows cut in four, computed here without the class under test."""
+    config = load_config(workplace / "tiny.yaml", ["train.grow_context_at=[0.2,0.4]", "model.dropout=0"])
+    corpus = open_corpus(config.data, cache=workplace / "cache")
+    state = TrainingState(config, corpus, Runtime(torch.device("cpu"), torch.float32))
+    torch.nn.init.normal_(state.model.head.weight)
+    batches = TrainingBatches(corpus.ids, block_size=16, batch_size=5, seed=0)
+    inputs, targets = (ids.reshape(20, 4) for ids in batches[0])
+    logits = state.model(inputs)
+    expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
+    TrainingStep(state, batches, Runtime(torch.device("cpu"), torch.float32)).run()
+    assert state.take_mean_loss() == pytest.approx(expected, rel=1e-6)
