@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model import by_hand
+from model.dropout import Dropout
+from model.dropout import dropout as drop
 from model.scoring import Score, scaled_dot
 
 # Number of keys above which a CPU is no longer faster with the explicit form's T x S weights in memory.
@@ -58,7 +61,7 @@ def attend(
     """
     _check_shapes(q, k, v, visible, causal)
     weights = masked_softmax(score(q, k), visible=visible, causal=causal)
-    return F.dropout(weights, dropout) @ v
+    return drop(weights, dropout) @ v
 
 
 def attend_fused(
@@ -77,11 +80,15 @@ def attend_fused(
     return y.masked_fill(blind, 0.0)
 
 
-def choose_form(wanted: str, score: Score, q: Tensor, k: Tensor, *, dropout: float = 0.0) -> str:
-    """The form of attention to compute, "explicit" or "fused"; `auto` goes by what was measured.
+def choose_form(
+    wanted: str, score: Score, q: Tensor, k: Tensor, *, dropout: float = 0.0, simply_causal: bool = False
+) -> str:
+    """The form of attention to compute: "explicit", "fused" or "by hand"; `auto` goes by what was measured.
 
     The fused kernels know scaled dot products alone. They are the faster ones but for two cases on a CPU: their
     backward pass in bfloat16 costs 2 to 4 times as much at short lengths, and with dropout they have no fast path.
+    Where as many queries as keys see their past and nothing is hidden besides (simply_causal), the explicit form with
+    its backward pass written out is the fastest of all in these cases.
     """
     if score is not scaled_dot:
         return "explicit"
@@ -90,7 +97,9 @@ def choose_form(wanted: str, score: Score, q: Tensor, k: Tensor, *, dropout: flo
     if q.device.type != "cpu":
         return "fused"
     slow_backward = q.requires_grad and q.dtype == torch.bfloat16 and k.size(-2) <= LONGEST_EXPLICIT
-    return "explicit" if slow_backward or dropout else "fused"
+    if not slow_backward and not dropout:
+        return "fused"
+    return "by hand" if simply_causal and by_hand.worthwhile(q) else "explicit"
 
 
 def combine_masks(
@@ -153,7 +162,7 @@ class Head(nn.Module):
         self.query = nn.Linear(n_embd, head_size, bias=bias)
         self.key = nn.Linear(n_embd, head_size, bias=bias)
         self.value = nn.Linear(n_embd, head_size, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from model import by_hand
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.dropout import Dropout
 from model.norm import make_norm
 from model.self_attention import SelfAttention
 
@@ -24,7 +25,7 @@ class MLP(nn.Module):
         hidden = 8 * C // 3 if self.kind == "swiglu" else 4 * C
         self.up = nn.Linear(C, 2 * hidden if self.kind == "swiglu" else hidden, bias=config.bias)
         self.proj = nn.Linear(hidden, C, bias=config.bias)
-        self.proj_dropout = nn.Dropout(config.dropout)
+        self.proj_dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.proj_dropout(self.proj(self.activate(self.up(x))))

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from model.dropout import keep_mask
+
 
 def worthwhile(x: Tensor) -> bool:
     """Whether these forms are the faster ones: not on a GPU, and not where a compiler sees the plain operations."""
@@ -24,8 +26,10 @@ class RMSNorm(Function):
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        C, eps = x.size(-1), torch.finfo(x.dtype).eps
-        r = (torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / C + eps).rsqrt_()  # (..., 1)
+        # Sums and eps are those of float32 where x is coarser, as in PyTorch's own.
+        precise = torch.promote_types(x.dtype, torch.float32)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=precise)  # (..., 1)
+        r = (norm.square_() / x.size(-1) + torch.finfo(precise).eps).rsqrt_().to(x.dtype)
         y = x * r
         if torch.is_autocast_enabled("cpu"):
             y = y.to(torch.get_autocast_dtype("cpu"))
@@ -53,7 +57,7 @@ class SquaredReLU(Function):
     @once_differentiable
     def backward(ctx, dy: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
-        return torch.addcmul(torch.zeros((), dtype=dy.dtype), dy, positive, value=2)  # 2 dy x, read and written once
+        return (dy * positive).mul_(2)
 
 
 class Rotate(Function):
@@ -83,29 +87,33 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class CausalAttention(Function):
-    """y = p v with p = softmax(q k^T / sqrt(D)) over each query's past: `attend(q, k, v, causal=True)`.
+    """y = (m p) v with p = softmax(q k^T / sqrt(D)) over each query's past: `attend(..., causal=True)`.
 
-    q, k, v (..., T, D) -> (..., T, D). The mask is added to the scores as they are computed. With s the scores:
-    dv = p^T dy, dp = dy v^T, ds = p (dp - sum(p dp)), dq = ds k / sqrt(D), dk = ds^T q / sqrt(D).
+    q, k, v (..., T, D) -> (..., T, D). m is the mask of dropout. That of the future is added to the scores as they are
+    computed. With s the scores: dv = (m p)^T dy, dp = m (dy v^T), ds = p (dp - sum(p dp)), dq = ds k / sqrt(D),
+    dk = ds^T q / sqrt(D).
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
         shape, (T, D) = q.shape, q.shape[-2:]
         q, k, v = (t.reshape(-1, T, D) for t in (q, k, v))
         future = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1)  # 0 where a query may look
         p = torch.baddbmm(future, q, k.mT, alpha=D**-0.5).softmax(dim=-1)  # (N, T, T)
-        ctx.save_for_backward(q, k, v, p)
-        return torch.bmm(p, v).view(shape)
+        m = keep_mask(p, dropout) if dropout else None
+        ctx.save_for_backward(q, k, v, p, m)
+        return torch.bmm(p if m is None else m * p, v).view(shape)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v, p = ctx.saved_tensors
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, v, p, m = ctx.saved_tensors
         shape, scale = dy.shape, q.size(-1) ** -0.5
         dy = dy.reshape(q.shape)
-        ds = torch.ops.aten._softmax_backward_data(torch.bmm(dy, v.mT), p, -1, p.dtype)  # (N, T, T)
+        dp = torch.bmm(dy, v.mT)  # (N, T, T)
+        dp = dp if m is None else dp.mul_(m)
+        ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
         dq = torch.baddbmm(q, ds, k, beta=0, alpha=scale)
         dk = torch.baddbmm(k, ds.mT, q, beta=0, alpha=scale)
-        dv = torch.bmm(p.mT, dy)
-        return dq.view(shape), dk.view(shape), dv.view(shape)
+        dv = torch.bmm((p if m is None else m * p).mT, dy)
+        return dq.view(shape), dk.view(shape), dv.view(shape), None

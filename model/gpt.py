@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.dropout import Dropout
 from model.norm import make_norm
 from model.positions import Rotary
 
@@ -26,7 +27,7 @@ class GPT(nn.Module):
         else:
             sizes = sorted({config.layer(i).size_per_head for i in range(config.n_layer)})
             self.rotary = nn.ModuleDict({str(size): Rotary(size, config.block_size) for size in sizes})
-        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.embedding_dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config.layer(i)) for i in range(config.n_layer))
         self.norm = make_norm(config)
         self.head = nn.Linear(config.n_embd, vocab_size, bias=False)
@@ -38,7 +39,8 @@ class GPT(nn.Module):
 
         Every block starts as the identity and every guess as uniform (loss ln V at step 0), because each map that
         writes into the residual stream, and the head, start at zero. The maps that read from it are normal with
-        standard deviation 1 / sqrt(C), which keeps the variance of what they are given.
+        standard deviation 1 / sqrt(C), which keeps the variance of what they are given. Embeddings are of the size of
+        what the first blocks soon write beside them; at GPT-2's 0.02 they drown at first (experiments/RECORDS.md).
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -46,7 +48,7 @@ class GPT(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
+                nn.init.normal_(module.weight, std=0.3)
         for block in self.blocks:
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)
@@ -62,7 +64,7 @@ class GPT(nn.Module):
         start, T = cache.length if cache else 0, ids.size(1)
         if start + T > self.config.block_size:
             raise ValueError(f"{start + T} positions do not fit into model.block_size={self.config.block_size}")
-        x = self.token_embedding(ids)  # (B, T, C)
+        x = self._embed(ids)  # (B, T, C)
         if self.config.positions == "learned":
             x = x + self.position_embedding.weight[start : start + T]
             rotations = {}
@@ -72,6 +74,13 @@ class GPT(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x, rotations.get(str(block.attention.head_size)), cache.layers[i] if cache else None)
         return self.to_logits(x)
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        if ids.device.type != "cuda":
+            return self.token_embedding(ids)
+        # nn.Embedding waits for the GPU when it goes back over 3,072 characters or more, which no CUDA graph can record
+        # (github.com/pytorch/pytorch/issues/82886).
+        return self.token_embedding.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
 
     def to_logits(self, x: Tensor) -> Tensor:
         """Logits (..., V), float32, from what the last block gives, (..., C)."""

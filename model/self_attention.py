@@ -6,9 +6,10 @@ from model import by_hand
 from model.attention import attend, attend_fused, check_input, choose_form, combine_masks, join_heads
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.dropout import Dropout
 from model.norm import rms_norm
 from model.positions import rotate
-from model.scoring import make_score, scaled_dot
+from model.scoring import make_score
 
 
 class SelfAttention(nn.Module):
@@ -26,7 +27,7 @@ class SelfAttention(nn.Module):
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
-        self.proj_dropout = nn.Dropout(config.dropout)
+        self.proj_dropout = Dropout(config.dropout)
 
     def forward(
         self,
@@ -58,10 +59,10 @@ class SelfAttention(nn.Module):
         if padding_mask is not None:
             visible = combine_masks(padding_mask, shape=(B, T, k.size(2)))
         dropout = self.dropout if self.training else 0.0
-        form = choose_form(self.form, self.score, q, k, dropout=dropout)
-        is_plain = self.score is scaled_dot and self.causal and visible is None and cache is None and not dropout
-        if form == "explicit" and self.form == "auto" and is_plain and by_hand.worthwhile(q):
-            y = by_hand.CausalAttention.apply(q, k, v)
+        simply_causal = self.causal and cache is None and visible is None
+        form = choose_form(self.form, self.score, q, k, dropout=dropout, simply_causal=simply_causal)
+        if form == "by hand":
+            y = by_hand.CausalAttention.apply(q, k, v, dropout)
         elif form == "fused":
             y = attend_fused(q, k, v, visible=visible, causal=self.causal, dropout=dropout)
         else:

@@ -155,11 +155,15 @@ def test_a_memory_that_is_mapped_once_gives_what_it_gives_mapped_each_time():
 
 
 def test_auto_takes_the_explicit_form_only_where_the_fused_one_is_slow_or_unable():
-    def chosen(dtype, requires_grad=True, S=8, wanted="auto", dropout=0.0, score=scaled_dot):
+    def chosen(dtype, requires_grad=True, S=8, wanted="auto", dropout=0.0, score=scaled_dot, causal=False):
         q, k = torch.zeros(1, 2, 1, 4, dtype=dtype, requires_grad=requires_grad), torch.zeros(1, 2, S, 4, dtype=dtype)
-        return choose_form(wanted, score, q, k, dropout=dropout)
+        return choose_form(wanted, score, q, k, dropout=dropout, simply_causal=causal)
 
     assert chosen(torch.bfloat16) == "explicit"
+    assert chosen(torch.bfloat16, causal=True) == "by hand"
+    assert chosen(torch.float32, causal=True, dropout=0.1) == "by hand"
+    assert chosen(torch.float32, causal=True) == "fused"
+    assert chosen(torch.bfloat16, causal=True, wanted="explicit") == "explicit"
     assert chosen(torch.bfloat16, requires_grad=False) == "fused"
     assert chosen(torch.bfloat16, S=513) == "fused"
     assert chosen(torch.float32) == "fused"

@@ -53,6 +53,13 @@ def test_a_gradient_written_out_is_the_slope_of_the_values(name):
     assert torch.autograd.gradcheck(form, inputs)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 0.05, 1.0, 300.0])
+def test_a_norm_of_coarse_numbers_is_pytorchs_to_their_precision(scale):
+    """Training takes the one and evaluation the other: they must agree for small numbers too, where eps counts."""
+    x = (scale * torch.randn(50, 64)).bfloat16().requires_grad_()
+    torch.testing.assert_close(by_hand.RMSNorm.apply(x), F.rms_norm(x, (64,)), rtol=0.02, atol=0.01)
+
+
 def test_a_norm_over_zeros_is_zero_and_has_finite_gradients():
     x = torch.zeros(3, 4, requires_grad=True)
     by_hand.RMSNorm.apply(x).sum().backward()

@@ -66,3 +66,25 @@ def test_adamw_takes_the_published_first_step():
     adamw.step()
     torch.testing.assert_close(matrix.detach(), before[matrix] * (1 - 0.01 * 0.5) + 0.01)
     torch.testing.assert_close(table.detach(), before[table] + 0.01)
+
+
+def test_learning_rates_that_lie_on_a_device_take_the_same_steps_as_numbers():
+    """As a GPU needs them, where a recorded step reads them anew each time."""
+
+    def weights_after(on_device):
+        torch.manual_seed(5)
+        params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((8, 8), (24, 8), (8, 24))]
+        optimizer = Muon(params, lr=0.5, weight_decay=0.1, dtype=torch.float32)
+        group = optimizer.param_groups[0]
+        group["peak_lr"] = 0.02
+        if on_device:
+            group["lr"] = torch.tensor(0.5)
+        for step in range(3):
+            set_lr([optimizer], 1 / (step + 1))
+            for p in params:
+                p.grad = torch.randn_like(p)
+            optimizer.step()
+        assert isinstance(group["lr"], torch.Tensor) == on_device
+        return params
+
+    torch.testing.assert_close(weights_after(True), weights_after(False))

@@ -47,6 +47,8 @@ def test_every_command_of_the_readme_runs(tmp_path):
         assert program == "python", command
         if arguments[0] == "train.py":
             arguments += SHORTER[arguments[1]]
+        if "experiments.race" in arguments:
+            arguments += ["--target", "5", "--seeds", "1", *SHORTER["--config"]]
         finished = subprocess.run(
             [sys.executable, *arguments],
             cwd=project,

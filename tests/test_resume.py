@@ -38,11 +38,11 @@ def stopped_run(config, *overrides, after_step, with_signal):
 @pytest.mark.parametrize(
     ("number", "status", "settings"),
     [
-        (signal.SIGINT, 130, ["optim.name=muon"]),
+        (signal.SIGINT, 130, ["optim.name=muon", "train.grow_context_at=[0.2,0.6]"]),
         (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"]),
         (signal.SIGHUP, 129, ["train.dtype=float32"]),
     ],
-    ids=["Ctrl-C with Muon", "termination with AdamW", "a closed terminal in float32"],
+    ids=["Ctrl-C with Muon and a growing context", "termination with AdamW", "a closed terminal in float32"],
 )
 def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workplace, number, status, settings):
     settings = [*settings, "train.max_steps=250", "train.checkpoint_every_steps=110"]

@@ -50,7 +50,7 @@ def test_a_run_leaves_its_settings_metrics_samples_and_checkpoints(workplace, ca
     records = metrics(run)
     assert all({"step", "elapsed_s", "corpus"} <= record.keys() for record in records)
     assert [r["step"] for r in records if "train_loss" in r] == [10, 20, 30, 40]
-    assert all({"lr", "tokens_per_s"} <= r.keys() for r in records if "train_loss" in r)
+    assert all({"lr", "context", "tokens_per_s"} <= r.keys() for r in records if "train_loss" in r)
     evaluations = [r for r in records if "val_loss" in r]
     assert [r["step"] for r in evaluations] == [20, 40]
     assert {r["val_context"] for r in evaluations} == {16}

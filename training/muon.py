@@ -53,6 +53,7 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
+            on_device = isinstance(lr, Tensor)  # where a recorded step can read it
             params = [p for p in group["params"] if p.grad is not None]
             grads = [p.grad for p in params]
             for p in params:
@@ -70,7 +71,11 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_mul_(params, 1 - lr * group["weight_decay"])
             for pairs in same_shape.values():
                 orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]), dtype=self.dtype)
-                steps = (orthogonal.float() * lr).unbind()
-                for (p, _), step in zip(pairs, steps, strict=True):
+                for (p, _), update in zip(pairs, orthogonal, strict=True):
                     rows, columns = p.shape
-                    p.sub_(step if rows <= columns else step.mT, alpha=max(1, rows / columns) ** 0.5)
+                    step = lr * max(1, rows / columns) ** 0.5
+                    update = update if rows <= columns else update.mT
+                    if on_device:
+                        p.sub_(update * step)
+                    else:
+                        p.sub_(update, alpha=step)

@@ -72,7 +72,7 @@ class Report:
         tokens_per_s = (step - self._line_step) * self.tokens_per_step / (now_s - self._line_s - self._paused_s)
         left_s = (config.train.max_steps - step) * (now_s - self._first_s) / (step - self._first_step)
         lr = config.optim.lr * config.optim.lr_factor(step - 1, config.train.max_steps)
-        self._log(train_loss=loss, lr=lr, tokens_per_s=round(tokens_per_s))
+        self._log(train_loss=loss, lr=lr, context=config.context(step - 1), tokens_per_s=round(tokens_per_s))
         self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, left_s=left_s)
         self._line_step, self._line_s, self._paused_s = step, now_s, 0.0
 

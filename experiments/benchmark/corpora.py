@@ -1,0 +1,35 @@
+"""Encoding a large text: speed and memory."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from data.corpus import load_corpus
+from data.sources import BUNDLED
+from experiments.benchmark.figures import Figure
+from experiments.benchmark.memory import peak_bytes
+
+
+def measure_encoding(name: str, alphabet: str, megabytes: int, repeats: int) -> list[Figure]:
+    """Megabytes a second from a text file to ids, on one thread; and what the memory grew by.
+
+    The text repeats the bundled one, with this alphabet appended to each copy. To be run in a process of its own.
+    """
+    torch.set_num_threads(1)
+    text = ((BUNDLED / "selmere.txt").read_text(encoding="utf-8") + alphabet).encode()
+    n_copies = megabytes * 1_000_000 // len(text) + 1
+    rates = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text.txt"
+        with path.open("wb") as file:
+            for _ in range(n_copies):
+                file.write(text)
+        before = peak_bytes()
+        for repeat in range(repeats):
+            began_s = time.perf_counter()
+            load_corpus(str(path), cache=Path(folder) / f"cache{repeat}")
+            rates.append(n_copies * len(text) / (time.perf_counter() - began_s) / 1e6)
+        grown = peak_bytes() - before
+    return [Figure(f"encoding, {name}", "MB/s", rates), Figure(f"encoding, {name}: memory", "MB", [grown / 1e6])]

@@ -1,0 +1,52 @@
+"""A measured figure, its spread, and what share it is of what the machine could do."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Figure:
+    """values: one for each repeat, in `unit`; limit: what the machine could reach, in the same unit, and why."""
+
+    name: str
+    unit: str
+    values: list[float]
+    limit: float | None = None
+    limit_is: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def __str__(self) -> str:
+        spread = f"{min(self.values):,.4g} to {max(self.values):,.4g}" if len(self.values) > 1 else ""
+        share = f"{self.median / self.limit:6.1%} of {self.limit_is}" if self.limit else ""
+        return f"{self.name:52} {self.median:>10,.4g} {self.unit:14} {spread:24} {share}".rstrip()
+
+    def to_dict(self) -> dict:
+        return asdict(self) | {"median": self.median}
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits until the device has done what it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def time_repeats(work: Callable[[], object], repeats: int, device: torch.device, *, warm_up: int = 1) -> list[float]:
+    """Seconds that each of the repeats of some work takes, after warm_up repeats that are not counted."""
+    seconds = []
+    for repeat in range(warm_up + repeats):
+        synchronise(device)
+        began_s = time.perf_counter()
+        work()
+        synchronise(device)
+        if repeat >= warm_up:
+            seconds.append(time.perf_counter() - began_s)
+    return seconds

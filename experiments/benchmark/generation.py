@@ -1,0 +1,65 @@
+"""Writing: characters a second of one stream and of many, and what share that is of the memory's speed."""
+
+import torch
+
+from experiments.benchmark.figures import Figure, time_repeats
+from model.config import ModelConfig
+from model.generate import generate
+from model.gpt import GPT
+from training.runtime import choose_device, keep_freed_memory
+
+VOCABULARY_SIZE = 65
+
+
+def measure_generation(
+    name: str, config: ModelConfig, *, streams: int, length: int, repeats: int, device: str
+) -> Figure:
+    """Characters a second, all streams together.
+
+    The limit is how fast the device reads as many bytes, summing them: for one character of all streams every weight,
+    and for each stream the keys and values of half a window, on average.
+    """
+    chosen = choose_device(device)
+    model = make_model(config, chosen)
+    prompt = torch.zeros(streams, 1, dtype=torch.long, device=chosen)
+
+    def write() -> None:
+        for _ in generate(model, prompt, length):
+            pass
+
+    seconds = time_repeats(write, repeats, chosen)
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    caches = [2 * layer.kv_heads * layer.size_per_head for layer in map(config.layer, range(config.n_layer))]
+    cached = sum(caches) * config.block_size // 2 * model.head.weight.element_size()
+    read = torch.zeros((weights + streams * cached) // 4, device=chosen)
+    limit = streams / min(time_repeats(read.sum, 20, chosen, warm_up=3))
+    plural = "stream" if streams == 1 else "streams"
+    return Figure(
+        f"writing, {name}, {streams} {plural}",
+        "characters/s",
+        [streams * length / s for s in seconds],
+        limit=limit,
+        limit_is="what reading weights and cache would allow",
+    )
+
+
+def measure_without_cache(name: str, config: ModelConfig, *, repeats: int, device: str) -> Figure:
+    """Characters a second of one stream where the whole window is read anew for each, as is done without a cache."""
+    chosen = choose_device(device)
+    model = make_model(config, chosen)
+    window = torch.zeros(1, config.block_size, dtype=torch.long, device=chosen)
+
+    @torch.inference_mode()
+    def write_one() -> None:
+        model(window)[:, -1].softmax(-1).multinomial(1)
+
+    seconds = time_repeats(write_one, 10 * repeats, chosen, warm_up=3)
+    return Figure(f"writing, {name}, 1 stream, no cache", "characters/s", [1 / s for s in seconds])
+
+
+def make_model(config: ModelConfig, device: torch.device) -> GPT:
+    keep_freed_memory()
+    torch.manual_seed(0)
+    model = GPT(config, VOCABULARY_SIZE).to(device).eval()
+    torch.nn.init.normal_(model.head.weight)
+    return model

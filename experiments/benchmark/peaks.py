@@ -1,0 +1,27 @@
+"""What the machine can do: matrix products by type, and how fast it copies memory."""
+
+import torch
+
+from experiments.benchmark.figures import Figure, time_repeats
+
+SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (1024, 2048)}  # of square matrices
+COPIED_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "mps": 1 << 28}
+
+
+def measure_matrix_product(device: torch.device, dtype: torch.dtype, repeats: int) -> Figure:
+    """Billions of operations a second, of the size of square matrices that does best."""
+    tries = []
+    for size in SIZES[device.type]:
+        a = torch.randn(size, size, device=device).to(dtype)
+        seconds = time_repeats(lambda a=a: a @ a, max(10, repeats), device, warm_up=3)
+        tries.append([2 * size**3 / s / 1e9 for s in seconds])
+    best = max(tries, key=lambda values: sorted(values)[len(values) // 2])
+    return Figure(f"matrix product, {str(dtype).removeprefix('torch.')}", "GFLOP/s", best)
+
+
+def measure_copy(device: torch.device, repeats: int) -> Figure:
+    """Billions of bytes a second, those read and those written, of a copy that no cache holds."""
+    source = torch.ones(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = time_repeats(lambda: target.copy_(source), max(5, repeats), device)
+    return Figure("memory copy, read and written", "GB/s", [2 * len(source) / s / 1e9 for s in seconds])

@@ -1,0 +1,57 @@
+"""Training steps of named shapes: speed, share of the machine's peak, and memory."""
+
+import dataclasses
+
+import torch
+
+from data.batches import TrainingBatches
+from data.config import DataConfig
+from data.corpus import open_corpus
+from experiments.benchmark.figures import Figure, time_repeats
+from experiments.benchmark.memory import peak_bytes
+from model.gpt import GPT
+from training.config import Config
+from training.runtime import choose_runtime, keep_freed_memory
+from training.state import TrainingState
+from training.step import TrainingStep
+
+
+def flops_per_character(model: GPT, block_size: int) -> int:
+    """Operations of a training step for each character, forward and backward (PaLM: Chowdhery et al., 2022, app. B).
+
+    6 for each weight of a matrix product, and 12 T for each channel of the heads of each layer, masked scores included.
+    """
+    matrices = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2 and "embedding" not in name)
+    heads = sum(block.attention.n_head * block.attention.head_size for block in model.blocks)
+    return 6 * matrices + 12 * block_size * heads
+
+
+def measure_training(name: str, config: Config, peaks: dict[str, float], repeats: int) -> list[Figure]:
+    """Characters a second of full steps on the bundled corpus, the share of the peak, and the memory that is taken.
+
+    peaks: of matrix products, in GFLOP/s, by type. To be run in a process of its own, for the sake of the memory.
+    """
+    keep_freed_memory()
+    before = peak_bytes()
+    config = dataclasses.replace(config, data=DataConfig(corpus="selmere"))
+    corpus, runtime = open_corpus(config.data), choose_runtime(config.train.device, config.train.dtype)
+    state = TrainingState(config, corpus, runtime)
+    block_size, batch_size = config.model.block_size, config.train.batch_size
+    train_ids, _ = corpus.split(config.data.val_fraction, block_size)
+    batches = TrainingBatches(train_ids, block_size=block_size, batch_size=batch_size, seed=0, device=runtime.device)
+    step = TrainingStep(state, batches, runtime)
+    seconds = time_repeats(step.run, repeats, runtime.device, warm_up=max(1, repeats // 4))
+    dtype = str(runtime.dtype).removeprefix("torch.")
+    gflop = flops_per_character(state.model, block_size) * step.tokens / 1e9
+    used = torch.cuda.max_memory_allocated() if runtime.device.type == "cuda" else peak_bytes() - before
+    return [
+        Figure(f"training, {name}", "characters/s", [step.tokens / s for s in seconds]),
+        Figure(
+            f"training, {name}: arithmetic",
+            "GFLOP/s",
+            [gflop / s for s in seconds],
+            limit=peaks[dtype],
+            limit_is=f"the matrix product in {dtype}",
+        ),
+        Figure(f"training, {name}: memory", "MB", [used / 1e6]),
+    ]

@@ -1,0 +1,60 @@
+"""Draws validation loss over time from the metrics of runs: python -m experiments.loss_over_time runs/A runs/B"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from experiments.drawing import load_pyplot
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="experiments.loss_over_time", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs")
+    parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
+    parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="draw a line there")
+    options = parser.parse_args()
+    try:
+        draw(options.output, {run.name: read_curve(run) for run in options.runs}, options.target)
+    except (ValueError, OSError) as error:
+        print(f"experiments.loss_over_time: {error}", file=sys.stderr)
+        return 2
+    print(f"Drew {options.output}")
+    return 0
+
+
+def read_curve(run: Path) -> tuple[list[float], list[float], int]:
+    """Seconds since the command started and validation loss of each evaluation, and their context length.
+
+    Raises ValueError where the run has none.
+    """
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [record for line in lines if "val_loss" in (record := json.loads(line))]
+    if not records:
+        raise ValueError(f"{run} holds no evaluation yet")
+    return [r["elapsed_s"] for r in records], [r["val_loss"] for r in records], records[-1]["val_context"]
+
+
+def draw(path: Path, curves: dict[str, tuple[list[float], list[float], int]], targets: list[float]) -> None:
+    pyplot = load_pyplot()
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    markers = "osD^v"
+    for number, (name, (seconds, losses, context)) in enumerate(curves.items()):
+        marker = markers[number % len(markers)]
+        axes.plot(seconds, losses, marker=marker, markersize=4, label=f"{name} (context {context})")
+        axes.annotate(f"{losses[-1]:.3f}", (seconds[-1], losses[-1]), (6, 4), textcoords="offset points")
+    for target in targets:
+        axes.axhline(target, color="gray", linestyle="--", linewidth=1)
+        axes.annotate(f"{target}", (0.01, target), (0, 3), axes.get_yaxis_transform(), "offset points", color="gray")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:g}"[0] in "235" else "")
+    axes.set(xlabel="seconds since the command started", ylabel="validation loss, nats per character")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

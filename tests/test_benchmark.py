@@ -1,0 +1,115 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import ROOT
+from torch.utils.flop_counter import FlopCounterMode
+
+from data.corpus import load_corpus
+from experiments.benchmark.corpora import measure_encoding
+from experiments.benchmark.figures import Figure, time_repeats
+from experiments.benchmark.generation import measure_generation
+from experiments.benchmark.memory import measure_context
+from experiments.benchmark.peaks import measure_copy, measure_matrix_product
+from experiments.benchmark.training import flops_per_character, measure_training
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.config_file import load_config
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"positions": "learned", "mlp": "gelu"}])
+def test_operations_are_those_that_pytorch_counts(settings):
+    config = ModelConfig(n_layer=3, n_head=2, n_embd=24, block_size=12, attention="explicit", **settings)
+    model, ids = GPT(config, 17), torch.zeros(5, 12, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+    assert flops_per_character(model, 12) * ids.numel() == counter.get_total_flops()
+
+
+def test_a_figure_tells_median_spread_and_share_of_its_limit():
+    figure = Figure("writing", "characters/s", [3.0, 1.0, 8.0], limit=12.0, limit_is="the limit")
+    assert figure.median == 3
+    assert "3 characters/s" in str(figure)
+    assert "1 to 8" in str(figure)
+    assert "25.0% of the limit" in str(figure)
+
+
+def test_work_is_timed_as_often_as_asked_and_not_while_it_warms_up():
+    calls = []
+    assert len(time_repeats(lambda: calls.append(1), 3, CPU, warm_up=2)) == 3
+    assert len(calls) == 5
+
+
+def test_peaks_of_the_machine_are_measured():
+    assert measure_matrix_product(CPU, torch.float32, 1).median > 0.1
+    assert measure_copy(CPU, 1).median > 0.1
+
+
+def test_training_is_measured_with_its_share_of_the_peak(workplace):
+    config = load_config(workplace / "tiny.yaml", ["train.dtype=float32"])
+    speed, arithmetic, memory = measure_training("tiny", config, {"float32": 100.0}, repeats=4)
+    assert len(speed.values) == len(arithmetic.values) == 4
+    assert 0 < arithmetic.median < arithmetic.limit
+    assert memory.unit == "MB"
+
+
+def test_writing_is_measured_for_all_streams_together():
+    config = ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8)
+    figure = measure_generation("tiny", config, streams=3, length=10, repeats=2, device="cpu")
+    assert len(figure.values) == 2
+    assert figure.limit > figure.median > 0
+
+
+def test_encoding_is_measured_on_a_text_of_the_size_asked_for(monkeypatch):
+    sizes = []
+
+    def load(path, cache):
+        corpus = load_corpus(path, cache=cache)
+        sizes.append(len(corpus.ids))
+        return corpus
+
+    monkeypatch.setattr("experiments.benchmark.corpora.load_corpus", load)
+    speed, _ = measure_encoding("tiny", "ä", 1, repeats=2)
+    assert len(speed.values) == 2
+    assert all(0.8e6 < size < 1.3e6 for size in sizes)
+
+
+def test_memory_of_a_context_is_measured():
+    figure = measure_context(32, "fused", "cpu")
+    assert figure.unit == "MB"
+
+
+@pytest.mark.slow
+def test_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context():
+    """The same 8,192 characters: in windows 32 times as long, scores alone would take 32 times as much."""
+    script = (
+        "from experiments.benchmark.memory import measure_context as m; import sys;"
+        "print(m(int(sys.argv[1]), sys.argv[2], 'cpu').median)"
+    )
+
+    def megabytes(block_size, form):
+        command = [sys.executable, "-c", script, str(block_size), form]
+        return float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+
+    for form in ("fused", "auto"):
+        assert megabytes(8192, form) < 1.5 * megabytes(256, form)
+    assert megabytes(4096, "explicit") > 3 * megabytes(256, "explicit")
+
+
+@pytest.mark.slow
+def test_the_benchmark_keeps_every_figure_as_json(tmp_path):
+    file = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "experiments.benchmark", "--quick", "--only", "encoding", "--json", str(file)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    kept = json.loads(file.read_text())
+    assert {"machine", "torch", "python", "figures"} <= set(kept)
+    names = [figure["name"] for figure in kept["figures"]]
+    assert "matrix product, float32" in names
+    assert "encoding, ASCII" in names
+    assert all(figure["values"] for figure in kept["figures"])

@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from model import by_hand
+from model.attention import attend
+from model.dropout import Dropout, dropout, keep_mask
+
+
+@pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.9])
+def test_elements_are_dropped_as_often_as_asked_and_the_mean_stays(p):
+    torch.manual_seed(0)
+    n = 400_000
+    y = dropout(torch.ones(n), p)
+    dropped = (y == 0).double().mean().item()
+    assert dropped == pytest.approx(p, abs=5 * (p * (1 - p) / n) ** 0.5)
+    kept = y[y != 0]
+    assert kept.unique().tolist() == pytest.approx([1 / (1 - p)], rel=1e-3)
+
+
+def test_neighbours_are_dropped_independently_of_each_other():
+    """Four of them come from one random number."""
+    torch.manual_seed(1)
+    kept = (keep_mask(torch.ones(4 * 100_000), 0.5) != 0).double().view(-1, 4)
+    correlations = torch.corrcoef(torch.cat((kept, kept.roll(1, 0)), dim=1).T) - torch.eye(8)
+    assert correlations.abs().max() < 5 / 100_000**0.5
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0,), (2, 3, 7)])
+def test_every_shape_and_type_is_kept(shape):
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        y = dropout(torch.ones(shape, dtype=dtype), 0.5)
+        assert (y.shape, y.dtype) == (shape, dtype)
+
+
+def test_a_seed_decides_what_is_dropped():
+    x = torch.ones(1000)
+    draws = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        draws.append(dropout(x, 0.5))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_gradients_flow_where_numbers_were_kept():
+    x = torch.ones(1000, requires_grad=True)
+    y = dropout(x, 0.25)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_nothing_is_dropped_outside_training():
+    layer, x = Dropout(0.9), torch.randn(50)
+    assert torch.equal(layer.eval()(x), x)
+    assert (layer.train()(x) == 0).any()
+
+
+def test_attention_written_out_drops_the_weights_that_the_explicit_form_drops():
+    torch.manual_seed(2)
+    q, k, v = (torch.randn(2, 3, 9, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    results = []
+    for form in (
+        lambda: attend(q, k, v, causal=True, dropout=0.3),
+        lambda: by_hand.CausalAttention.apply(q, k, v, 0.3),
+    ):
+        torch.manual_seed(7)
+        y = form()
+        results.append((y, *torch.autograd.grad(y.square().sum(), (q, k, v))))
+    torch.testing.assert_close(results[1], results[0])
