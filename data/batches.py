@@ -24,9 +24,9 @@ class TrainingBatches:
     ):
         if len(ids) <= block_size:
             raise ValueError(f"{len(ids)} characters hold no window of {block_size} and the character after it")
-        self.device, self.on_device = torch.device(device), None
+        self.device, self.ids_on_device = torch.device(device), None
         if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
-            self.on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
+            self.ids_on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
         self.ids, self.block_size, self.batch_size, self.seed = ids, block_size, batch_size, seed
         self.last_start = len(ids) - 1 - block_size
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
@@ -34,18 +34,19 @@ class TrainingBatches:
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of batch `number`, each (batch_size, block_size), int64, on the device."""
         starts = self.starts(number)[:, None]
-        if self.on_device is None:
+        if self.ids_on_device is None:
             windows = self._move(self.ids[starts + np.arange(self.block_size + 1)].astype(np.int64))
         else:
             places = self._move(starts) + torch.arange(self.block_size + 1, device=self.device)
-            windows = self.on_device[places].long()
+            windows = self.ids_on_device[places].long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
     def _move(self, array: np.ndarray) -> Tensor:
-        """An array on the device, without waiting for it to arrive there."""
+        """An array on the device; a GPU's processor does not wait for it to arrive there."""
         tensor = torch.from_numpy(array)
-        tensor = tensor.pin_memory() if self.device.type == "cuda" else tensor
-        return tensor.to(self.device, non_blocking=True)
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
 
     def starts(self, number: int) -> np.ndarray:
         """Where the windows of batch `number` start in the text, (batch_size,)."""

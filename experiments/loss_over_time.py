@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="draw a line there")
     options = parser.parse_args()
     try:
-        draw(options.output, {run.name: read_curve(run) for run in options.runs}, options.target)
+        draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
     except (ValueError, OSError) as error:
         print(f"experiments.loss_over_time: {error}", file=sys.stderr)
         return 2
@@ -47,6 +47,7 @@ def draw(path: Path, curves: dict[str, tuple[list[float], list[float], int]], ta
         axes.axhline(target, color="gray", linestyle="--", linewidth=1)
         axes.annotate(f"{target}", (0.01, target), (0, 3), axes.get_yaxis_transform(), "offset points", color="gray")
     axes.set_xscale("log")
+    axes.margins(x=0.1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:g}"[0] in "235" else "")
     axes.set(xlabel="seconds since the command started", ylabel="validation loss, nats per character")

@@ -6,6 +6,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Result:
-    """Where a run first was at the target or below, or where it ended, with its best loss, if it never was."""
+    """The evaluation at which a run first was at the target or below; its best one, if it never was."""
 
     seed: int
     elapsed_s: float
@@ -41,6 +42,7 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and the run that it started ends with it
     results = []
     try:
         for seed in range(options.seeds):
@@ -67,25 +69,35 @@ def race(config: Path, target: float, seed: int, overrides: list[str]) -> Result
     command += [f"train.seed={seed}", f"train.name=race-{config.stem}-{seed}"]
     metrics, best = None, None
     began_s = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        for line in process.stdout:
-            elapsed_s = time.perf_counter() - began_s
-            if line.startswith("Running on "):
-                metrics = Path(line.rstrip("\n").rpartition(" into ")[2]) / "metrics.jsonl"
-            elif "  validation loss " in line:
-                record = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
-                result = Result(seed, elapsed_s, record["step"], record["val_loss"], record["val_loss"] <= target)
-                best = result if best is None or result.loss < best.loss else best
-                if best.reached:
-                    return best
-        error = process.stderr.read().strip()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-    if best is None or process.returncode not in (0, -signal.SIGTERM):
-        raise RaceError(error or "the run ended before its first evaluation; lower train.eval_every_steps")
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            for line in process.stdout:
+                elapsed_s = time.perf_counter() - began_s
+                if line.startswith("Running on "):
+                    metrics = Path(line.rstrip("\n").rpartition(" into ")[2]) / "metrics.jsonl"
+                elif "  validation loss " in line:
+                    step, loss = last_evaluation(metrics)
+                    result = Result(seed, elapsed_s, step, loss, loss <= target)
+                    best = result if best is None or loss < best.loss else best
+                    if best.reached:
+                        return best
+            if process.wait():
+                errors.seek(0)
+                raise RaceError(errors.read().strip() or f"the run ended with status {process.returncode}")
+        finally:
+            process.terminate()
+            process.communicate()
+    if best is None:
+        raise RaceError("the run ended before its first evaluation; lower train.eval_every_steps")
     return best
+
+
+def last_evaluation(metrics: Path) -> tuple[int, float]:
+    """Step and validation loss of the newest evaluation in a run's metrics."""
+    records = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+    *_, newest = (record for record in records if "val_loss" in record)
+    return newest["step"], newest["val_loss"]
 
 
 if __name__ == "__main__":

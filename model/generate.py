@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model.cache import KVCache
-from model.cuda_graph import RecordedOnce
+from model.cuda_graph import CapturedFunction
 from model.decode import Decoder
 from model.gpt import GPT
 
@@ -110,28 +110,30 @@ def generate(
 class ReadAndDraw:
     """The step that is repeated: reads a character of each stream into the cache and draws the one after it.
 
-    (ids (B,), numbers (B,) from (0, 1]) -> ids (B,). On a GPU the step is recorded as a CUDA graph.
+    (ids (B,), numbers (B,) from (0, 1]) -> ids (B,). On a GPU the step is captured in a CUDA graph.
     """
 
     def __init__(self, model: GPT, cache: KVCache, sampling: Sampling):
+        self.cache = cache
         on_gpu = model.head.weight.device.type == "cuda"
-        self.cache, self.sampling = cache, sampling
-        self.decoder = Decoder(model, cache, fixed_shapes=on_gpu)
-        self.drawn = None
+        self.decoder = decoder = Decoder(model, cache, fixed_shapes=on_gpu)
+
+        def step(ids: Tensor, uniform: Tensor) -> Tensor:
+            return _draw(sampling.probabilities(decoder(ids)), uniform)
+
+        self.step, self.captured = step, None
         if on_gpu:
-            self.drawn = torch.zeros(cache.batch_size, dtype=torch.long, device=model.head.weight.device)
-            self.recorded = RecordedOnce(lambda ids, uniform: self.drawn.copy_(self._step(ids, uniform)))
+            self.drawn = drawn = torch.zeros(cache.batch_size, dtype=torch.long, device=model.head.weight.device)
+            # Closed over local names alone: in a cycle of references, graph and cache would outlive the text.
+            self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(step(ids, uniform)))
 
     def __call__(self, ids: Tensor, uniform: Tensor) -> Tensor:
-        if self.drawn is None:
-            return self._step(ids, uniform)
+        if self.captured is None:
+            return self.step(ids, uniform)
         self.decoder.follow_cache()
-        self.recorded(ids, uniform)
+        self.captured(ids, uniform)
         self.cache.advance()
         return self.drawn.clone()
-
-    def _step(self, ids: Tensor, uniform: Tensor) -> Tensor:
-        return _draw(self.sampling.probabilities(self.decoder(ids)), uniform)
 
 
 def window_start(n_seen: int, block_size: int) -> int:

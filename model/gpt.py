@@ -78,8 +78,8 @@ class GPT(nn.Module):
     def _embed(self, ids: Tensor) -> Tensor:
         if ids.device.type != "cuda":
             return self.token_embedding(ids)
-        # nn.Embedding waits for the GPU when it goes back over 3,072 characters or more, which no CUDA graph can record
-        # (github.com/pytorch/pytorch/issues/82886).
+        # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and could then not be
+        # captured in a CUDA graph (github.com/pytorch/pytorch/issues/82886).
         return self.token_embedding.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
 
     def to_logits(self, x: Tensor) -> Tensor:

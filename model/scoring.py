@@ -55,7 +55,9 @@ class Additive(nn.Module):
         queries_at_once = max(1, ADDITIVE_ELEMENTS // k.numel())
         pieces = q.split(queries_at_once, dim=-2)
         if torch.is_grad_enabled():
-            scores = [checkpoint(self._score, piece, k, use_reentrant=False) for piece in pieces]
+            scores = [
+                checkpoint(self._score, piece, k, use_reentrant=False, preserve_rng_state=False) for piece in pieces
+            ]
         else:
             scores = [self._score(piece, k) for piece in pieces]
         return torch.cat(scores, dim=-2)

@@ -60,7 +60,7 @@ def test_training_is_measured_with_its_share_of_the_peak(workplace):
 
 def test_writing_is_measured_for_all_streams_together():
     config = ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8)
-    figure = measure_generation("tiny", config, streams=3, length=10, repeats=2, device="cpu")
+    figure = measure_generation("tiny", config, streams=3, repeats=2, device="cpu")
     assert len(figure.values) == 2
     assert figure.limit > figure.median > 0
 

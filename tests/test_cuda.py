@@ -9,8 +9,8 @@ import train
 from data.batches import TrainingBatches
 from model.attention import attend, attend_fused, choose_form
 from model.config import ModelConfig
-from model.cuda_graph import RecordedOnce
-from model.generate import generate
+from model.cuda_graph import CapturedFunction
+from model.generate import Sampling, generate
 from model.gpt import GPT
 from model.scoring import scaled_dot
 
@@ -32,17 +32,23 @@ def test_the_fused_form_equals_the_explicit_one_on_the_gpu(dtype):
         torch.testing.assert_close(actual, expected, atol=10 * tolerance, rtol=10 * tolerance)
 
 
-@pytest.mark.parametrize("positions", ["rope", "learned"])
-def test_the_gpu_writes_what_the_cpu_writes(positions):
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"positions": "learned", "norm": "layer"}, {"n_head": 4, "n_kv_head": 2}, {"n_head": (1, 4)}],
+    ids=["ours", "textbook", "grouped queries", "heads of several sizes"],
+)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_k=9, top_p=0.9, min_p=0.02)])
+def test_the_gpu_writes_what_the_cpu_writes(settings, sampling):
     torch.manual_seed(0)
-    model = GPT(ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=16, positions=positions), 20).eval()
-    torch.nn.init.normal_(model.head.weight)
+    model = GPT(ModelConfig(n_layer=2, n_embd=32, block_size=16, **{"n_head": 2} | settings), 20).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
     prompt = torch.randint(20, (3, 5))
-    on_cpu = torch.stack(list(generate(model, prompt, 40)))
+    on_cpu = torch.stack(list(generate(model, prompt, 40, sampling=sampling)))
     model, prompt = model.cuda(), prompt.cuda()
-    on_gpu = torch.stack(list(generate(model, prompt, 40)))
+    on_gpu = torch.stack(list(generate(model, prompt, 40, sampling=sampling)))
     assert torch.equal(on_gpu.cpu(), on_cpu)
-    assert torch.equal(torch.stack(list(generate(model, prompt, 40, use_cache=False))), on_gpu)
+    assert torch.equal(torch.stack(list(generate(model, prompt, 40, sampling=sampling, use_cache=False))), on_gpu)
 
 
 def test_a_run_trains_resumes_and_learns_on_the_gpu(workplace):
@@ -52,21 +58,31 @@ def test_a_run_trains_resumes_and_learns_on_the_gpu(workplace):
     assert losses[-1] < losses[0] < 3.3
 
 
-def test_a_recorded_step_trains_as_the_same_step_without_a_recording(workplace, monkeypatch):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.grow_context_at=[0.5]", "train.accumulate=2", "optim.grad_clip=1"],
+        ["model.score=additive", "optim.name=adamw"],
+        ["train.batch_size=300"],  # over 4,096 characters a step
+        ["train.eval_every_steps=2"],  # which writes a sample before the step is captured
+        ["model.dropout=0.5"],
+    ],
+    ids=["growing context", "additive scores", "many characters", "early evaluation", "dropout"],
+)
+def test_a_captured_step_trains_as_the_same_step_without_a_graph(workplace, monkeypatch, settings):
     def losses(name):
-        arguments = ["train.device=cuda", "train.dtype=float32", "optim.grad_clip=1", "train.grow_context_at=[0.5]"]
-        arguments += ["train.accumulate=2", "train.log_every_steps=1", f"train.name={name}", "model.dropout=0"]
-        assert train.main(["--config", "tiny.yaml", *arguments]) == 0
+        arguments = ["train.device=cuda", "train.dtype=float32", "model.dropout=0", "train.log_every_steps=1"]
+        assert train.main(["--config", "tiny.yaml", *arguments, f"train.name={name}", *settings]) == 0
         return [record["train_loss"] for record in metrics(workplace / "runs" / name) if "train_loss" in record]
 
-    recorded = losses("recorded")
-    monkeypatch.setattr("training.step.RecordedOnce", lambda function: function)
-    assert losses("plain") == pytest.approx(recorded, rel=2e-3)
+    captured = losses("captured")
+    monkeypatch.setattr("training.step.CapturedFunction", lambda function: function)
+    assert losses("plain") == pytest.approx(captured, rel=2e-3)
 
 
-def test_dropout_differs_from_step_to_step_of_a_recording_and_follows_from_the_seed():
+def test_dropout_differs_from_replay_to_replay_of_a_graph_and_follows_from_the_seed():
     masks = torch.zeros(100, device="cuda")
-    update = RecordedOnce(lambda x: masks.copy_(torch.nn.functional.dropout(x, 0.5)))
+    update = CapturedFunction(lambda x: masks.copy_(torch.nn.functional.dropout(x, 0.5)))
     results = []
     for seed in (*range(10), 9):
         torch.manual_seed(seed)

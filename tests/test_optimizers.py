@@ -69,7 +69,7 @@ def test_adamw_takes_the_published_first_step():
 
 
 def test_learning_rates_that_lie_on_a_device_take_the_same_steps_as_numbers():
-    """As a GPU needs them, where a recorded step reads them anew each time."""
+    """As a GPU needs them, where a captured step reads them anew each time."""
 
     def weights_after(on_device):
         torch.manual_seed(5)

@@ -28,9 +28,11 @@ def test_commands_that_the_readme_leaves_to_ci_are_in_ci():
 
 
 def test_files_that_the_readme_names_are_there():
-    for name in re.findall(r"`((?:model|data|training|tests|configs)/[\w./]*)`", README):
+    for name in re.findall(r"`((?:model|data|training|tests|configs|experiments)/[\w./]*)`", README):
         if not name.startswith("data/cache"):
             assert (ROOT / name).exists(), name
+    for name in re.findall(r"!\[[^]]*\]\(([^)]*)\)", README):
+        assert (ROOT / name).is_file(), name
 
 
 @pytest.mark.slow

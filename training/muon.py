@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
-            on_device = isinstance(lr, Tensor)  # where a recorded step can read it
+            on_device = isinstance(lr, Tensor)  # where a captured step can read it
             params = [p for p in group["params"] if p.grad is not None]
             grads = [p.grad for p in params]
             for p in params:
@@ -76,6 +76,6 @@ class Muon(torch.optim.Optimizer):
                     step = lr * max(1, rows / columns) ** 0.5
                     update = update if rows <= columns else update.mT
                     if on_device:
-                        p.sub_(update * step)
+                        p.sub_(update.to(p.dtype) * step)
                     else:
                         p.sub_(update, alpha=step)

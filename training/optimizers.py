@@ -35,7 +35,7 @@ def make_optimizers(model: nn.Module, config: OptimConfig, *, dtype: torch.dtype
     optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
-        if on_gpu:  # where a recorded step can read it
+        if on_gpu:  # where a captured step can read it
             group["lr"] = torch.tensor(group["lr"], device=rest[0].device)
     return optimizers
 

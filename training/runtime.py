@@ -44,8 +44,6 @@ def choose_runtime(device: str, dtype: str) -> Runtime:
     Raises ValueError where the machine does not have what is asked for.
     """
     chosen = choose_device(device)
-    if chosen.type == "cuda":
-        torch.cuda.set_device(chosen)  # what is asked of "the" GPU is asked of this one
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -67,6 +65,8 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(f"device {name}: this machine shows {torch.cuda.device_count()} CUDA devices; use auto or cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device mps: this machine has none; use auto or cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device.index or 0)  # what is asked of "the" GPU is asked of this one
     return device
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data.batches import TrainingBatches
-from model.cuda_graph import RecordedOnce
+from model.cuda_graph import CapturedFunction
 from training.optimizers import set_lr
 from training.runtime import Runtime
 from training.state import TrainingState
@@ -20,7 +20,7 @@ class TrainingStep:
         compiles = state.config.train.compile
         self.forward = torch.compile(state.model, dynamic=False) if compiles else state.model
         # A GPU is done with such small products before Python has asked for the next ones.
-        self.update = RecordedOnce(self._update) if runtime.device.type == "cuda" and not compiles else self._update
+        self.update = CapturedFunction(self._update) if runtime.device.type == "cuda" and not compiles else self._update
 
     @property
     def tokens(self) -> int:

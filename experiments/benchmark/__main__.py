@@ -5,6 +5,7 @@ import dataclasses
 import json
 import multiprocessing
 import platform
+import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +22,7 @@ from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
 from training.config_file import load_config
-from training.runtime import choose_device, choose_runtime
+from training.runtime import choose_device, choose_runtime, keep_freed_memory
 
 FLOAT32 = ["train.dtype=float32", "model.attention=fused"]  # as these shapes are commonly trained on a processor
 SHAPES = {  # name: (config, what else is set, whether it is also in the quick benchmark)
@@ -46,9 +47,13 @@ def main() -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="TEXT", help="only what has this text in its name, and the peaks")
     options = parser.parse_args()
+    keep_freed_memory()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and what was started ends with it
     try:
+        if options.json:
+            options.json.touch()
         device = choose_device(options.device)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"experiments.benchmark: {error}", file=sys.stderr)
         return 2
     machine = {
@@ -59,12 +64,14 @@ def main() -> int:
     }
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     figures = []
-    for measured in run(device, quick=options.quick, only=options.only):
-        figures += measured
-        for figure in measured:
-            print(figure, flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(machine | {"figures": [f.to_dict() for f in figures]}, indent=1) + "\n")
+    try:
+        for measured in run(device, quick=options.quick, only=options.only):
+            figures += measured
+            for figure in measured:
+                print(figure, flush=True)
+    finally:  # what was measured stays, whatever happens to the rest
+        if options.json:
+            options.json.write_text(json.dumps(machine | {"figures": [f.to_dict() for f in figures]}, indent=1) + "\n")
     return 0
 
 
@@ -100,10 +107,8 @@ def _jobs(device: torch.device, products: dict[str, float], repeats: int, *, qui
         config = dataclasses.replace(load_config(ROOT / "configs" / file, overrides).model, dropout=0.0)
         arguments = {"name": name, "config": config, "repeats": repeats, "device": str(device)}
         yield f"writing {name}", measure_without_cache, arguments
-        for streams in (1, 64):
-            length = (100 if streams > 1 else 200) if quick else 500
-            more = {"streams": streams, "length": length}
-            yield f"writing {name}", measure_generation, arguments | more
+        for streams in (1,) if quick else (1, 64):
+            yield f"writing {name}", measure_generation, arguments | {"streams": streams}
     for name, alphabet in ALPHABETS.items():
         arguments = {"name": name, "alphabet": alphabet, "megabytes": 20 if quick else 200, "repeats": repeats}
         yield f"encoding {name}", measure_encoding, arguments

@@ -27,9 +27,10 @@ def measure_encoding(name: str, alphabet: str, megabytes: int, repeats: int) -> 
             for _ in range(n_copies):
                 file.write(text)
         before = peak_bytes()
-        for repeat in range(repeats):
-            began_s = time.perf_counter()
-            load_corpus(str(path), cache=Path(folder) / f"cache{repeat}")
-            rates.append(n_copies * len(text) / (time.perf_counter() - began_s) / 1e6)
+        for _ in range(repeats):
+            with tempfile.TemporaryDirectory(dir=folder) as cache:
+                began_s = time.perf_counter()
+                load_corpus(str(path), cache=Path(cache))
+                rates.append(n_copies * len(text) / (time.perf_counter() - began_s) / 1e6)
         grown = peak_bytes() - before
     return [Figure(f"encoding, {name}", "MB/s", rates), Figure(f"encoding, {name}: memory", "MB", [grown / 1e6])]

@@ -11,10 +11,8 @@ from training.runtime import choose_device, keep_freed_memory
 VOCABULARY_SIZE = 65
 
 
-def measure_generation(
-    name: str, config: ModelConfig, *, streams: int, length: int, repeats: int, device: str
-) -> Figure:
-    """Characters a second, all streams together.
+def measure_generation(name: str, config: ModelConfig, *, streams: int, repeats: int, device: str) -> Figure:
+    """Characters a second, all streams together, from an empty window until it is full.
 
     The limit is how fast the device reads as many bytes, summing them: for one character of all streams every weight,
     and for each stream the keys and values of half a window, on average.
@@ -22,6 +20,8 @@ def measure_generation(
     chosen = choose_device(device)
     model = make_model(config, chosen)
     prompt = torch.zeros(streams, 1, dtype=torch.long, device=chosen)
+
+    length = config.block_size - 1
 
     def write() -> None:
         for _ in generate(model, prompt, length):
@@ -44,7 +44,7 @@ def measure_generation(
 
 
 def measure_without_cache(name: str, config: ModelConfig, *, repeats: int, device: str) -> Figure:
-    """Characters a second of one stream where the whole window is read anew for each, as is done without a cache."""
+    """Characters a second of one stream where a full window is read anew for each, as is done without a cache."""
     chosen = choose_device(device)
     model = make_model(config, chosen)
     window = torch.zeros(1, config.block_size, dtype=torch.long, device=chosen)

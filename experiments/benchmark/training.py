@@ -29,11 +29,13 @@ def flops_per_character(model: GPT, block_size: int) -> int:
 def measure_training(name: str, config: Config, peaks: dict[str, float], repeats: int) -> list[Figure]:
     """Characters a second of full steps on the bundled corpus, the share of the peak, and the memory that is taken.
 
-    peaks: of matrix products, in GFLOP/s, by type. To be run in a process of its own, for the sake of the memory.
+    The context is model.block_size throughout, also where it would grow. peaks: of matrix products, in GFLOP/s, by
+    type. To be run in a process of its own, for the sake of the memory.
     """
     keep_freed_memory()
     before = peak_bytes()
-    config = dataclasses.replace(config, data=DataConfig(corpus="selmere"))
+    whole = dataclasses.replace(config.train, grow_context_at=())
+    config = dataclasses.replace(config, data=DataConfig(corpus="selmere"), train=whole)
     corpus, runtime = open_corpus(config.data), choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, corpus, runtime)
     block_size, batch_size = config.model.block_size, config.train.batch_size
