@@ -1,15 +1,15 @@
 """Draws validation loss over time from the metrics of runs: python -m experiments.loss_over_time runs/A runs/B"""
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 from experiments.drawing import load_pyplot
+from training.command import CommandParser, explain
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="experiments.loss_over_time", description=__doc__)
+    parser = CommandParser(prog="experiments.loss_over_time", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs")
     parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
     parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="draw a line there")
@@ -17,7 +17,7 @@ def main() -> int:
     try:
         draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
     except (ValueError, OSError) as error:
-        print(f"experiments.loss_over_time: {error}", file=sys.stderr)
+        print(f"experiments.loss_over_time: {explain(error)}", file=sys.stderr)
         return 2
     print(f"Drew {options.output}")
     return 0

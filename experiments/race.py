@@ -1,6 +1,5 @@
 """How long a config takes to a validation loss, from the start of the command: python -m experiments.race"""
 
-import argparse
 import json
 import signal
 import statistics
@@ -10,6 +9,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from training.command import CommandParser
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,7 +35,7 @@ class RaceError(RuntimeError):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="experiments.race", description=__doc__)
+    parser = CommandParser(prog="experiments.race", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config to run")
     parser.add_argument("--target", type=float, required=True, metavar="LOSS", help="validation loss, nats a character")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs, with seeds 0 to N-1 (%(default)s)")

@@ -1,6 +1,6 @@
 """Forward and backward passes written out, for training on a CPU.
 
-Each is equal to the plain operations named in its docstring, in values and gradients, and about twice as fast: autograd
+Each is equal to the plain operations named in its docstring, in values and gradients, and up to twice as fast: autograd
 goes back one operation at a time and keeps what each of them read, and on a CPU it is memory that training waits for.
 """
 

@@ -1,6 +1,5 @@
 """Measures this machine, then training, writing, encoding and start-up: python -m experiments.benchmark"""
 
-import argparse
 import dataclasses
 import json
 import multiprocessing
@@ -21,6 +20,7 @@ from experiments.benchmark.memory import measure_context
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
+from training.command import CommandParser, explain
 from training.config_file import load_config
 from training.runtime import choose_device, choose_runtime, keep_freed_memory
 
@@ -37,15 +37,16 @@ WRITING = {  # name: config; the textbook shapes with the context of the large o
     "textbook GPU shape": ("shakespeare_gpt2.yaml", []),
     "shakespeare.yaml": ("shakespeare.yaml", []),
 }
+PARTS = ("training", "writing", "encoding", "memory", "start-up")
 ALPHABETS = {"ASCII": "", "with other letters": "äöüß\n"}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="experiments.benchmark", description=__doc__)
+    parser = CommandParser(prog="experiments.benchmark", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute, with fewer repeats and less text")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value there")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only what has this text in its name, and the peaks")
+    parser.add_argument("--only", default="", choices=PARTS, help="the peaks and this part alone")
     options = parser.parse_args()
     keep_freed_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and what was started ends with it
@@ -54,7 +55,7 @@ def main() -> int:
             options.json.touch()
         device = choose_device(options.device)
     except (ValueError, OSError) as error:
-        print(f"experiments.benchmark: {error}", file=sys.stderr)
+        print(f"experiments.benchmark: {explain(error)}", file=sys.stderr)
         return 2
     machine = {
         "machine": f"{choose_runtime(str(device), 'auto')}, {_processor()}",
@@ -85,7 +86,7 @@ def run(device: torch.device, *, quick: bool, only: str):
     yield peaks
     products = {"float32": peaks[0].median, "bfloat16": peaks[1].median}
     jobs = list(_jobs(device, products, repeats, quick=quick))
-    jobs = [job for job in jobs if only in job[0]]
+    jobs = [job for job in jobs if job[0].startswith(only)]
     for name, measure, arguments in tqdm(jobs, desc="Measuring", disable=None, leave=False):
         try:
             result = _alone(measure, arguments)
