@@ -17,26 +17,21 @@ from pathlib import Path
 import torch
 
 from data.batches import TrainingBatches
-from data.corpus import Corpus, open_corpus
+from data.corpus import open_corpus
+from experiments.sweep.command import is_sweep, resume_sweep, start_sweep
+from experiments.sweep.plan import make_plan
 from model.generate import Sampling, generate
-from training.checkpoint import save_checkpoint
+from training.checkpoint import Checkpoint, save_checkpoint
 from training.command import CommandParser, explain, is_out_of_memory, prepare_streams, run_command
-from training.config import Config
-from training.config_file import build_config, load_config, to_yaml
+from training.config_file import build_config, load_config, naming, read_settings, to_yaml
 from training.evaluation import evaluate
+from training.preparation import prepare_machine, prepare_text
 from training.report import Report
 from training.run_folder import RunFolder
-from training.runtime import (
-    Runtime,
-    check_can_compile,
-    choose_runtime,
-    keep_freed_memory,
-    make_compiled_code_repeatable,
-)
+from training.runtime import Runtime, keep_freed_memory
 from training.state import TrainingError, TrainingState
 from training.step import TrainingStep
 from training.stopping import StopRequest
-from training.tensorboard import check_tensorboard
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,9 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     try:
         keep_freed_memory()
-        if options.resume:
-            return resume(options.resume, options.overrides)
-        return start(options.config, options.overrides)
+        return resume(options) if options.resume else start(options)
     except (ValueError, OSError) as error:
         print(f"train.py: {explain(error)}", file=sys.stderr)
         return 2
@@ -66,63 +59,85 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog="train.py",
-        description="Trains a character-level GPT into runs/NAME/, or goes on with a run that was stopped.",
+        description="Trains a character-level GPT into runs/NAME/, or all variants of a sweep into folders there; "
+        "or goes on with what was stopped.",
         epilog="examples: train.py --config configs/shakespeare.yaml model.n_head=8 train.max_steps=500  |  "
-        "train.py --config configs/selmere.yaml data.corpus=my.txt  |  train.py --resume runs/shakespeare",
+        "train.py --config configs/selmere.yaml data.corpus=my.txt  |  train.py --resume runs/shakespeare  |  "
+        "train.py --config configs/shakespeare.yaml --sweep model.n_head=1,2,4 train.seed=0..3",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
-    source.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run of a folder in runs/")
+    source.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run or sweep in a folder")
     parser.add_argument(
         "overrides", nargs="*", metavar="section.key=value", help="settings that replace those of the file or the run"
     )
-    return parser.parse_intermixed_args(arguments)
+    parser.add_argument(
+        "--sweep", nargs="+", metavar="section.key=values", help="run every combination, such as model.n_head=1,2,4"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="runs of a sweep at a time, sharing cores or GPUs (1)")
+    options = parser.parse_intermixed_args(arguments)
+    if options.sweep and options.resume:
+        parser.error("--sweep starts from a --config; a sweep that was stopped goes on with --resume FOLDER alone")
+    if options.workers is not None and options.workers < 1:
+        parser.error("--workers must be at least 1")
+    return options
 
 
-def start(config_path: Path, overrides: Sequence[str]) -> int:
-    """A new run in a new folder."""
-    config = load_config(config_path, overrides)
-    corpus = open_corpus(config.data)
-    name = config.train.name or config_path.stem
-    if corpus.fallback_reason:
-        warn_of_fallback(config, corpus)
-        name = f"{name}-on-{Path(corpus.name).stem}"
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
-    runtime = prepare(config)
-    corpus.split(config.data.val_fraction, config.model.block_size)  # a text too short leaves no folder behind
+def start(options: argparse.Namespace) -> int:
+    """A new run in a new folder, or all runs of a sweep."""
+    settings = read_settings(options.config)
+    with naming(options.config):
+        plan = make_plan(settings, options.overrides, options.sweep)
+        config = None if plan else build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
+    if plan:
+        return start_sweep(plan, options.config.stem, options.workers or 1)
+    check_workers(options)
+    config, corpus, name = prepare_text(config, config.train.name or options.config.stem)
+    runtime = prepare_machine(config)
     state = TrainingState(config, corpus, runtime)
     run = RunFolder.create(name, to_yaml(config))
     with run.lock():
         return train(state, run, runtime)
 
 
-def resume(folder: Path, overrides: Sequence[str]) -> int:
-    """The run of a folder from its newest whole checkpoint on."""
-    run = RunFolder.find(folder)
+def resume(options: argparse.Namespace) -> int:
+    """The run of a folder from its newest whole checkpoint on, or a sweep from where it stands."""
+    if is_sweep(options.resume):
+        return resume_sweep(options.resume, options.overrides, options.workers or 1)
+    check_workers(options)
+    run = RunFolder.find(options.resume)
     with run.lock():
-        checkpoint, warnings = run.load_newest()
-        for warning in warnings:
-            print(f"train.py: warning: {warning}; going on from step {checkpoint.step:,}", file=sys.stderr)
-        config = build_config(checkpoint.settings, overrides)
-        runtime = prepare(config)
-        state = TrainingState(config, open_corpus(config.data), runtime)
-        changes = state.restore(checkpoint)
+        checkpoint = newest_checkpoint(run)
+        config = build_config(checkpoint.settings if checkpoint else read_settings(run.config), options.overrides)
+        runtime = prepare_machine(config)
+        corpus = open_corpus(dataclasses.replace(config.data, fallback=None))  # its own text or none
+        state = TrainingState(config, corpus, runtime)
+        changes = state.restore(checkpoint) if checkpoint else []
         run.config.write_text(to_yaml(config), encoding="utf-8")
         run.remove_partial_files()
         run.rewind(state.progress.log_sizes)
         return train(state, run, runtime, changes=changes)
 
 
-def prepare(config: Config) -> Runtime:
-    """The machine as the config wants it. Raises ValueError where it lacks something."""
-    runtime = choose_runtime(config.train.device, config.train.dtype)
-    if config.train.compile:
-        check_can_compile(runtime.device)
-        if runtime.device.type == "cpu":
-            make_compiled_code_repeatable()
-    if config.train.tensorboard:
-        check_tensorboard()
-    return runtime
+def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
+    """What to go on from; None for a run that ended before its first checkpoint, which starts again and loses nothing.
+
+    Raises CheckpointError where there was one, and it is damaged or gone.
+    """
+    if not run.has_saved():
+        settings = load_config(run.config).train
+        first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
+        if run.last_record().get("step", 0) <= first_save:
+            return None
+    checkpoint, warnings = run.load_newest()
+    for warning in warnings:
+        print(f"train.py: warning: {warning}; going on from step {checkpoint.step:,}", file=sys.stderr)
+    return checkpoint
+
+
+def check_workers(options: argparse.Namespace) -> None:
+    if options.workers:
+        raise ValueError("--workers is for sweeps, and this is a single run; vary a setting with --sweep")
 
 
 def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Sequence[str] = ()) -> int:
@@ -136,8 +151,8 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed, device=runtime.device
     )
     step = TrainingStep(state, batches, runtime)
-    report = Report(state, run, started_s=STARTED_S, tokens_per_step=step.tokens)
-    report.introduce(runtime, n_train=len(train_ids), n_val=len(val_ids) - 1, changes=changes)
+    report = Report(state, run, runtime, started_s=STARTED_S, tokens_per_step=step.tokens)
+    report.introduce(n_train=len(train_ids), n_val=len(val_ids) - 1, changes=changes)
 
     def due(every_steps: int) -> bool:
         return progress.step % every_steps == 0 or progress.step == settings.max_steps
@@ -195,16 +210,6 @@ def write_sample(state: TrainingState) -> str:
     text = vocabulary.decode(int(i) for i in ids)
     model.train()
     return text
-
-
-def warn_of_fallback(config: Config, corpus: Corpus) -> None:
-    line = "!" * 100
-    print(
-        f"{line}\nWARNING: {corpus.fallback_reason}.\n"
-        f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
-        f"its figures are not those of {config.data.corpus}.\n{line}",
-        file=sys.stderr,
-    )
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_the_newest_whole_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(
 
 def test_a_run_without_a_whole_checkpoint_is_never_begun_anew(tmp_path):
     run = make_run(tmp_path)
-    with pytest.raises(CheckpointError, match="has not saved one yet"):
+    with pytest.raises(CheckpointError, match="its files are gone"):
         run.load_newest()
     run.latest.write_bytes(b"")
     run.best.write_bytes(b"\0" * 100)

@@ -19,8 +19,11 @@ def metrics(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes")  # what no two runs share
+
+
 def untimed(records):
-    return [{k: v for k, v in record.items() if k not in ("elapsed_s", "tokens_per_s")} for record in records]
+    return [{k: v for k, v in record.items() if k not in MEASURED} for record in records]
 
 
 def assert_same_state(a, b):

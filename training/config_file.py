@@ -4,12 +4,13 @@ YAML is read as text alone and each value is then taken for what its setting is 
 `012` is twelve, in a file and on the command line alike.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError where the file is no config, or a key, a type or a value is wrong.
     """
+    settings = read_settings(path)
+    with naming(path):
+        return build_config(settings, overrides)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """What a YAML file holds, as nested mappings and lists of text. Raises ConfigError where it is no config."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -41,8 +49,14 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(settings, dict) or not settings:
         found = "empty" if not settings else f"a {type(settings).__name__}"
         raise ConfigError(f"{path}: is {found}; a config has sections: {', '.join(_fields(Config))}")
+    return settings
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Mistakes within, told with the file that they are in."""
     try:
-        return build_config(settings, overrides)
+        yield
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -51,11 +65,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
     """The config of nested mappings with overrides laid over them. Raises ValueError; see `load_config`."""
     settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
     for override in overrides:
-        key, equals, value = override.partition("=")
-        section, dot, name = key.partition(".")
-        if not (equals and dot and section and name):
-            raise ConfigError(f"{override!r} is not an override; write section.key=value, such as model.n_head=8")
-        _check_key(section, _fields(Config), "")
+        section, name, value = split_override(override)
         settings[section] = settings.get(section) or {}
         if isinstance(settings[section], dict):  # otherwise an error below
             settings[section][name] = value
@@ -73,6 +83,17 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         values = {name: _coerce(value, hints[name], f"{section}.{name}") for name, value in values.items()}
         sections[section] = kind(**values)
     return Config(**sections)
+
+
+def split_override(override: str) -> tuple[str, str, str]:
+    """Section, name and value of `section.key=value`. Raises ConfigError where it is none, or its key unknown."""
+    key, equals, value = override.partition("=")
+    section, dot, name = key.partition(".")
+    if not (equals and dot and section and name):
+        raise ConfigError(f"{override!r} is not an override; write section.key=value, such as model.n_head=8")
+    _check_key(section, _fields(Config), "")
+    _check_key(name, _fields(typing.get_type_hints(Config)[section]), section)
+    return section, name, value
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:

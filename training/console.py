@@ -9,9 +9,9 @@ from training.command import silence_output
 
 
 class Console:
-    """Progress of a run of max_steps, from start_step on."""
+    """Progress of a run, or of several together, of max_steps, from start_step on."""
 
-    def __init__(self, start_step: int, max_steps: int):
+    def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training"):
         self.max_steps = max_steps
         draws_bar = _is_usable_terminal()
         self.prints_lines = not (draws_bar and sys.stdout.isatty())  # as in `train.py | tee log`
@@ -19,7 +19,7 @@ class Console:
             initial=start_step,
             total=max_steps,
             unit="step",
-            desc="Training",
+            desc=doing,
             dynamic_ncols=True,
             disable=not draws_bar,
             bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {remaining} left{postfix}]",
@@ -27,6 +27,10 @@ class Console:
 
     def advance(self) -> None:
         self.bar.update()
+
+    def advance_to(self, step: int, note: str) -> None:
+        self.bar.set_postfix_str(note, refresh=False)
+        self.bar.update(step - self.bar.n)
 
     def training(self, step: int, *, loss: float, lr: float, tokens_per_s: float, left_s: float) -> None:
         """A training line: in the bar's tail, and printed where the output is not a terminal."""

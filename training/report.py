@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from training.console import Console
 from training.evaluation import Evaluation
 from training.run_folder import RunFolder
-from training.runtime import Runtime
+from training.runtime import Runtime, peak_memory_bytes
 from training.state import TrainingState
 from training.tensorboard import open_tensorboard, write_record
 
@@ -22,8 +24,10 @@ class Report:
     started_s: `time.perf_counter()` when the command started. tokens_per_step: characters predicted in a step.
     """
 
-    def __init__(self, state: TrainingState, run: RunFolder, *, started_s: float, tokens_per_step: int):
-        self.state, self.run, self.tokens_per_step = state, run, tokens_per_step
+    def __init__(
+        self, state: TrainingState, run: RunFolder, runtime: Runtime, *, started_s: float, tokens_per_step: int
+    ):
+        self.state, self.run, self.runtime, self.tokens_per_step = state, run, runtime, tokens_per_step
         self._origin_s = started_s - state.progress.elapsed_s
         self._console = Console(state.progress.step, state.config.train.max_steps)
         self._board = None
@@ -45,7 +49,7 @@ class Report:
         yield
         self._paused_s += time.perf_counter() - began_s
 
-    def introduce(self, runtime: Runtime, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
+    def introduce(self, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
         self._console.say(
             f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} different ones; "
@@ -56,7 +60,7 @@ class Report:
             f"{config.model.n_head} heads, width {config.model.n_embd}, context {config.model.block_size}"
         )
         going_on = f", going on from step {progress.step:,}" if progress.step else ""
-        self._console.say(f"Running on {runtime} into {self.run.path}{going_on}")
+        self._console.say(f"Running on {self.runtime} into {self.run.path}{going_on}")
         if changes:
             self._log(changes=list(changes))
             self._console.say(f"Settings changed here: {'; '.join(changes)}")
@@ -98,6 +102,13 @@ class Report:
     def finished(self, last_sample: str) -> None:
         """The last lines of a run: its best loss, its time, where things are, and how to write with it."""
         progress, config = self.state.progress, self.state.config
+        self._log(
+            finished=True,
+            best_val_loss=progress.best_loss if math.isfinite(progress.best_loss) else None,
+            n_parameters=self.state.model.n_parameters(),
+            peak_memory_bytes=peak_memory_bytes(self.runtime.device),
+            machine=f"{self.runtime}, PyTorch {torch.__version__}",
+        )
         early = progress.step < config.train.max_steps
         self._console.close()
         if progress.step == self._first_step:

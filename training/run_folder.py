@@ -9,9 +9,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from data.files import replacing
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 
 RUNS = Path("runs")
+LONGEST_RECORD = 1 << 16  # bytes of a line of metrics
 
 
 class RunFolder:
@@ -41,11 +43,16 @@ class RunFolder:
             except FileExistsError:
                 number += 1
         run = cls(path)
-        run.latest.parent.mkdir()
-        run.config.write_text(config_yaml, encoding="utf-8")
-        run.metrics.touch()
-        run.samples.touch()
+        run.lay_out(config_yaml)
         return run
+
+    def lay_out(self, config_yaml: str) -> None:
+        """Makes the folder one of a run that has not begun: `train.py --resume` starts it."""
+        self.latest.parent.mkdir(parents=True, exist_ok=True)
+        self.metrics.touch()
+        self.samples.touch()
+        with replacing(self.config) as file:  # last, and whole: with its config a folder is one of a run
+            file.write(config_yaml.encode())
 
     @classmethod
     def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
@@ -75,6 +82,27 @@ class RunFolder:
         finally:
             lock.release()
 
+    def is_locked(self) -> bool:
+        """Whether a process is training here now."""
+        try:
+            with self.lock():
+                return False
+        except CheckpointError:
+            return True
+
+    def has_saved(self) -> bool:
+        return self.latest.exists() or self.best.exists()
+
+    def last_record(self) -> dict[str, Any]:
+        """The newest whole line of metrics, {} where there is none."""
+        try:
+            with self.metrics.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_RECORD))
+                *lines, _ = file.read().split(b"\n")  # behind the last line's end is nothing, or half a line
+        except FileNotFoundError:
+            return {}
+        return json.loads(lines[-1]) if lines else {}
+
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """The newest checkpoint that is whole, and a warning for each that is not.
 
@@ -88,7 +116,7 @@ class RunFolder:
                 except CheckpointError as error:
                     warnings.append(str(error))
         if not whole:
-            reasons = "; ".join(warnings) or "it has not saved one yet; start the run again with --config"
+            reasons = "; ".join(warnings) or "its files are gone; start the run again with --config"
             raise CheckpointError(f"{self.path}: no checkpoint to go on from ({reasons})")
         return max(whole, key=lambda checkpoint: checkpoint.step), warnings
 
@@ -123,7 +151,7 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     Raises CheckpointError where there is none.
     """
     if path is None:
-        runs = [RunFolder(folder) for folder in root.iterdir()] if root.is_dir() else []
+        runs = [RunFolder(file.parent) for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
         files = [file for run in runs if (file := _best_or_latest(run))]
         if not files:
             raise CheckpointError(
@@ -134,7 +162,9 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     if path.is_dir():
         file = _best_or_latest(RunFolder(path))
         if file is None:
-            raise CheckpointError(f"{path}: the folder holds no checkpoints/best.pt and no checkpoints/latest.pt")
+            runs = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
+            hint = f"; it holds several runs, name one of them, such as {runs[0]}" if runs else ""
+            raise CheckpointError(f"{path}: the folder holds no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
         return file
     return path
 

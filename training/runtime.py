@@ -4,8 +4,10 @@ import ctypes
 import os
 import platform
 import shutil
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -91,6 +93,19 @@ def keep_freed_memory() -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(m_mmap_max, 0)
     libc.mallopt(m_trim_threshold, 2**31 - 1)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most memory that this process has held so far: of a GPU as tensors, otherwise of the machine in all."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux's getrusage counts what the process was before it became this program, too
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def check_can_compile(device: torch.device) -> None:

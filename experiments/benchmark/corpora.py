@@ -9,7 +9,7 @@ import torch
 from data.corpus import load_corpus
 from data.sources import BUNDLED
 from experiments.benchmark.figures import Figure
-from experiments.benchmark.memory import peak_bytes
+from training.runtime import peak_memory_bytes
 
 
 def measure_encoding(name: str, alphabet: str, megabytes: int, repeats: int) -> list[Figure]:
@@ -26,11 +26,11 @@ def measure_encoding(name: str, alphabet: str, megabytes: int, repeats: int) -> 
         with path.open("wb") as file:
             for _ in range(n_copies):
                 file.write(text)
-        before = peak_bytes()
+        before = peak_memory_bytes(torch.device("cpu"))
         for _ in range(repeats):
             with tempfile.TemporaryDirectory(dir=folder) as cache:
                 began_s = time.perf_counter()
                 load_corpus(str(path), cache=Path(cache))
                 rates.append(n_copies * len(text) / (time.perf_counter() - began_s) / 1e6)
-        grown = peak_bytes() - before
+        grown = peak_memory_bytes(torch.device("cpu")) - before
     return [Figure(f"encoding, {name}", "MB/s", rates), Figure(f"encoding, {name}: memory", "MB", [grown / 1e6])]

@@ -8,10 +8,9 @@ from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
 from experiments.benchmark.figures import Figure, time_repeats
-from experiments.benchmark.memory import peak_bytes
 from model.gpt import GPT
 from training.config import Config
-from training.runtime import choose_runtime, keep_freed_memory
+from training.runtime import choose_runtime, keep_freed_memory, peak_memory_bytes
 from training.state import TrainingState
 from training.step import TrainingStep
 
@@ -33,7 +32,7 @@ def measure_training(name: str, config: Config, peaks: dict[str, float], repeats
     type. To be run in a process of its own, for the sake of the memory.
     """
     keep_freed_memory()
-    before = peak_bytes()
+    before = peak_memory_bytes(torch.device("cpu"))
     whole = dataclasses.replace(config.train, grow_context_at=())
     config = dataclasses.replace(config, data=DataConfig(corpus="selmere"), train=whole)
     corpus, runtime = open_corpus(config.data), choose_runtime(config.train.device, config.train.dtype)
@@ -45,7 +44,7 @@ def measure_training(name: str, config: Config, peaks: dict[str, float], repeats
     seconds = time_repeats(step.run, repeats, runtime.device, warm_up=max(1, repeats // 4))
     dtype = str(runtime.dtype).removeprefix("torch.")
     gflop = flops_per_character(state.model, block_size) * step.tokens / 1e9
-    used = torch.cuda.max_memory_allocated() if runtime.device.type == "cuda" else peak_bytes() - before
+    used = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     return [
         Figure(f"training, {name}", "characters/s", [step.tokens / s for s in seconds]),
         Figure(

@@ -1,0 +1,38 @@
+"""Compares runs: python -m experiments.report runs/heads"""
+
+import sys
+from pathlib import Path
+
+from experiments.report.write import write_report
+from training.command import CommandParser, explain
+
+
+def main() -> int:
+    parser = CommandParser(prog="experiments.report", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs or of sweeps")
+    parser.add_argument("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report)")
+    parser.add_argument("--baseline", metavar="VARIANT", help="what all are compared with (the first)")
+    parser.add_argument("--target", type=float, metavar="LOSS", help="tell the time to this validation loss")
+    parser.add_argument("--prompt", metavar="TEXT", help="what the samples continue (the start of a line)")
+    parser.add_argument("--title", metavar="TEXT")
+    options = parser.parse_args()
+    try:
+        output = options.output or options.runs[0] / "report"
+        output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
+        report = write_report(
+            options.runs,
+            output,
+            title=options.title,
+            baseline=options.baseline,
+            target=options.target,
+            prompt=options.prompt,
+        )
+    except (ValueError, OSError) as error:
+        print(f"experiments.report: {explain(error)}", file=sys.stderr)
+        return 2
+    print(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

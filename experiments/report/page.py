@@ -1,0 +1,112 @@
+"""The report as one HTML file that needs nothing else, and no network."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from experiments.report.charts import PALETTE, Chart
+from experiments.report.table import Comparison, Row, cells, columns
+
+STYLE = (
+    PALETTE
+    + """
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: var(--ground); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+p, li { max-width: 46rem; } .faint { color: var(--faint); font-size: .9rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
+th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
+.lower { font-weight: 600; } .higher { font-weight: 600; }
+figure { margin: 0; overflow-x: auto; } figure svg { display: block; min-width: 30rem; max-width: 54rem; }
+.samples { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); }
+.samples section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem; }
+.samples h3 { margin: 0 0 .4rem; font-size: .95rem; }
+pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, monospace; }
+details { margin: 1rem 0; }
+"""
+)
+
+
+def make_page(
+    title: str,
+    comparison: Comparison,
+    notes: Sequence[str],
+    charts: Sequence[Chart],
+    samples: Mapping[str, str],
+    *,
+    prompt: str,
+    settings: str,
+) -> str:
+    """HTML. notes: what a reader has to know of how it was measured. samples: texts by variant, of the same prompt."""
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in conclusions(comparison))
+    figures = "".join(f"<h2>{escape(c.title)}</h2><figure>{c.svg}</figure>" for c in charts)
+    cards = "".join(f"<section><h3>{escape(k)}</h3><pre>{escape(text)}</pre></section>" for k, text in samples.items())
+    if cards:
+        cards = (
+            "<h2>What they write</h2>"
+            f'<p class="faint">From the prompt {escape(repr(prompt))}, with the same random numbers; of each variant '
+            "the first seed.</p>"
+            f'<div class="samples">{cards}</div>'
+        )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+<ul>{sentences}</ul>
+<h2>All variants</h2>
+<div class="wide">{_table(comparison)}</div>
+{"".join(f'<p class="faint">{escape(note)}</p>' for note in notes)}
+{figures}
+{cards}
+<details><summary>Settings that all share</summary><pre>{escape(settings)}</pre></details>
+</body>
+</html>
+"""
+
+
+def conclusions(comparison: Comparison) -> list[str]:
+    """What the table says, in sentences."""
+    base, others = comparison.baseline.label, [row for row in comparison.rows if row.difference]
+    if not others:
+        return [f"There is one variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
+    best = min(comparison.rows, key=lambda row: row.loss)
+    sentences = [f"Lowest mean validation loss: {best.variant.label}, {cells(best)[2]} nats per character."]
+    for words, sign in (("better than", "lower"), ("worse than", "higher")):
+        if found := [row for row in others if row.verdict.startswith(sign)]:
+            sentences.append(f"Distinguishably {words} {base}: {_listed(found)}.")
+    if unclear := [row for row in others if row.verdict == "not distinguishable"]:
+        sentences.append(
+            f"Not distinguishable from {base} with {_seeds(unclear)}: {_listed(unclear)}. That is no proof that they "
+            "are equal; the intervals say how large a difference may hide."
+        )
+    if any(row.adjusted_p is None for row in others):
+        sentences.append("With a single seed nothing is known of the noise; repeat with train.seed=0..3 at least.")
+    return sentences
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    return "; ".join(f"{row.variant.label} ({cells(row)[3]})" for row in rows)
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    fewest = min(row.difference.n for row in rows)
+    return f"{fewest} paired seeds"
+
+
+def _table(comparison: Comparison) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns(comparison))
+    body = ""
+    for row in comparison.rows:
+        kind = row.verdict.partition(" ")[0]
+        values = "".join(f"<td>{escape(value)}</td>" for value in cells(row))
+        body += f'<tr class="{kind if kind in ("lower", "higher") else "same"}">{values}</tr>'
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,185 @@
+"""The comparison as rows, and the rows as Markdown and CSV."""
+
+import csv
+import dataclasses
+import io
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.report.runs import Run, Variant
+from experiments.report.statistics import Difference, holm, mean, paired_difference, standard_error
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a variant. Losses in nats per character; difference: to the baseline, None for the baseline.
+
+    adjusted_p: by `holm`, over all variants; None where there is none. tokens_per_s, peak memory and times: medians
+    over the runs. target_s: until the target, None where not every run reached it.
+    """
+
+    variant: Variant
+    loss: float
+    loss_error: float | None
+    difference: Difference | None
+    adjusted_p: float | None
+    n_parameters: int
+    tokens_per_s: float
+    peak_memory_bytes: float
+    elapsed_s: float
+    target_s: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the difference can be told from noise."""
+        if self.difference is None:
+            return "the baseline"
+        if self.adjusted_p is None:
+            return "cannot be told: one seed"
+        if self.adjusted_p >= SIGNIFICANT:
+            return "not distinguishable"
+        return "lower (better)" if self.difference.mean < 0 else "higher (worse)"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All variants against one of them. target: a validation loss, of which the table tells how long it took."""
+
+    rows: list[Row]
+    baseline: Variant
+    target: float
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({seed for row in self.rows for seed in row.variant.runs})
+
+
+def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
+    """Every variant against the baseline: the one of this label, or the first.
+
+    target: by default one that every run reached. Raises ValueError where no variant has the label.
+    """
+    base = variants[0]
+    if baseline is not None:
+        base = next((variant for variant in variants if variant.label == baseline), None)
+        if base is None:
+            known = ", ".join(repr(variant.label) for variant in variants)
+            raise ValueError(f"--baseline {baseline!r} is none of the variants: {known}")
+    if target is None:
+        target = math.ceil(100 * max(loss for variant in variants for loss in variant.losses.values())) / 100
+    differences = [None if v is base else paired_difference(v.losses, base.losses) for v in variants]
+    tested = [i for i, difference in enumerate(differences) if difference and difference.p is not None]
+    adjusted = dict(zip(tested, holm([differences[i].p for i in tested]), strict=True))
+    rows = [_row(v, differences[i], adjusted.get(i), target) for i, v in enumerate(variants)]
+    return Comparison(rows, base, target)
+
+
+def _row(variant: Variant, difference: Difference | None, adjusted_p: float | None, target: float) -> Row:
+    runs = list(variant.runs.values())
+    losses = list(variant.losses.values())
+    seconds = [run.seconds_to(target) for run in runs]
+
+    def median(of) -> float:
+        return statistics.median(map(of, runs))
+
+    return Row(
+        variant=variant,
+        loss=mean(losses),
+        loss_error=standard_error(losses),
+        difference=difference,
+        adjusted_p=adjusted_p,
+        n_parameters=runs[0].end["n_parameters"],
+        tokens_per_s=median(lambda run: run.tokens_per_s),
+        peak_memory_bytes=median(lambda run: run.end["peak_memory_bytes"]),
+        elapsed_s=median(lambda run: run.evaluations[-1][1]),
+        target_s=None if None in seconds else statistics.median(seconds),
+    )
+
+
+def columns(comparison: Comparison) -> list[str]:
+    return [
+        "variant",
+        "seeds",
+        "validation loss",
+        f"difference to {comparison.baseline.label} [95 % interval]",
+        "against noise",
+        "parameters",
+        "characters/s",
+        "memory",
+        f"time to {comparison.target:g}",
+        "time",
+    ]
+
+
+def cells(row: Row) -> list[str]:
+    """A row as text, in the order of `columns`."""
+    return [
+        row.variant.label,
+        str(len(row.variant.runs)),
+        f"{row.loss:.4f}" + ("" if row.loss_error is None else f" ± {row.loss_error:.4f}"),
+        shown_difference(row.difference),
+        row.verdict,
+        f"{row.n_parameters:,}",
+        f"{row.tokens_per_s:,.0f}",
+        f"{row.peak_memory_bytes / 1e6:,.0f} MB",
+        "not reached" if row.target_s is None else f"{row.target_s:.0f} s",
+        f"{row.elapsed_s:.0f} s",
+    ]
+
+
+def shown_difference(difference: Difference | None) -> str:
+    if difference is None:
+        return ""
+    interval = "" if difference.low is None else f" [{signed(difference.low)}, {signed(difference.high)}]"
+    return signed(difference.mean) + interval
+
+
+def signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """The table with a row for each variant."""
+    names = [name.replace("|", "\\|") for name in columns(comparison)]
+    lines = [names, ["---"] * len(names), *map(cells, comparison.rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def to_plain(comparison: Comparison) -> str:
+    """The first columns in step, for a console."""
+    names = ["variant", "seeds", "validation loss", "difference [95 % interval]", "against noise"]
+    lines = [names, *(cells(row)[: len(names)] for row in comparison.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def to_csv(comparison: Comparison) -> str:
+    """The same as plain numbers, with the loss of each seed."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [f.name for f in dataclasses.fields(Row) if f.name not in ("variant", "difference", "target_s")]
+    parts = ["mean", "low", "high", "p"]
+    writer.writerow(
+        ["variant", "verdict", *names, *(f"difference_{part}" for part in parts), f"seconds_to_{comparison.target:g}"]
+        + [f"loss_seed_{seed}" for seed in comparison.seeds]
+    )
+    for row in comparison.rows:
+        losses = row.variant.losses
+        writer.writerow(
+            [row.variant.label, row.verdict]
+            + [getattr(row, name) for name in names]
+            + [getattr(row.difference, part) if row.difference else None for part in parts]
+            + [row.target_s]
+            + [losses.get(seed) for seed in comparison.seeds]
+        )
+    return out.getvalue()
+
+
+def machines(runs: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(run.end["machine"] for run in runs))

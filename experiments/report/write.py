@@ -1,0 +1,150 @@
+"""Runs in, report out: an HTML page, the same table as Markdown and CSV, and the charts as files for the Markdown."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import yaml
+
+from data.files import replacing
+from data.vocabulary import UnknownCharacterError, Vocabulary
+from experiments.report.charts import draw_charts, stand_alone
+from experiments.report.page import conclusions, make_page
+from experiments.report.runs import NO_VARIANT, Found, Variant, find_runs
+from experiments.report.table import Comparison, compare, machines, to_csv, to_markdown, to_plain
+from model.generate import Sampling, generate
+from training.checkpoint import CheckpointError, load_checkpoint
+from training.config_file import to_dict
+from training.run_folder import find_checkpoint
+
+SAMPLE_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what of it is shown at once: the table, and what it says in sentences.
+
+    missing: why there are no charts, or "".
+    """
+
+    page: Path
+    table: str
+    sentences: list[str]
+    missing: str
+
+    def __str__(self) -> str:
+        lines = [self.table, "", *self.sentences, "", f"Report, to open in a browser: {os.path.relpath(self.page)}"]
+        return "\n".join([*lines, *([self.missing] if self.missing else [])])
+
+
+def write_report(
+    paths: Sequence[Path],
+    output: Path,
+    *,
+    title: str | None = None,
+    baseline: str | None = None,
+    target: float | None = None,
+    prompt: str | None = None,
+) -> Report:
+    """Compares the finished runs of the folders and writes `output` with the endings .html, .md and .csv.
+
+    baseline, target: see `compare`. prompt: what the samples continue; by default, the start of a line.
+    Raises ValueError where there is nothing to compare.
+    """
+    found = find_runs(paths)
+    comparison = compare(found.variants, baseline=baseline, target=target)
+    notes = make_notes(found, comparison)
+    samples, prompt = write_samples(found.variants, prompt)
+    try:
+        charts, missing = draw_charts(comparison), ""
+    except ValueError as error:
+        charts, missing = [], f"no charts: {error}"
+    title = title or f"{_kind(comparison)}: {', '.join(path.resolve().name for path in paths)}"
+    settings = yaml.safe_dump(shared_settings(found.variants), sort_keys=False, allow_unicode=True)
+    page = make_page(title, comparison, notes, charts, samples, prompt=prompt, settings=settings)
+    markdown = [f"# {title}", *(f"- {sentence}" for sentence in conclusions(comparison)), to_markdown(comparison)]
+    for chart in charts:
+        file = output.with_name(f"{output.name}-{chart.name}.svg")
+        _write(file, stand_alone(chart.svg))
+        markdown.append(f"![{chart.title}]({file.name})")
+    markdown = "\n\n".join([*markdown, *notes]).replace(".\n\n- ", ".\n- ")
+    for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
+        _write(output.with_name(output.name + ending), text)
+    page_path = output.with_name(f"{output.name}.html")
+    return Report(page_path, to_plain(comparison), conclusions(comparison), missing)
+
+
+def make_notes(found: Found, comparison: Comparison) -> list[str]:
+    """How the figures were measured, and what a reader should beware of."""
+    runs = [run for variant in found.variants for run in variant.runs.values()]
+    corpora = list(dict.fromkeys(run.measured_on for run in runs))
+    notes = [
+        f"Validation loss: the lowest of each run's evaluations, in nats per character over all {n:,} characters of "
+        f"the validation split of {corpus}, context {context}; mean ± standard error over seeds "
+        f"{', '.join(map(str, comparison.seeds))}."
+        for corpus, n, context in corpora
+    ]
+    if len(corpora) > 1:
+        notes.append("BEWARE: these losses are of different texts or contexts and do not compare.")
+    n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
+    if n_tests:
+        notes.append(
+            f"Difference: to {comparison.baseline.label}, paired by seed, so that both saw the same data in the same "
+            "order; with its 95 % interval by Student's t, each for itself. Against noise: a paired t-test at the "
+            f"level of 5 %, adjusted by Holm's method for {n_tests} comparison{'s' * (n_tests > 1)}: an interval may "
+            "leave out zero and the difference still be called not distinguishable."
+        )
+    notes.append(
+        f"Speed, memory and times: medians over seeds, on {' and '.join(machines(runs))}; runs at the same time on one "
+        f"machine slow each other. Time to {comparison.target:g}: until the first evaluation at or below it, from the "
+        "start of the run's command."
+    )
+    if n := len(found.unfinished):
+        notes.append(f"Left out: {n} run{'s' * (n > 1)} not finished yet, {found.unfinished[0]}{', ...' * (n > 1)}")
+    return notes
+
+
+def write_samples(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
+    """What the first seed of each variant writes, by label, and the prompt that all of them were given."""
+    texts, used = {}, prompt or ""
+    for variant in variants:
+        run = next(iter(variant.runs.values()))
+        try:
+            checkpoint = load_checkpoint(find_checkpoint(run.folder.path))
+        except CheckpointError:
+            continue  # removed, to save space: the figures are still there
+        vocabulary = Vocabulary(checkpoint.characters)
+        used = prompt or vocabulary.default_prompt
+        try:
+            ids = torch.from_numpy(vocabulary.encode(used)).long()[None]
+        except UnknownCharacterError as error:
+            raise ValueError(f"--prompt: {error} (of {run.folder.path})") from None
+        model, sampling = checkpoint.build_model(), Sampling(temperature=0.8)
+        steps = generate(model, ids, SAMPLE_LENGTH, sampling=sampling, seed=0)
+        texts[variant.label] = (prompt or "") + vocabulary.decode(int(i) for i in steps)
+    return texts, used
+
+
+def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
+    """The settings that are the same for all variants, by section."""
+    configs = [to_dict(variant.config) for variant in variants]
+    return {
+        section: {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if f"{section}.{name}" not in NO_VARIANT and all(config[section][name] == value for config in configs)
+        }
+        for section, values in configs[0].items()
+    }
+
+
+def _kind(comparison: Comparison) -> str:
+    n = len(comparison.rows)
+    return f"{n} variants compared" if n > 1 else "One variant"
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text.encode())

@@ -1,0 +1,1 @@
+"""Sweeps: one config, many runs, each variant with the same data and the same seeds."""

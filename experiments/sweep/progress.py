@@ -1,0 +1,66 @@
+"""What a sweep shows: one bar for all its runs on a terminal, a line for each run that ends."""
+
+import signal
+import time
+
+from experiments.sweep.folder import SweepFolder
+from experiments.sweep.plan import Point
+from training.console import Console
+
+
+class Progress:
+    """Progress through the steps of all points, those included that other processes run."""
+
+    def __init__(self, folder: SweepFolder):
+        self.folder, self.points = folder, folder.plan.points
+        self._began_s, self._first = time.monotonic(), self._steps()
+        self._total = sum(point.config.train.max_steps for point in self.points)
+        self._n_failed = 0
+
+    def __enter__(self) -> "Progress":
+        n_done = self._n_finished()
+        self._console = Console(self._first, self._total, doing="Sweep")
+        self._console.say(
+            f"Sweep of {len(self.points)} runs in {self.folder.path}" + (f", {n_done} finished before" * (n_done > 0))
+        )
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._console.close()
+
+    def look(self) -> None:
+        """Reads how far the runs are."""
+        failed = f", {self._n_failed} failed" if self._n_failed else ""
+        self._console.advance_to(self._steps(), f"{self._n_finished()} of {len(self.points)} runs{failed}")
+
+    def finished(self, point: Point) -> None:
+        record = self.folder.run_of(point).last_record()
+        self._console.say(
+            f"{point.name}: validation loss {record['best_val_loss'] or float('nan'):.4f}, "
+            f"{record['elapsed_s']:.0f} s  ({self._n_finished()} of {len(self.points)} runs{self._time_left()})"
+        )
+
+    def failed(self, point: Point, reason: str) -> None:
+        self._n_failed += 1
+        self._console.say(f"{point.name}: FAILED, {reason}")
+
+    def stopped(self, number: signal.Signals) -> None:
+        self._console.say(f"Stopped by {number.name}; {self._n_finished()} of {len(self.points)} runs are finished")
+
+    def _steps(self) -> int:
+        """Steps done of all points: the newest that each has told of, and all of one that ended early."""
+        return sum(
+            point.config.train.max_steps if record.get("finished") else record.get("step", 0)
+            for point in self.points
+            for record in [self.folder.run_of(point).last_record()]
+        )
+
+    def _n_finished(self) -> int:
+        return sum(map(self.folder.is_finished, self.points))
+
+    def _time_left(self) -> str:
+        done = self._steps()
+        if done <= self._first or done == self._total:
+            return ""
+        left_s = (self._total - done) * (time.monotonic() - self._began_s) / (done - self._first)
+        return f", about {left_s / 60:.0f} min left"

@@ -1,0 +1,214 @@
+"""Sweeps as a user runs them: in processes, together, stopped and killed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT, run_script
+from test_resume import assert_same_but_for_the_name, heed_signals
+from test_train import metrics, untimed
+
+import train
+from experiments.report.runs import find_runs
+from experiments.sweep.folder import SweepFolder
+from experiments.sweep.plan import make_plan
+from experiments.sweep.runner import share_of_machine
+from training.config_file import read_settings
+from training.run_folder import RunFolder
+
+SWEEP = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]
+POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]
+
+
+def sweep_command(*arguments):
+    return [sys.executable, str(ROOT / "train.py"), *arguments]
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        sweep_command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_signals,
+        encoding="utf-8",
+    )
+
+
+def n_begun(folder):
+    """How many runs were begun, or gone on with, in the folders of a sweep's points."""
+    return [(folder / name / "output.txt").read_text().count("Running on") for name in POINTS]
+
+
+def results(folder):
+    return {name: untimed(metrics(folder / name)) for name in POINTS}
+
+
+@pytest.fixture
+def tiny_sweep(workplace):
+    """The four points run by hand, as the oracle: their records by name, and their folders."""
+    for name in POINTS:
+        n_head, seed = (part.partition("=")[2] for part in name.split(","))
+        overrides = [f"model.n_head={n_head}", f"train.seed={seed}", f"train.name={name}"]
+        assert train.main(["--config", "tiny.yaml", *overrides]) == 0
+    return workplace / "runs"
+
+
+def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(tiny_sweep, workplace):
+    finished = run_script("train.py", "--config", "tiny.yaml", *SWEEP)
+    assert finished.returncode == 0, finished.stderr
+    folder = workplace / "runs" / "tiny"
+    for name in POINTS:
+        assert_same_but_for_the_name(tiny_sweep / name / "checkpoints/latest.pt", folder / name / "checkpoints/latest.pt")
+    assert results(folder) == results(tiny_sweep)
+    assert "Report, to open in a browser: runs/tiny/report.html" in finished.stdout
+
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*/metrics.jsonl")}
+    again = run_script("train.py", "--config", "tiny.yaml", "--sweep", "model.n_head=1,2,3", "train.seed=0..1")
+    assert again.returncode == 0, again.stderr
+    assert "Sweep of 6 runs in runs/tiny, 4 finished before" in again.stdout
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert n_begun(folder) == [1, 1, 1, 1]
+    assert len(find_runs([folder]).variants) == 3
+
+    other = run_script("train.py", "--config", "tiny.yaml", "train.max_steps=3", *SWEEP[:2], "train.seed=0")
+    assert other.returncode == 0, other.stderr
+    assert "Sweep of 2 runs in runs/tiny-2" in other.stdout
+
+
+def test_two_processes_on_one_folder_never_run_a_point_twice(workplace):
+    both = [start("--config", "tiny.yaml", *SWEEP, "--workers", str(n)) for n in (1, 2)]
+    for process in both:
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors
+    folder = workplace / "runs" / "tiny"
+    assert [path.name for path in (workplace / "runs").iterdir() if path.is_dir()] == ["tiny"]
+    assert n_begun(folder) == [1, 1, 1, 1]
+    assert all(records[-1]["finished"] for records in results(folder).values())
+
+
+def test_ctrl_c_saves_every_run_and_resume_goes_on(tiny_sweep, workplace):
+    settings = ["train.max_steps=40"]  # as in the file
+    process = start("--config", "tiny.yaml", *settings, *SWEEP, "--workers", "2")
+    folder = workplace / "runs" / "tiny"
+    while process.poll() is None and not any(map(has_records, folder.glob("*/metrics.jsonl"))):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "--resume runs/tiny" in output
+    assert all(not RunFolder(folder / name).is_locked() for name in POINTS)
+    resumed = run_script("train.py", "--resume", "runs/tiny")
+    assert resumed.returncode == 0, resumed.stderr
+    assert results(folder) == results(tiny_sweep)
+
+
+def has_records(path):
+    return path.stat().st_size > 0
+
+
+def test_a_failed_run_is_told_of_and_stops_no_other(workplace):
+    finished = run_script(
+        "train.py", "--config", "tiny.yaml", "optim.name=adamw", "--sweep", "optim.lr=1e30,1e-3", "train.seed=0"
+    )
+    assert finished.returncode == 1
+    assert "lr=1e+30,seed=0 failed: the loss or the weights became infinite" in finished.stderr
+    assert "lr=0.001,seed=0: validation loss" in finished.stdout
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sweep", "model.n_head=1,5"], "1 of the sweep's 2 runs cannot work: model.n_head=5 does not divide"),
+        (["--sweep", "model.block_size=16,100000"], "too short"),
+        (["--sweep", "train.device=cpu,cuda:99"], "cuda:99"),
+        (["--sweep", "data.corpus=text.txt,texd.txt"], "texd.txt"),
+        (["--workers", "2"], "--workers is for sweeps"),
+        (["--workers", "0", *SWEEP], "--workers must be at least 1"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_runs(workplace, capsys, arguments, message):
+    try:
+        status = train.main(["--config", "tiny.yaml", *arguments])
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr().err
+    assert status == 2
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (workplace / "runs").exists()
+
+
+def tiny_folder(workplace):
+    plan = make_plan(read_settings(workplace / "tiny.yaml"), [], SWEEP[1:])
+    return SweepFolder.open("tiny", plan)
+
+
+def test_a_point_is_for_one_process_at_a_time(workplace):
+    folder = tiny_folder(workplace)
+    other = SweepFolder(folder.path, folder.plan)
+    one, two, *_ = folder.plan.points
+    with folder.claim(one) as first:
+        assert first
+        with other.claim(one) as second, other.claim(two) as elsewhere:
+            assert not second
+            assert elsewhere
+    with other.claim(one) as free_again:
+        assert free_again
+    with folder.run_of(one).lock(), other.claim(one) as while_it_is_trained:
+        assert not while_it_is_trained
+
+
+def test_a_point_whose_settings_were_changed_is_not_mixed_with_the_others(workplace):
+    folder = tiny_folder(workplace)
+    config = folder.run_of(folder.plan.points[0]).config
+    config.write_text(config.read_text().replace("max_steps: 40", "max_steps: 41"))
+    with pytest.raises(ValueError, match="its settings were changed"):
+        SweepFolder(folder.path, folder.plan)
+
+
+def test_workers_share_cores_and_gpus(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)), raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert share_of_machine(0, 1, "auto") == {}
+    assert share_of_machine(0, 4, "cpu") == {"OMP_NUM_THREADS": "2"}
+    assert [share_of_machine(n, 4, "auto")["CUDA_VISIBLE_DEVICES"] for n in range(4)] == ["4", "7", "4", "7"]
+    assert "CUDA_VISIBLE_DEVICES" not in share_of_machine(0, 4, "cuda:1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, "cpu")
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_starts_again_but_one_that_lost_it_does_not(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    run = RunFolder(workplace / "runs" / "tiny")
+    whole = untimed(metrics(run.path))
+    run.best.unlink()
+    run.latest.unlink()
+    assert train.main(["--resume", str(run.path)]) == 2
+    assert "its files are gone" in capsys.readouterr().err
+    run.metrics.write_text('{"step": 10, "train_loss": 3.0}\n{"step": 20, "val')  # killed in the first save
+    assert train.main(["--resume", str(run.path)]) == 0
+    assert untimed(metrics(run.path)) == whole
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_at_any_moment_and_started_again_gives_the_same_results(tiny_sweep, workplace):
+    moments = random.Random(0)
+    folder = workplace / "runs" / "tiny"
+    for _ in range(6):
+        process = start("--config", "tiny.yaml", *SWEEP, "--workers", "2")
+        time.sleep(moments.uniform(1.5, 7))
+        process.kill()
+        process.communicate()
+    last = run_script("train.py", "--config", "tiny.yaml", *SWEEP, "--workers", "2")
+    assert last.returncode == 0, last.stderr
+    assert results(folder) == results(tiny_sweep)
+    ours, by_hand = find_runs([folder]), find_runs([tiny_sweep / name for name in POINTS])
+    assert [(v.label, v.losses) for v in ours.variants] == [(v.label, v.losses) for v in by_hand.variants]

@@ -1,0 +1,99 @@
+import pytest
+
+from experiments.sweep.folder import describe
+from experiments.sweep.plan import make_plan, split_values
+from training.config_file import ConfigError, build_config
+
+BASE = {"model": {"n_embd": "24", "n_layer": "2"}, "train": {"max_steps": "5"}}
+
+
+def plan(sweep=None, overrides=(), line=None):
+    return make_plan(BASE | ({"sweep": sweep} if sweep is not None else {}), overrides, line)
+
+
+def test_a_sweep_is_every_combination_with_all_variants_of_a_seed_before_the_next():
+    points = plan({"model.n_head": ["1", "2"], "train.seed": "0..2"}).points
+    assert [p.name for p in points] == [f"n_head={n},seed={s}" for s in (0, 1, 2) for n in (1, 2)]
+    assert points[3].config == build_config(BASE, ["model.n_head=2", "train.seed=1"])
+
+
+def test_the_command_line_sweeps_like_a_config():
+    assert plan(line=["model.n_head=1,2", "train.seed=0..2"]) == plan({"model.n_head": ["1", "2"], "train.seed": "0..2"})
+    assert len(plan({"model.n_head": ["1", "2"]}, line=["model.n_head=3,4,6"]).points) == 3
+
+
+def test_named_variants_take_part_in_the_grid():
+    variants = {"modern": "", "textbook": {"model.norm": "layer", "model.mlp": "gelu"}}
+    points = plan({"variants": variants, "train.seed": ["0", "1"]}).points
+    assert [p.name for p in points] == ["seed=0,modern", "seed=0,textbook", "seed=1,modern", "seed=1,textbook"]
+    assert points[3].config == build_config(BASE, ["model.norm=layer", "model.mlp=gelu", "train.seed=1"])
+
+
+def test_an_override_keeps_a_swept_setting_at_one_value():
+    assert [p.name for p in plan({"model.n_head": ["1", "2"], "train.seed": ["0", "1"]}, ["train.seed=1"]).points] == [
+        "n_head=1",
+        "n_head=2",
+    ]
+    assert plan({"model.n_head": ["1", "2"]}, ["model.n_head=2"]) is None
+    assert plan() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2,4", ["1", "2", "4"]),
+        ("0..3", ["0", "1", "2", "3"]),
+        ("[8,4],[4, 4]", ["[8,4]", "[4, 4]"]),
+        ("null,32", ["null", "32"]),
+        ("3e-4, 1e-3", ["3e-4", "1e-3"]),
+    ],
+)
+def test_values_are_split_at_commas_outside_of_lists(text, values):
+    assert split_values("model.n_head", text) == values
+
+
+def test_lists_are_values_like_others():
+    points = plan({"model.n_head": [["2", "1"], "3"]}).points
+    assert [p.config.model.n_head for p in points] == [(2, 1), 3]
+    assert [p.name for p in points] == ["n_head=2-1", "n_head=3"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]}, r"4 of the sweep's 6 runs cannot work: .*=5 .*=7 "),
+        ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
+        ({"n_head": ["1"]}, "not an override"),
+        ({"model.n_head": []}, "has no values"),
+        ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2 and n_head=2"),
+        ({"train.seed": "3..0"}, "must rise"),
+        ({"train.seed": "1,,2"}, "lacks a value"),
+        ({"train.seed": "0..9999", "model.n_head": ["1", "2"]}, "20,000 runs"),
+        ({"train.name": ["a", "b"]}, "train.name cannot be varied"),
+        ({"variants": {"a": {"train.seed": "1"}}, "train.seed": ["0"]}, "variants.a sets train.seed"),
+        ({"variants": ["a"]}, "variants must be names"),
+        ({"variants": {"a": "x"}}, "variants.a must be settings"),
+        ({"variants": {"a": "", "b": ""}}, "the same: variants=a and variants=b"),
+        ("n_head", "must name settings"),
+    ],
+)
+def test_a_sweep_that_cannot_work_is_told_in_one_sentence_before_anything_runs(sweep, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        plan(sweep)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sweep_is_told_whole_by_its_description():
+    """A variant that leaves a setting alone has the base's value of it, not the default."""
+    settings = {"model": {"norm": "layer", "n_layer": "2"}, "optim": {"lr": "2e-3"}}
+    sweep = {
+        "variants": {"as it is": "", "rms": {"model.norm": "rms"}},
+        "model.n_head": [["2", "1"], "4"],
+        "model.head_size": ["null", "16"],
+        "optim.lr": ["1e-3", "0.002"],
+    }
+    before = make_plan({**settings, "sweep": sweep})
+    after = make_plan(describe(before))
+    assert [(p.name, p.config) for p in after.points] == [(p.name, p.config) for p in before.points]
+    assert describe(after) == describe(before)
+    assert before.points[0].config.model.norm == "layer"

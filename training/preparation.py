@@ -1,0 +1,47 @@
+"""What has to be there before a run begins: its text and its machine."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from data.corpus import Corpus, open_corpus
+from training.config import Config
+from training.runtime import Runtime, check_can_compile, choose_runtime, make_compiled_code_repeatable
+from training.tensorboard import check_tensorboard
+
+
+def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
+    """The config, its text, and the name of the run, the latter with the text's in it where that is the fallback.
+
+    What then trains on the fallback says so: loudly here, and in its config. Raises ValueError where there is no text,
+    or too short a one.
+    """
+    corpus = open_corpus(config.data)
+    if corpus.fallback_reason:
+        _warn_of_fallback(config, corpus)
+        name = f"{name}-on-{Path(corpus.name).stem}"
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
+    corpus.split(config.data.val_fraction, config.model.block_size)
+    return config, corpus, name
+
+
+def prepare_machine(config: Config) -> Runtime:
+    """The machine as the config wants it. Raises ValueError where it lacks something."""
+    runtime = choose_runtime(config.train.device, config.train.dtype)
+    if config.train.compile:
+        check_can_compile(runtime.device)
+        if runtime.device.type == "cpu":
+            make_compiled_code_repeatable()
+    if config.train.tensorboard:
+        check_tensorboard()
+    return runtime
+
+
+def _warn_of_fallback(config: Config, corpus: Corpus) -> None:
+    line = "!" * 100
+    print(
+        f"{line}\nWARNING: {corpus.fallback_reason}.\n"
+        f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
+        f"its figures are not those of {config.data.corpus}.\n{line}",
+        file=sys.stderr,
+    )
