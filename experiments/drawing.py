@@ -1,4 +1,28 @@
-"""Charts, where matplotlib is installed; it is not needed to train and to sample."""
+"""Charts, where matplotlib is installed; it is not needed to train and to sample.
+
+Those that are made for pages take their colours from the page, light or dark. Lines differ in marker and dash as well
+as in colour. The hues are those of Okabe and Ito (2008), which people tell apart whatever their colour vision, moved in
+lightness for each ground.
+"""
+
+import io
+import re
+from collections.abc import Callable
+
+# What charts are drawn in, and the variable of the page that each colour becomes.
+INK, LINE, GROUND = "#010203", "#040506", "#070809"
+SERIES = [f"#0a0b{i:02x}" for i in range(8)]
+_VARIABLES = {INK: "var(--ink)", LINE: "var(--line)", GROUND: "var(--ground)"}
+_VARIABLES |= {colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)}
+_MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
+PALETTE = """
+:root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --faint: #57606a; --line: #d0d7de; --card: #f6f8fa;
+  --series-0: #0072b2; --series-1: #d55e00; --series-2: #007a5a; --series-3: #b0478a; --series-4: #8a6d00;
+  --series-5: #2a8fc4; --series-6: #1b1f24; --series-7: #7a5230; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --ink: #e6edf3; --faint: #9198a1; --line: #30363d;
+  --card: #161b22; --series-0: #56b4e9; --series-1: #f0803c; --series-2: #2fc394; --series-3: #e08cc0;
+  --series-4: #e6c229; --series-5: #8fd0f5; --series-6: #e6edf3; --series-7: #c9a27c; } }
+"""
 
 
 def load_pyplot():
@@ -11,3 +35,50 @@ def load_pyplot():
     from matplotlib import pyplot
 
     return pyplot
+
+
+def line_style(i: int) -> dict:
+    """Of the i-th line of a chart: what sets it apart from the others."""
+    return {"color": SERIES[i % 8], "marker": _MARKERS[i % 8], "linestyle": _DASHES[i % 8], "markersize": 6}
+
+
+def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
+    """What `draw(axes)` draws, as SVG for a page with PALETTE. name: unlike that of other charts of the page."""
+    pyplot = load_pyplot()
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,  # the same names of parts each time, and others in each chart of a page
+        "font.family": "sans-serif",
+        "font.size": 11,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "grid.color": LINE,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+    }
+    with pyplot.rc_context(settings):
+        figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
+        axes.grid(axis="y", linewidth=0.8)
+        draw(axes)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        pyplot.close(figure)
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in every chart, and nothing refers to them
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    return svg
+
+
+def stand_alone(svg: str) -> str:
+    """A chart as a file of its own, with the colours that a page would give it."""
+    return svg.replace(">", f"><style>{PALETTE} svg {{ background: var(--ground) }}</style>", 1)

@@ -64,18 +64,25 @@ class GPT(nn.Module):
         start, T = cache.length if cache else 0, ids.size(1)
         if start + T > self.config.block_size:
             raise ValueError(f"{start + T} positions do not fit into model.block_size={self.config.block_size}")
-        x = self._embed(ids)  # (B, T, C)
-        if self.config.positions == "learned":
-            x = x + self.position_embedding.weight[start : start + T]
-            rotations = {}
-        else:
-            rotations = {size: rotary(start, T) for size, rotary in self.rotary.items()}
-        x = self.embedding_dropout(x)
+        x, rotations = self.embed(ids, start)
         for i, block in enumerate(self.blocks):
-            x = block(x, rotations.get(str(block.attention.head_size)), cache.layers[i] if cache else None)
+            x = block(x, rotations.get(block.attention.head_size), cache.layers[i] if cache else None)
         return self.to_logits(x)
 
-    def _embed(self, ids: Tensor) -> Tensor:
+    def embed(self, ids: Tensor, start: int = 0) -> tuple[Tensor, dict[int, tuple[Tensor, Tensor]]]:
+        """What the first block is given, (B, T, C), and the rotations of each head size that occurs, see `Rotary`.
+
+        ids (B, T) stand at positions start to start + T - 1.
+        """
+        T = ids.size(1)
+        x, rotations = self._look_up(ids), {}  # (B, T, C)
+        if self.config.positions == "learned":
+            x = x + self.position_embedding.weight[start : start + T]
+        else:
+            rotations = {int(size): rotary(start, T) for size, rotary in self.rotary.items()}
+        return self.embedding_dropout(x), rotations
+
+    def _look_up(self, ids: Tensor) -> Tensor:
         if ids.device.type != "cuda":
             return self.token_embedding(ids)
         # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and could then not be

@@ -1,8 +1,20 @@
-"""What happens inside an attention layer, value by value."""
+"""What happens inside attention: a layer value by value, a GPT weight by weight."""
+
+from collections.abc import Iterator
 
 from torch import Tensor
 
 from model.attention import MultiHeadAttention, combine_masks, join_heads, masked_softmax
+from model.gpt import GPT
+
+
+def attention_weights(model: GPT, ids: Tensor) -> Iterator[Tensor]:
+    """How the heads weigh the characters ids (B, T) when the model reads them: (B, H, T, T), layer by layer."""
+    x, rotations = model.embed(ids)
+    for block in model.blocks:
+        rotation = rotations.get(block.attention.head_size)
+        yield block.attention.weights(block.attention_norm(x), rotation)
+        x = block(x, rotation)
 
 
 def trace_attention(

@@ -63,7 +63,9 @@ def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(ti
     assert finished.returncode == 0, finished.stderr
     folder = workplace / "runs" / "tiny"
     for name in POINTS:
-        assert_same_but_for_the_name(tiny_sweep / name / "checkpoints/latest.pt", folder / name / "checkpoints/latest.pt")
+        assert_same_but_for_the_name(
+            tiny_sweep / name / "checkpoints/latest.pt", folder / name / "checkpoints/latest.pt"
+        )
     assert results(folder) == results(tiny_sweep)
     assert "Report, to open in a browser: runs/tiny/report.html" in finished.stdout
 

@@ -18,7 +18,9 @@ def test_a_sweep_is_every_combination_with_all_variants_of_a_seed_before_the_nex
 
 
 def test_the_command_line_sweeps_like_a_config():
-    assert plan(line=["model.n_head=1,2", "train.seed=0..2"]) == plan({"model.n_head": ["1", "2"], "train.seed": "0..2"})
+    assert plan(line=["model.n_head=1,2", "train.seed=0..2"]) == plan(
+        {"model.n_head": ["1", "2"], "train.seed": "0..2"}
+    )
     assert len(plan({"model.n_head": ["1", "2"]}, line=["model.n_head=3,4,6"]).points) == 3
 
 
@@ -61,7 +63,10 @@ def test_lists_are_values_like_others():
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        ({"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]}, r"4 of the sweep's 6 runs cannot work: .*=5 .*=7 "),
+        (
+            {"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]},
+            r"4 of the sweep's 6 runs cannot work: .*=5 .*=7 ",
+        ),
         ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
         ({"n_head": ["1"]}, "not an override"),
         ({"model.n_head": []}, "has no values"),

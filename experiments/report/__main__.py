@@ -1,13 +1,14 @@
 """Compares runs: python -m experiments.report runs/heads"""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.report.write import write_report
 from training.command import CommandParser, explain
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs or of sweeps")
     parser.add_argument("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report)")
@@ -15,7 +16,7 @@ def main() -> int:
     parser.add_argument("--target", type=float, metavar="LOSS", help="tell the time to this validation loss")
     parser.add_argument("--prompt", metavar="TEXT", help="what the samples continue (the start of a line)")
     parser.add_argument("--title", metavar="TEXT")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         output = options.output or options.runs[0] / "report"
         output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output

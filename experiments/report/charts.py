@@ -1,34 +1,13 @@
-"""The charts of a report, as SVG that takes its colours from the page it stands in, light or dark.
+"""The charts of a report."""
 
-Lines differ in marker and dash as well as in colour. The hues are those of Okabe and Ito (2008), which people see apart
-whatever their colour vision, moved in lightness for each ground.
-"""
-
-import io
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from experiments.drawing import load_pyplot
+from experiments.drawing import INK, SERIES, draw_svg, line_style
 from experiments.report.runs import Variant
 from experiments.report.statistics import mean
 from experiments.report.table import Comparison
 from experiments.sweep.plan import setting
 from training.config_file import to_dict
-
-# What the charts are drawn in, and the variable of the page that each colour becomes.
-INK, GRID = "#010203", "#040506"
-SERIES = [f"#0a0b{i:02x}" for i in range(8)]
-VARIABLES = {INK: "var(--ink)", GRID: "var(--line)"} | {c: f"var(--series-{i})" for i, c in enumerate(SERIES)}
-MARKERS, DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
-PALETTE = """
-:root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --faint: #57606a; --line: #d0d7de; --card: #f6f8fa;
-  --series-0: #0072b2; --series-1: #d55e00; --series-2: #007a5a; --series-3: #b0478a; --series-4: #8a6d00;
-  --series-5: #2a8fc4; --series-6: #1b1f24; --series-7: #7a5230; }
-@media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --ink: #e6edf3; --faint: #9198a1; --line: #30363d;
-  --card: #161b22; --series-0: #56b4e9; --series-1: #f0803c; --series-2: #2fc394; --series-3: #e08cc0;
-  --series-4: #e6c229; --series-5: #8fd0f5; --series-6: #e6edf3; --series-7: #c9a27c; } }
-"""
 
 
 @dataclass(frozen=True)
@@ -49,12 +28,12 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
     variants = [row.variant for row in comparison.rows]
     if key := main_setting(variants):
         title = f"Validation loss against {spoken_setting(key)}"
-        charts.append(Chart("loss", title, _draw("loss", lambda axes: _loss_against(axes, comparison, key))))
+        charts.append(Chart("loss", title, draw_svg("loss", lambda axes: _loss_against(axes, comparison, key))))
     if any(row.difference for row in comparison.rows):
         title, height = f"Difference to {comparison.baseline.label}", 1.2 + 0.35 * len(variants)
-        svg = _draw("difference", lambda axes: _differences(axes, comparison), height=height)
+        svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=height)
         charts.append(Chart("difference", title, svg))
-    svg = _draw("curves", lambda axes: _curves(axes, comparison))
+    svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
     return [*charts, Chart("curves", "Validation loss over the run", svg)]
 
 
@@ -73,50 +52,6 @@ def main_setting(variants: list[Variant]) -> str | None:
     return None
 
 
-def stand_alone(svg: str) -> str:
-    """A chart as a file of its own, with the colours that a page would give it."""
-    return svg.replace(">", f"><style>{PALETTE} svg {{ background: var(--ground) }}</style>", 1)
-
-
-def _draw(name: str, draw: Callable, *, height: float = 4.2) -> str:
-    pyplot = load_pyplot()
-    settings = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,  # the same names of parts each time, and others in each chart of a page
-        "font.family": "sans-serif",
-        "font.size": 11,
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "axes.edgecolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "grid.color": GRID,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "legend.frameon": False,
-    }
-    with pyplot.rc_context(settings):
-        figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
-        axes.grid(axis="y", linewidth=0.8)
-        draw(axes)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        pyplot.close(figure)
-    svg = out.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in every chart, and nothing refers to them
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    return svg
-
-
-def _style(i: int) -> dict:
-    return {"color": SERIES[i % 8], "marker": MARKERS[i % 8], "linestyle": DASHES[i % 8], "markersize": 6}
-
-
 def _loss_against(axes, comparison: Comparison, key: str) -> None:
     """Mean and standard error over seeds, and each seed as a dot, a line for each choice of what else is varied."""
     name = key.partition(".")[2]
@@ -127,7 +62,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
         x = [value for value, _ in points]
-        style = _style(i)
+        style = line_style(i)
         for value, row in points:
             losses = list(row.variant.losses.values())
             axes.plot([value] * len(losses), losses, ".", color=style["color"], alpha=0.45, markersize=7)
@@ -168,7 +103,7 @@ def _curves(axes, comparison: Comparison) -> None:
         curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         losses = [[curve[step] for curve in curves] for step in steps]
-        style = _style(i)
+        style = line_style(i)
         axes.plot(steps, [mean(each) for each in losses], label=row.variant.label, **style)
         low, high = [min(each) for each in losses], [max(each) for each in losses]
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)

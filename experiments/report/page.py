@@ -3,30 +3,16 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from experiments.report.charts import PALETTE, Chart
+from experiments.html import make_html
+from experiments.report.charts import Chart
 from experiments.report.table import Comparison, Row, cells, columns
 
-STYLE = (
-    PALETTE
-    + """
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: var(--ground); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-p, li { max-width: 46rem; } .faint { color: var(--faint); font-size: .9rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
-.lower { font-weight: 600; } .higher { font-weight: 600; }
-figure { margin: 0; overflow-x: auto; } figure svg { display: block; min-width: 30rem; max-width: 54rem; }
+STYLE = """
+.lower, .higher { font-weight: 600; }
 .samples { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); }
 .samples section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem; }
 .samples h3 { margin: 0 0 .4rem; font-size: .95rem; }
-pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, monospace; }
-details { margin: 1rem 0; }
 """
-)
 
 
 def make_page(
@@ -50,27 +36,14 @@ def make_page(
             "the first seed.</p>"
             f'<div class="samples">{cards}</div>'
         )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-<ul>{sentences}</ul>
+    body = f"""<ul>{sentences}</ul>
 <h2>All variants</h2>
 <div class="wide">{_table(comparison)}</div>
 {"".join(f'<p class="faint">{escape(note)}</p>' for note in notes)}
 {figures}
 {cards}
-<details><summary>Settings that all share</summary><pre>{escape(settings)}</pre></details>
-</body>
-</html>
-"""
+<details><summary>Settings that all share</summary><pre>{escape(settings)}</pre></details>"""
+    return make_html(title, body, style=STYLE)
 
 
 def conclusions(comparison: Comparison) -> list[str]:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.html import signed
 from experiments.report.runs import Run, Variant
 from experiments.report.statistics import Difference, holm, mean, paired_difference, standard_error
 
@@ -136,10 +137,6 @@ def shown_difference(difference: Difference | None) -> str:
         return ""
     interval = "" if difference.low is None else f" [{signed(difference.low)}, {signed(difference.high)}]"
     return signed(difference.mean) + interval
-
-
-def signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
 
 
 def to_markdown(comparison: Comparison) -> str:

@@ -1,0 +1,1 @@
+"""Inside a checkpoint: what its attention heads look at, and what they are worth."""

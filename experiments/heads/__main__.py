@@ -1,0 +1,131 @@
+"""Looks into the attention heads of a checkpoint: python -m experiments.heads --checkpoint runs/shakespeare"""
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data.corpus import open_corpus
+from data.files import replacing
+from data.vocabulary import UnknownCharacterError, Vocabulary
+from experiments.heads.analysis import Analysis, analyse, weights_of
+from experiments.heads.knock_out import Head, all_heads
+from experiments.heads.page import make_page
+from experiments.heads.prune import choose, n_parameters, prune
+from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.command import CommandParser, explain
+from training.config_file import to_yaml
+from training.evaluation import evaluate
+from training.run_folder import RunFolder, find_checkpoint
+from training.runtime import Runtime, choose_runtime
+
+DEFAULT_LENGTH = 160  # characters of the page's text where none is given
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        return run(options)
+    except (ValueError, OSError) as error:
+        print(f"experiments.heads: {explain(error)}", file=sys.stderr)
+        return 2
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = CommandParser(prog="experiments.heads", description=__doc__)
+    add = parser.add_argument
+    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
+    add("--text", metavar="TEXT", help="what the heads are shown reading (default: where the validation split begins)")
+    add("--output", type=Path, metavar="FILE", help="the page (default: heads.html in the run folder)")
+    add("--windows", type=int, default=64, metavar="N", help="windows that the statistics are over (%(default)s)")
+    add("--characters", type=int, metavar="N", help="validation characters that losses are over (all)")
+    add("--prune", type=int, metavar="K", help="write a run without the K least important heads")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
+    options = parser.parse_args(arguments)
+    for name, lowest in (("windows", 1), ("characters", 1), ("prune", 1)):
+        if (value := getattr(options, name)) is not None and value < lowest:
+            parser.error(f"--{name} must be at least {lowest}")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    path = find_checkpoint(options.checkpoint)
+    checkpoint = load_checkpoint(path)
+    config, vocabulary = checkpoint.config(), Vocabulary(checkpoint.characters)
+    corpus = open_corpus(config.data)
+    if corpus.digest != checkpoint.corpus["digest"]:
+        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; bring that one back")
+    runtime = choose_runtime(options.device, config.train.dtype)
+    model = checkpoint.build_model().to(runtime.device)
+    _, val_ids = corpus.split(config.data.val_fraction, config.model.block_size)
+    text = options.text or vocabulary.decode(int(i) for i in val_ids[1 : 1 + min(DEFAULT_LENGTH, len(val_ids) - 1)])
+    text = text[: config.model.block_size] if options.text is None else text
+    text_ids = encode(text, vocabulary, config.model.block_size)
+    if options.prune:
+        prune(checkpoint, [])  # tells what speaks against it, before the long work
+        choose(all_heads(model), options.prune)
+    analysis = analyse(model, vocabulary, val_ids, runtime, n_windows=options.windows, n_characters=options.characters)
+    output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
+    page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
+    with replacing(output) as file:
+        file.write(page.encode())
+    print(table(analysis))
+    print(f"\nPage, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
+    if options.prune:
+        name = path.resolve().parent.parent.name if is_of_a_run(path) else path.stem
+        write_pruned(name, checkpoint, choose(analysis.order, options.prune), val_ids, runtime)
+    return 0
+
+
+def encode(text: str, vocabulary: Vocabulary, block_size: int):
+    """Ids (T,) of the text. Raises ValueError where it is too long, too short, or holds an unknown character."""
+    if not 2 <= len(text) <= block_size:
+        raise ValueError(f"--text has {len(text)} characters; give 2 to {block_size}, the context of this network")
+    try:
+        return vocabulary.encode(text)
+    except UnknownCharacterError as error:
+        raise ValueError(f"--text, character {error.position + 1}: {error}; leave it out") from None
+
+
+def is_of_a_run(checkpoint: Path) -> bool:
+    return (checkpoint.parent.parent / "config.yaml").is_file()
+
+
+def table(analysis: Analysis) -> str:
+    """Every head in a line, the most important first."""
+    lines = [f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters; without one head:"]
+    for layer, h in reversed(analysis.order):
+        i = analysis.heads.index((layer, h))
+        shares = ", ".join(f"{name} {share[i]:.2f}" for name, share in analysis.statistics.shares.items())
+        gain = analysis.losses_without[layer, h] - analysis.loss
+        lines.append(f"L{layer}H{h}  {gain:+.4f}  {analysis.statistics.distance[i]:6.1f} back  {shares}")
+    return "\n".join(lines)
+
+
+def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: np.ndarray, runtime: Runtime) -> None:
+    """A new run folder with the network without these heads; says what it is worth."""
+    pruned = prune(checkpoint, heads)
+    config, step = pruned.config(), pruned.step
+    block_size = config.model.block_size
+    result = evaluate(pruned.build_model().to(runtime.device), val_ids, block_size, runtime)
+    new = RunFolder.create(f"{name}-pruned-{len(heads)}", to_yaml(config))
+    names = ", ".join(f"L{layer}H{h}" for layer, h in sorted(heads))
+    common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
+    new.log(common | {"changes": [f"heads removed: {names}"]})
+    new.log(common | {"val_loss": result.loss, "val_characters": result.n_characters, "val_context": block_size})
+    progress = pruned.progress | {"best_loss": result.loss, "log_sizes": new.sizes()}
+    save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
+    print(
+        f"\nWithout {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
+        f"{result.loss:.4f} over the whole split. In {new.path}; write with it, and train it on:\n"
+        f"  python sample.py --checkpoint {new.path}\n"
+        f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"use strict";
+// The attention maps: choose a head, then point at a character to see what it attends to.
+
+const data = JSON.parse(document.getElementById("attention-data").textContent);
+const T = data.characters.length;
+const weights = decode(data.weights);
+const text = document.getElementById("text");
+const spans = [...text.querySelectorAll("span")];
+const buttons = [...document.querySelectorAll("button.head")];
+const map = document.getElementById("map");
+const SHOWN = 8; // keys that are listed
+
+let head = 0;
+let query = T - 1;
+let pinned = false;
+
+// For each head the rows of its lower triangle, one behind the other, as 65535ths.
+function decode(base64) {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Float32Array.from({ length: bytes.length / 2 }, (_, i) => view.getUint16(2 * i, true) / 65535);
+}
+
+function weight(h, q, k) {
+  return k > q ? 0 : weights[(h * T * (T + 1)) / 2 + (q * (q + 1)) / 2 + k];
+}
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// The square root lets small weights be seen beside large ones.
+function strength(w) {
+  return Math.sqrt(w);
+}
+
+function drawMap(canvas, h, pixels) {
+  canvas.width = canvas.height = T * pixels;
+  const context = canvas.getContext("2d");
+  context.fillStyle = colour("--series-0");
+  for (let q = 0; q < T; q++) {
+    for (let k = 0; k <= q; k++) {
+      context.globalAlpha = strength(weight(h, q, k));
+      context.fillRect(k * pixels, q * pixels, pixels, pixels);
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+function drawAll() {
+  buttons.forEach((button, h) => drawMap(button.querySelector("canvas"), h, 1));
+  show();
+}
+
+function show() {
+  buttons.forEach((button, h) => button.setAttribute("aria-pressed", h === head));
+  spans.forEach((span, k) => {
+    const w = weight(head, query, k);
+    span.style.setProperty("--w", `${Math.round(100 * strength(w))}%`);
+    span.dataset.weight = k > query ? "" : w.toFixed(4);
+    span.title = k > query ? "not visible yet" : `${data.shown[k]} at ${k}: ${w.toFixed(4)}`;
+    span.classList.toggle("query", k === query);
+    span.classList.toggle("future", k > query);
+  });
+  const keys = Array.from({ length: query + 1 }, (_, k) => k).sort((a, b) => weight(head, query, b) - weight(head, query, a));
+  document.getElementById("looking").textContent =
+    `${data.heads[head]}: ${data.shown[query]} at ${query} attends to`;
+  const list = document.getElementById("keys");
+  list.replaceChildren(
+    ...keys.slice(0, SHOWN).map((k) => {
+      const item = document.createElement("li");
+      const w = weight(head, query, k);
+      item.dataset.key = k;
+      item.style.setProperty("--w", `${100 * w}%`);
+      item.textContent = `${data.shown[k]} at ${k}: ${w.toFixed(3)}`;
+      return item;
+    }),
+  );
+  const pixels = Math.max(1, Math.floor(480 / T));
+  drawMap(map, head, pixels);
+  const context = map.getContext("2d");
+  context.strokeStyle = colour("--series-1");
+  context.lineWidth = 2;
+  context.strokeRect(0, query * pixels, (query + 1) * pixels, pixels);
+}
+
+function choose(q) {
+  query = Math.min(T - 1, Math.max(0, q));
+  show();
+}
+
+buttons.forEach((button, h) =>
+  button.addEventListener("click", () => {
+    head = h;
+    show();
+  }),
+);
+text.addEventListener("pointerover", (event) => {
+  const i = spans.indexOf(event.target);
+  if (i >= 0 && !pinned) choose(i);
+});
+text.addEventListener("click", (event) => {
+  const i = spans.indexOf(event.target);
+  if (i < 0) return;
+  pinned = !(pinned && i === query);
+  text.classList.toggle("pinned", pinned);
+  choose(i);
+});
+text.addEventListener("keydown", (event) => {
+  const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!by) return;
+  event.preventDefault();
+  choose(query + by);
+});
+map.addEventListener("pointermove", (event) => {
+  const box = map.getBoundingClientRect();
+  const at = (value, start, size) => Math.min(T - 1, Math.max(0, Math.floor(((value - start) / size) * T)));
+  const [q, k] = [at(event.clientY, box.top, box.height), at(event.clientX, box.left, box.width)];
+  if (!pinned) choose(q);
+  const where = `${data.shown[query]} at ${query}, ${data.shown[k]} at ${k}`;
+  document.getElementById("place").textContent =
+    k > query ? `${where}: not visible` : `${where}: ${weight(head, query, k).toFixed(3)}`;
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+drawAll();

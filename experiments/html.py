@@ -1,0 +1,48 @@
+"""Pages that open anywhere: one file with all it needs inside, light or dark as the reader has it."""
+
+from html import escape
+
+from experiments.drawing import PALETTE
+
+STYLE = (
+    PALETTE
+    + """
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--ground); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; line-height: 1.25; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+p, li { max-width: 46rem; } .faint { color: var(--faint); font-size: .9rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
+th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
+figure { margin: 0; overflow-x: auto; } figure svg { display: block; min-width: 30rem; max-width: 54rem; }
+pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, monospace; }
+details { margin: 1rem 0; }
+"""
+)
+
+
+def signed(value: float) -> str:
+    """A difference in nats, for people."""
+    return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
+
+
+def make_html(title: str, body: str, *, style: str = "", script: str = "") -> str:
+    """A page of a title and a body of HTML."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{STYLE}{style}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+{body}
+{f"<script>{script}</script>" if script else ""}
+</body>
+</html>
+"""

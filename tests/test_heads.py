@@ -1,0 +1,230 @@
+"""Head statistics on planted heads, knock-outs against zeroed weights, and pruning against knock-outs."""
+
+import copy
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from test_checkpoint import make_checkpoint
+from torch import nn
+
+from data.vocabulary import Vocabulary
+from experiments.heads.analysis import analyse, weights_of
+from experiments.heads.knock_out import all_heads, cumulative_losses, loss_without, rank, silenced
+from experiments.heads.prune import choose, n_parameters, prune
+from experiments.heads.statistics import TARGETS, HeadTally, target_masks
+from model.config import ModelConfig
+from model.gpt import GPT
+from model.trace import attention_weights
+from training.config import Config
+from training.config_file import to_dict
+from training.evaluation import evaluate
+from training.runtime import choose_runtime
+
+TEXT = "so\n\nANN:\nno, no!\n\nBOB:\nso so"
+
+
+def one_hot(columns, T):
+    """A head (T, T) that looks at one character from each: the column of each row, itself where there is none."""
+    weights = torch.zeros(T, T)
+    for t in range(T):
+        weights[t, t if columns.get(t) is None else columns[t]] = 1
+    return weights
+
+
+def statistics(*heads, text=TEXT):
+    tally = HeadTally()
+    tally.add(torch.stack(heads), text)
+    return tally.result()
+
+
+def seen(text):
+    """By hand, character by character: what is where, for each target."""
+    T = len(text)
+    starts = {t: max(i + 1 for i in range(t) if text[i] == "\n") for t in range(T) if "\n" in text[:t]}
+    return {
+        "itself": {t: t for t in range(T)},
+        "previous": {t: t - 1 for t in range(1, T)},
+        "same earlier": {t: text.rindex(text[t], 0, t) for t in range(T) if text[t] in text[:t]},
+        "what followed it": {t: text.rindex(text[t], 0, t) + 1 for t in range(T) if text[t] in text[:t]},
+        "line start": starts,
+        "speaker name": {t: text.index("BOB" if t > text.index("BOB:\n") + 4 else "ANN") + 1 for t in range(9, T)},
+    }
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_head_that_is_planted_on_a_target_scores_1_there(target):
+    result = statistics(one_hot(seen(TEXT)[target], len(TEXT)))
+    assert result.shares[target].item() == pytest.approx(1)
+    assert result.entropy_bits.item() == 0
+
+
+def test_a_head_that_looks_at_the_previous_character_looks_one_back_and_hardly_elsewhere():
+    text = "abcdefgh"
+    result = statistics(one_hot(seen(text)["previous"], 8), text=text)
+    assert result.distance.item() == 1
+    assert result.shares["itself"].item() == 0
+    for name in ("same earlier", "what followed it", "line start", "speaker name"):
+        assert result.shares[name].isnan()  # nothing in this text is one
+
+
+def test_a_head_that_looks_at_all_alike_has_its_closed_forms():
+    T = len(TEXT)
+    uniform = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
+    result = statistics(uniform)
+    rows = range(2, T + 1)  # how many characters each row sees, the first left out
+    assert result.entropy_bits.item() == pytest.approx(np.mean(np.log2(rows)))
+    assert result.distance.item() == pytest.approx(np.mean([(n - 1) / 2 for n in rows]))
+    assert result.shares["previous"].item() == pytest.approx(np.mean([1 / n for n in rows]))
+    for name in TARGETS:
+        assert result.shares[name].item() == pytest.approx(result.uniform[name], rel=1e-6)
+
+
+def test_targets_are_what_they_are_called():
+    masks = target_masks(TEXT)
+    where = {name: [np.flatnonzero(row).tolist() for row in mask.numpy()] for name, mask in masks.items()}
+    last = len(TEXT) - 1  # the o of "so so"
+    assert where["same earlier"][last] == [i for i in range(last) if TEXT[i] == "o"]
+    assert where["what followed it"][last] == [i + 1 for i in range(last) if TEXT[i] == "o"]
+    assert TEXT[where["line start"][last][0] :] == "so so"
+    assert where["line start"][2] == []  # of the first line nobody knows where it began
+    assert "".join(TEXT[i] for i in where["speaker name"][last]) == "BOB"
+    assert "".join(TEXT[i] for i in where["speaker name"][TEXT.index("no,")]) == "ANN"
+    assert where["speaker name"][5] == []  # within the name it is not yet known
+
+
+def test_similarity_is_1_for_the_same_weights_and_0_for_weights_apart():
+    T = len(TEXT)
+    previous, itself = one_hot(seen(TEXT)["previous"], T), one_hot({}, T)
+    half = (previous + itself) / 2
+    similarity = statistics(previous, itself, half).similarity
+    assert similarity[:2, :2].tolist() == [[1, 0], [0, 1]]
+    assert similarity[2, :2].tolist() == pytest.approx([0.5**0.5] * 2)
+
+
+def make_model(**settings):
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(**({"n_layer": 2, "n_head": 3, "n_embd": 24, "block_size": 16} | settings)), 11)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.3)
+    return model.eval()
+
+
+def test_a_head_built_into_a_network_to_look_at_the_previous_character_is_found():
+    """Queries are the one-hot position before, keys the position, both many times over."""
+    T = 12
+    model = make_model(n_layer=1, n_head=1, n_embd=T, block_size=T, positions="learned", qk_norm=False, norm="layer")
+    with torch.no_grad():
+        model.token_embedding.weight.zero_()
+        model.position_embedding.weight.copy_(torch.eye(T))
+        model.blocks[0].attention_norm.weight.fill_(1)
+        model.blocks[0].attention.qkv.weight[:T] = 100 * torch.eye(T).roll(1, dims=1)
+        model.blocks[0].attention.qkv.weight[T : 2 * T] = torch.eye(T)
+    weights = weights_of(model, np.zeros(T, dtype=np.int64))
+    rows = [weights[0, t].argmax().item() for t in range(1, T)]
+    assert rows == list(range(T - 1))
+    assert statistics(weights[0], text="abcdefghijkl").shares["previous"].item() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"positions": "learned", "qk_norm": False, "bias": True}, {"n_kv_head": 1}, {"score": "gaussian"}],
+    ids=["modern", "textbook", "one key for all heads", "gaussian"],
+)
+def test_the_weights_that_are_shown_are_those_that_the_layer_uses(settings):
+    """Summing up the values by them, head by head, gives what the layer gives."""
+    model, ids = make_model(**settings), torch.randint(0, 11, (2, 13), generator=torch.Generator().manual_seed(1))
+    passed = []
+    for block in model.blocks:
+        block.attention.register_forward_hook(lambda _, args, y: passed.append((args[0], y)))
+    model(ids)
+    passed = passed[:]
+    for layer, weights in enumerate(attention_weights(model, ids)):
+        attention, (x, y) = model.blocks[layer].attention, passed[layer]
+        H, K, D = attention.n_head, attention.n_kv_head, attention.head_size
+        assert weights.shape == (2, H, 13, 13)
+        assert weights.sum(-1).allclose(torch.ones(()))
+        assert weights.triu(1).eq(0).all()
+        values = attention.qkv(x)[..., (H + K) * D :].split(D, dim=-1)  # (B, T, D) of each head of values
+        sums = [weights[:, h] @ values[h // (H // K)] for h in range(H)]
+        assert attention.proj(torch.cat(sums, dim=-1)).allclose(y, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [[(0, 0)], [(1, 1)], [(0, 1), (0, 2), (1, 0)]])
+@pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1}, {"n_head": (4, 2), "bias": True}])
+def test_silencing_heads_equals_zeroing_their_slices_of_the_output_maps(heads, settings):
+    model = make_model(**settings)
+    heads = [(layer, h) for layer, h in heads if (layer, h) in all_heads(model)]
+    zeroed, ids = copy.deepcopy(model), torch.arange(11)[None]
+    with torch.no_grad():
+        for layer, h in heads:
+            attention = zeroed.blocks[layer].attention
+            attention.proj.weight[:, h * attention.head_size : (h + 1) * attention.head_size] = 0
+    before = model(ids)
+    with silenced(model, heads):
+        assert torch.equal(model(ids), zeroed(ids))
+    assert torch.equal(model(ids), before)
+    assert not torch.equal(zeroed(ids), before)
+
+
+def checkpoint_of(model, **settings):
+    config = Config(model=model.config)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    return dataclasses.replace(make_checkpoint(7), settings=to_dict(config), model=weights, characters="abcdefghijk")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"bias": True, "positions": "learned", "norm": "layer"}, {"score": "additive"}]
+)
+def test_a_pruned_network_is_smaller_and_computes_what_the_silenced_one_does(settings):
+    model, heads, ids = make_model(**settings), [(0, 0), (0, 2), (1, 1)], torch.arange(11)[None]
+    whole = checkpoint_of(model)
+    pruned = prune(whole, heads)
+    smaller = pruned.build_model()
+    with silenced(model, heads):
+        torch.testing.assert_close(smaller(ids), model(ids))
+    assert pruned.config().model.n_head == (1, 2)
+    of_a_head = 4 * 24 * 8 + (3 * 8 if settings.get("bias") else 0)
+    assert n_parameters(whole) - n_parameters(pruned) == 3 * of_a_head
+    assert smaller.n_parameters() == n_parameters(pruned)
+    # Once more, from heads of one size that is not the width's share any more.
+    twice = prune(pruned, [(1, 0)]).build_model()
+    with silenced(model, [*heads, (1, 0)]):
+        torch.testing.assert_close(twice(ids), model(ids))
+
+
+def test_every_layer_keeps_a_head():
+    order = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 0)]
+    assert choose(order, 3) == [(0, 0), (0, 1), (1, 1)]
+    for n in (0, 4, 99):
+        with pytest.raises(ValueError, match="between 1 and 3 heads can go"):
+            choose(order, n)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"n_kv_head": 1}, "share keys"), ({"n_head": (4, 2)}, "different sizes")]
+)
+def test_heads_that_cannot_go_by_themselves_are_not_pruned(settings, message):
+    with pytest.raises(ValueError, match=message):
+        prune(checkpoint_of(make_model(**settings)), [])
+
+
+def test_losses_are_those_of_zeroed_networks_ranked_and_added_up():
+    model, runtime = make_model(), choose_runtime("cpu", "float32")
+    ids = np.random.default_rng(0).integers(0, 11, 200)
+    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=None)
+    assert result.loss == evaluate(model, ids, 16, runtime).loss
+    assert result.n_characters == 199
+    assert result.heads == list(itertools.product(range(2), range(3)))
+    for layer, h in result.heads:
+        zeroed = copy.deepcopy(model)
+        zeroed.blocks[layer].attention.proj.weight.data[:, h * 8 : h * 8 + 8] = 0
+        assert result.losses_without[layer, h] == pytest.approx(evaluate(zeroed, ids, 16, runtime).loss, abs=1e-6)
+    assert [result.losses_without[head] for head in result.order] == sorted(result.losses_without.values())
+    assert result.cumulative[0] == result.losses_without[result.order[0]]
+    assert result.cumulative[3] == loss_without(model, result.order[:4], ids, runtime)
+    assert result.statistics.n_characters == 3 * 15
+    assert rank({(0, 1): 2.0, (0, 0): 2.0, (1, 0): 1.0}) == [(1, 0), (0, 0), (0, 1)]
+    assert len(list(cumulative_losses(model, result.order, ids, runtime))) == 6

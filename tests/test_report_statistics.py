@@ -1,0 +1,73 @@
+"""The report's statistics, against scipy and worked examples."""
+
+import math
+import random
+
+import pytest
+
+from experiments.report.statistics import holm, mean, paired_difference, standard_error, t_cdf, t_quantile
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 31, 100])
+def test_students_distribution_is_that_of_scipy(degrees):
+    stats = pytest.importorskip("scipy.stats")
+    for t in (-4.5, -1, 0, 0.3, 1, 2.5, 12, 300):
+        assert t_cdf(t, degrees) == pytest.approx(stats.t.cdf(t, degrees), abs=1e-13)
+    for probability in (0.5, 0.6, 0.9, 0.975, 0.9995):
+        assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-9, abs=1e-12)
+
+
+def test_students_distribution_has_its_closed_forms():
+    assert t_cdf(1, 1) == pytest.approx(0.75)  # Cauchy's: 1/2 + atan(t) / pi
+    assert t_cdf(1, 2) == pytest.approx(0.5 + 1 / (2 * math.sqrt(3)))
+    assert t_quantile(0.975, 3) == pytest.approx(3.182446305)  # of every printed table
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 9])
+def test_means_intervals_and_p_values_are_those_of_scipy(n):
+    stats = pytest.importorskip("scipy.stats")
+    numbers = random.Random(n)
+    base = {seed: numbers.gauss(1.5, 0.01) for seed in range(n)}
+    other = {seed: base[seed] + numbers.gauss(0.004, 0.003) for seed in range(n)}
+    values = list(other.values())
+    assert mean(values) == pytest.approx(sum(values) / n, rel=1e-15)
+    assert standard_error(values) == pytest.approx(stats.sem(values), rel=1e-12)
+    ours, theirs = paired_difference(other, base), stats.ttest_rel(values, list(base.values()))
+    interval = theirs.confidence_interval(0.95)
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert ours.n == n
+
+
+def test_differences_are_paired_by_seed_and_over_common_seeds_alone():
+    difference = paired_difference({0: 1.0, 1: 2.5, 7: 9.0}, {1: 2.0, 0: 1.1, 3: 0.0})
+    assert (difference.mean, difference.n) == (pytest.approx(0.2), 2)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+
+
+def test_one_seed_tells_nothing_of_noise():
+    difference = paired_difference({0: 1.0}, {0: 1.2})
+    assert difference.mean == pytest.approx(-0.2)
+    assert (difference.low, difference.p) == (None, None)
+    assert standard_error([1.0]) is None
+
+
+def test_differences_without_any_spread_are_certain_or_none():
+    assert paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0}).p == 0
+    assert paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p == 1
+
+
+def test_holms_adjustment_is_that_of_the_worked_example():
+    # Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1, never below the one before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1, 1]
+    assert holm([]) == []
+
+
+def test_intervals_of_95_percent_hold_the_truth_95_times_in_100():
+    numbers, hits, n = random.Random(0), 0, 4000
+    for _ in range(n):
+        base = {seed: numbers.gauss(0, 3) for seed in range(4)}
+        difference = paired_difference({seed: v + numbers.gauss(0.5, 1) for seed, v in base.items()}, base)
+        hits += difference.low < 0.5 < difference.high
+    assert hits / n == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / n))
