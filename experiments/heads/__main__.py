@@ -100,9 +100,10 @@ def table(analysis: Analysis) -> str:
     lines = [f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters; without one head:"]
     for layer, h in reversed(analysis.order):
         i = analysis.heads.index((layer, h))
-        shares = ", ".join(f"{name} {share[i]:.2f}" for name, share in analysis.statistics.shares.items())
+        shares = analysis.statistics.shares.items()
+        told = ", ".join(f"{name} {share[i]:.2f}" for name, share in shares if not share[i].isnan())
         gain = analysis.losses_without[layer, h] - analysis.loss
-        lines.append(f"L{layer}H{h}  {gain:+.4f}  {analysis.statistics.distance[i]:6.1f} back  {shares}")
+        lines.append(f"L{layer}H{h}  {gain:+.4f}  {analysis.statistics.distance[i]:6.1f} back  {told}")
     return "\n".join(lines)
 
 

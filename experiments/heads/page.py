@@ -150,7 +150,7 @@ def _cumulative(axes, analysis: Analysis) -> None:
 
 def _similarity(axes, analysis: Analysis) -> None:
     names = ["L{}H{}".format(*head) for head in analysis.heads]
-    picture = axes.imshow(analysis.statistics.similarity, cmap="viridis", vmin=0, vmax=1)
+    picture = axes.imshow(analysis.statistics.similarity.numpy(), cmap="viridis", vmin=0, vmax=1)
     every = -(-len(names) // MOST_NAMED_BARS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])

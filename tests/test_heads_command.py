@@ -1,0 +1,77 @@
+"""The command that looks into a checkpoint, and what its pruned networks are accepted by."""
+
+import pytest
+from conftest import run_script
+
+import train
+from experiments.heads.__main__ import main as heads_command
+from training.checkpoint import load_checkpoint
+from training.run_folder import RunFolder
+
+
+@pytest.fixture
+def run(workplace):
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    return RunFolder(workplace / "runs" / "tiny")
+
+
+def test_the_page_is_written_into_the_run_and_the_heads_are_listed(run, capsys):
+    assert heads_command(["--windows", "3"]) == 0
+    said = capsys.readouterr().out
+    best = load_checkpoint(run.best).progress["best_loss"]
+    assert f"Validation loss {best:.4f} over 203 characters" in said
+    assert "open in a browser: runs/tiny/heads.html" in said
+    assert "nan" not in said
+    assert sum(line.startswith("L") for line in said.splitlines()) == 6
+    page = (run.path / "heads.html").read_text(encoding="utf-8")
+    assert page.count('<button class="head">') == 6
+    assert "http" not in page.replace("http://www.w3.org/", "")
+
+
+def test_a_pruned_network_can_be_sampled_from_and_trained_on(run, workplace, capsys):
+    step = load_checkpoint(run.best).step
+    assert heads_command(["--windows", "2", "--prune", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "runs/tiny-pruned-3" in said
+    assert f"train.max_steps={step + 100}" in said
+    pruned = RunFolder(workplace / "runs" / "tiny-pruned-3")
+    before, after = load_checkpoint(run.best), load_checkpoint(pruned.best)
+    assert sum(after.config().model.n_head) == 3
+    assert sum(v.numel() for v in after.model.values()) < sum(v.numel() for v in before.model.values())
+    sampled = run_script("sample.py", "--checkpoint", pruned.path, "--length", "20")
+    assert sampled.returncode == 0, sampled.stderr
+    assert train.main(["--resume", str(pruned.path), f"train.max_steps={step + 100}"]) == 0
+    trained = load_checkpoint(pruned.best)
+    assert trained.progress["best_loss"] < after.progress["best_loss"]
+    assert trained.config().model == after.config().model
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
+        (["--text", "x"], "--text has 1 characters; give 2 to 16"),
+        (["--text", "x" * 17], "--text has 17 characters; give 2 to 16"),
+        (["--text", "99 Bottles"], "--text, character 4: 'B' (U+0042) is not in the vocabulary; leave it out"),
+        (["--prune", "5"], "--prune 5: between 1 and 4 heads can go"),
+        (["--prune", "0"], "--prune must be at least 1"),
+        (["--windows", "0"], "--windows must be at least 1"),
+        (["--device", "cuda:99"], "cuda:99"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_before_any_work(run, capsys, arguments, message):
+    capsys.readouterr()
+    try:
+        status = heads_command(arguments)
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr()
+    assert (status, said.out, said.err.count("\n")) == (2, "", 1)
+    assert message in said.err
+
+
+def test_another_text_than_the_network_was_trained_on_is_refused(run, workplace, capsys):
+    text = workplace / "text.txt"
+    text.write_text(text.read_text() * 2)
+    assert heads_command([]) == 2
+    assert "is not the one that" in capsys.readouterr().err

@@ -1,0 +1,184 @@
+"""The pages in a real browser: no error, and the numbers that are shown are the right ones."""
+
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY_CONFIG, TINY_TEXT
+from test_heads_command import heads_command
+from test_report import report_command
+from torch import nn
+
+import train
+from training.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.slow
+READ = " bottles of be\n2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two runs, their report, and the page of one's heads."""
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for seed in (0, 1):
+            for n in (2, 3):
+                settings = [f"train.name={n}-{seed}", f"train.seed={seed}", f"model.n_head={n}"]
+                assert train.main(["--config", "tiny.yaml", *settings, "train.device=cpu"]) == 0
+        runs = [f"runs/{n}-{seed}" for seed in (0, 1) for n in (2, 3)]
+        assert report_command([*runs, "--output", "report"]) == 0
+        assert heads_command(["--checkpoint", "runs/2-0", "--text", READ, "--output", "heads.html"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a screen; where it is missing, only .ci/run is stopped by that."""
+    path, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    try:
+        from selenium import webdriver
+    except ImportError:
+        webdriver = None
+    if not (path and driver and webdriver):
+        assert not os.environ.get("NEEDS_BROWSER"), "chromium, chromium-driver and selenium are not all installed"
+        pytest.skip("needs chromium, chromium-driver and selenium")
+    options = webdriver.ChromeOptions()
+    options.binary_location = path
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chromium = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield chromium
+    chromium.quit()
+
+
+def open_page(browser, path, width=1280, *, dark=False):
+    """Opens a page at a width of the window, which a phone may have; asserts that nothing went wrong."""
+    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get_log("browser")
+    browser.get(path.as_uri())
+    assert browser.get_log("browser") == []
+
+
+def find(browser, selector):
+    return browser.find_elements("css selector", selector)
+
+
+@pytest.mark.parametrize("page", ["report.html", "heads.html"])
+@pytest.mark.parametrize("width", [360, 1280], ids=["phone", "desktop"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_page_opens_without_an_error_and_is_no_wider_than_its_window(browser, folder, page, width, dark):
+    open_page(browser, folder / page, width, dark=dark)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert len(find(browser, "table tbody tr")) >= 2
+    assert len(find(browser, "figure svg")) == 3
+
+
+@pytest.mark.parametrize("page", ["report.html", "heads.html"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_text_stands_out_from_its_ground(browser, folder, page, dark):
+    """By the contrast of WCAG 2, at least 4.5 to 1, in the charts too."""
+    open_page(browser, folder / page, dark=dark)
+    ground = luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    assert (ground < 0.1) == dark
+    for selector, attribute in (("p", "color"), (".faint", "color"), ("td", "color"), ("figure svg text", "fill")):
+        for element in find(browser, selector)[:20]:
+            colour = luminance(element.value_of_css_property(attribute))
+            lighter, darker = max(colour, ground), min(colour, ground)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (selector, element.text)
+
+
+def luminance(colour):
+    """Relative luminance of a CSS rgb(...), as WCAG 2 defines it."""
+    red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def weights_by_hand(path, text):
+    """Attention weights (layer, head, T, T) in float64 from a checkpoint's tensors alone, as the papers have them."""
+    checkpoint = load_checkpoint(path)
+    ids = [checkpoint.characters.index(c) for c in text]
+    w = {name: value.double() for name, value in checkpoint.model.items()}
+    T, C, H = len(text), 24, 2
+    D = C // H
+    angles = torch.outer(torch.arange(T).double(), 10_000 ** (-2 * torch.arange(D // 2).double() / D))
+
+    def norm(x):
+        return x / (x.square().mean(-1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
+
+    def turn(x):
+        a, b = x[..., : D // 2], x[..., D // 2 :]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+    x, result = w["token_embedding.weight"][ids], []
+    for layer in range(2):
+        name = f"blocks.{layer}"
+        q, k, v = (norm(x) @ w[f"{name}.attention.qkv.weight"].T).view(T, 3, H, D).permute(1, 2, 0, 3)
+        scores = turn(norm(q)) @ turn(norm(k)).transpose(1, 2) / D**0.5
+        weights = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf).softmax(-1)
+        result.append(weights)
+        x = x + (weights @ v).transpose(0, 1).reshape(T, C) @ w[f"{name}.attention.proj.weight"].T
+        hidden = nn.functional.relu(norm(x) @ w[f"{name}.mlp.up.weight"].T).square()
+        x = x + hidden @ w[f"{name}.mlp.proj.weight"].T
+    return torch.stack(result)
+
+
+def test_hovering_shows_the_weights_of_the_chosen_head(browser, folder):
+    from selenium.webdriver import ActionChains
+
+    open_page(browser, folder / "heads.html")
+    by_hand = weights_by_hand(folder / "runs/2-0/checkpoints/best.pt", READ)
+    spans, heads = find(browser, "#text span"), find(browser, "button.head")
+    assert [s.text for s in spans] == [c.replace(" ", "␣").replace("\n", "⏎") for c in READ]
+    for number, query in [(0, 15), (3, 9), (2, 0), (1, 14)]:
+        heads[number].click()
+        ActionChains(browser).move_to_element(spans[query]).perform()
+        shown = [s.get_attribute("data-weight") for s in spans]
+        expected = by_hand[number // 2, number % 2, query]
+        assert shown[query + 1 :] == [""] * (len(READ) - 1 - query)
+        assert [float(w) for w in shown[: query + 1]] == pytest.approx(expected[: query + 1].tolist(), abs=2e-4)
+        listed = [int(item.get_attribute("data-key")) for item in find(browser, "#keys li")]
+        assert listed[0] == expected.argmax()
+        assert f"L{number // 2}H{number % 2}" in find(browser, "#looking")[0].text
+        assert "query" in spans[query].get_attribute("class")
+    assert browser.get_log("browser") == []
+
+
+def test_a_click_holds_a_character_and_arrow_keys_move_on(browser, folder):
+    from selenium.webdriver import ActionChains
+
+    open_page(browser, folder / "heads.html", 360)
+    spans = find(browser, "#text span")
+    spans[4].click()
+    ActionChains(browser).move_to_element(spans[8]).perform()
+    assert "query" in spans[4].get_attribute("class")
+    find(browser, "#text")[0].send_keys("\ue014")  # the right arrow
+    assert "query" in spans[5].get_attribute("class")
+    spans[5].click()
+    ActionChains(browser).move_to_element(spans[8]).perform()
+    assert "query" in spans[8].get_attribute("class")
+
+
+def test_pages_can_be_looked_at(browser, folder):
+    """Writes screenshots where SCREENSHOTS says, for people to look at; a picture that is empty is no picture."""
+    target = os.environ.get("SCREENSHOTS")
+    for page in ("report.html", "heads.html"):
+        for width in (360, 1280):
+            open_page(browser, folder / page, width)
+            picture = browser.get_screenshot_as_png()
+            assert len(picture) > 10_000
+            if target:
+                with open(f"{target}/{page.partition('.')[0]}-{width}.png", "wb") as file:  # noqa: PTH123
+                    file.write(picture)

@@ -1,0 +1,201 @@
+"""The report of real runs, its figures against their metrics."""
+
+import csv
+import json
+import re
+import shutil
+import statistics
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from conftest import TINY_CONFIG, TINY_TEXT
+
+import train
+from experiments.report.__main__ import main as report_command
+from experiments.report.runs import find_runs
+from experiments.report.table import compare
+from experiments.sweep.folder import SweepFolder
+from experiments.sweep.plan import make_plan
+from training.config_file import read_settings
+
+HEADS, SEEDS = (1, 2, 3), (0, 1)
+SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_steps=3"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Six runs of a millisecond each, in a working directory of their own."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for n in HEADS:
+            for seed in SEEDS:
+                settings = [f"model.n_head={n}", f"train.seed={seed}", f"train.name={n}-{seed}", *SHORT]
+                assert train.main(["--config", "tiny.yaml", *settings]) == 0
+        assert train.main(["--config", "tiny.yaml", "train.name=context", "model.block_size=8", *SHORT]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return [folder / "runs" / f"{n}-{seed}" for seed in SEEDS for n in HEADS]
+
+
+def records(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(folder, n):
+    each = [[r["val_loss"] for r in records(folder / "runs" / f"{n}-{s}") if "val_loss" in r] for s in SEEDS]
+    return [min(values) for values in each]
+
+
+def test_the_table_holds_what_the_metrics_say(folder, runs):
+    rows = compare(find_runs(runs).variants).rows
+    assert [row.variant.label for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
+    base = losses(folder, 1)
+    for row, n in zip(rows, HEADS, strict=True):
+        ours = losses(folder, n)
+        assert row.loss == pytest.approx(statistics.mean(ours))
+        assert row.loss_error == pytest.approx(statistics.stdev(ours) / 2**0.5)
+        if n > 1:
+            assert row.difference.mean == pytest.approx(statistics.mean(a - b for a, b in zip(ours, base, strict=True)))
+        both = [records(folder / "runs" / f"{n}-{s}") for s in SEEDS]
+        assert row.elapsed_s == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
+        speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
+        assert row.tokens_per_s == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
+        assert row.n_parameters == both[0][-1]["n_parameters"]
+
+
+def test_the_time_to_a_target_is_that_of_the_first_evaluation_there(folder, runs):
+    evaluations = [r for r in records(runs[0]) if "val_loss" in r]
+    target = evaluations[1]["val_loss"]
+    variants = find_runs(runs[:1]).variants
+    assert compare(variants, target=target).rows[0].target_s == evaluations[1]["elapsed_s"]
+    assert compare(variants, target=0.01).rows[0].target_s is None
+    assert compare(variants).rows[0].target_s is not None  # by default, one that every run reaches
+
+
+class Page(HTMLParser):
+    """Texts of the table's cells, and everything that a browser would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.cells, self.fetched, self.opened = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.opened.append(tag)
+        self.fetched += [v for k, v in attributes if k in ("src", "href", "xlink:href", "data") and v != "data:,"]
+        if tag == "td":
+            self.cells.append("")
+
+    def handle_data(self, data):
+        if self.opened[-1:] == ["td"]:
+            self.cells[-1] += data
+
+
+def test_page_markdown_and_csv_say_the_same(folder, runs, tmp_path, capsys):
+    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
+    markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
+    table = [line.strip("| \n").split(" | ") for line in markdown.splitlines() if line.startswith("| n_head")]
+    assert [cell.strip() for cell in page.cells] == [cell.strip() for row in table for cell in row]
+    with (tmp_path / "out.csv").open(encoding="utf-8") as file:
+        for row, n in zip(csv.DictReader(file), HEADS, strict=True):
+            assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == losses(folder, n)
+            assert f"{float(row['loss']):.4f}" in markdown
+            assert f"n_head={n}" in said
+    assert "context 16" in markdown
+
+
+def test_the_page_needs_nothing_from_elsewhere(runs, tmp_path):
+    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert all(address.startswith(("#", "data:")) for address in Page(text).fetched)
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    assert "<script" not in text
+
+
+def test_charts_take_their_colours_from_the_page_and_stand_alone(runs, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 3
+    for name in ("loss", "difference", "curves"):
+        svg = (tmp_path / f"out-{name}.svg").read_text(encoding="utf-8")
+        ET.fromstring(svg)
+        assert "prefers-color-scheme: dark" in svg
+        assert not re.search(r"#0[1-9a]0[0-9b]0", svg)  # the colours that stand for the page's
+        assert f"](out-{name}.svg)" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
+def test_without_matplotlib_there_are_tables_and_a_word_about_charts(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    assert "no charts: drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().out
+    assert "<svg" not in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_samples_begin_with_the_prompt_of_them_all(runs, tmp_path, capsys):
+    assert report_command([*map(str, runs), "--output", str(tmp_path / "out"), "--prompt", "99 bottles"]) == 0
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert text.count("<pre>99 bottles") == 3
+    assert report_command([*map(str, runs), "--output", str(tmp_path / "b"), "--prompt", "Ω"]) == 2
+    assert "--prompt: 'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
+
+
+def test_losses_at_different_contexts_are_not_compared_without_a_warning(folder, runs, tmp_path):
+    assert report_command([str(runs[0]), str(folder / "runs" / "context"), "--output", str(tmp_path / "out")]) == 0
+    assert "BEWARE" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
+def test_runs_that_are_not_finished_are_left_out_and_named(runs, tmp_path):
+    copy = tmp_path / "cut"
+    shutil.copytree(runs[1], copy)
+    lines = (copy / "metrics.jsonl").read_text().splitlines()[:-1]
+    (copy / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
+    found = find_runs([runs[0], copy])
+    assert (len(found.variants), found.unfinished) == (1, ["cut"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: is neither the folder of a run nor of a sweep"),
+        (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is none of the variants: 'all runs'"),
+        (["runs", "--target", "low"], "--target"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(runs, capsys, arguments, message):
+    try:
+        status = report_command(arguments)
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr().err
+    assert (status, said.count("\n")) == (2, 1)
+    assert message in said
+
+
+def test_named_variants_keep_their_names(folder, runs):
+    """Each folder of the sweep is a run that was trained by hand with the same settings."""
+    settings = read_settings(folder / "tiny.yaml")
+    variants = {"one": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
+    plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
+    sweep = SweepFolder.open("named", plan)
+    for point in plan.points:
+        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+    rows = compare(find_runs([sweep.path]).variants, baseline="two").rows
+    assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [("one", [0, 1]), ("two", [0, 1])]
+    assert [row.verdict for row in rows][1] == "the baseline"
+    assert rows[0].difference.mean == pytest.approx(
+        statistics.mean(a - b for a, b in zip(losses(folder, 1), losses(folder, 2), strict=True))
+    )
