@@ -24,17 +24,30 @@ def test_the_command_line_sweeps_like_a_config():
     assert len(plan({"model.n_head": ["1", "2"]}, line=["model.n_head=3,4,6"]).points) == 3
 
 
+def test_the_seed_is_always_part_of_a_sweep_so_that_more_can_be_added():
+    assert [p.name for p in plan(line=["model.n_head=1,2"]).points] == ["n_head=1,seed=0", "n_head=2,seed=0"]
+    assert plan(line=["model.n_head=1,2"], overrides=["train.seed=5"]).points[0].config.train.seed == 5
+    assert make_plan({"train": {"seed": "7"}}, [], ["model.n_head=1,2"]).axes["train.seed"] == ["7"]
+
+
+def test_a_single_value_on_the_command_line_is_an_override():
+    points = plan(line=["model.n_head=1,2", "model.n_layer=1"]).points
+    assert [p.name for p in points] == ["n_head=1,seed=0", "n_head=2,seed=0"]
+    assert points[0].config.model.n_layer == 1
+    assert plan(line=["model.n_head=2"]) is None
+
+
 def test_named_variants_take_part_in_the_grid():
     variants = {"modern": "", "textbook": {"model.norm": "layer", "model.mlp": "gelu"}}
     points = plan({"variants": variants, "train.seed": ["0", "1"]}).points
-    assert [p.name for p in points] == ["seed=0,modern", "seed=0,textbook", "seed=1,modern", "seed=1,textbook"]
+    assert [p.name for p in points] == ["modern,seed=0", "textbook,seed=0", "modern,seed=1", "textbook,seed=1"]
     assert points[3].config == build_config(BASE, ["model.norm=layer", "model.mlp=gelu", "train.seed=1"])
 
 
 def test_an_override_keeps_a_swept_setting_at_one_value():
     assert [p.name for p in plan({"model.n_head": ["1", "2"], "train.seed": ["0", "1"]}, ["train.seed=1"]).points] == [
-        "n_head=1",
-        "n_head=2",
+        "n_head=1,seed=1",
+        "n_head=2,seed=1",
     ]
     assert plan({"model.n_head": ["1", "2"]}, ["model.n_head=2"]) is None
     assert plan() is None
@@ -57,7 +70,7 @@ def test_values_are_split_at_commas_outside_of_lists(text, values):
 def test_lists_are_values_like_others():
     points = plan({"model.n_head": [["2", "1"], "3"]}).points
     assert [p.config.model.n_head for p in points] == [(2, 1), 3]
-    assert [p.name for p in points] == ["n_head=2-1", "n_head=3"]
+    assert [p.name for p in points] == ["n_head=2-1,seed=0", "n_head=3,seed=0"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +83,7 @@ def test_lists_are_values_like_others():
         ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
         ({"n_head": ["1"]}, "not an override"),
         ({"model.n_head": []}, "has no values"),
-        ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2 and n_head=2"),
+        ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2, seed=0 and n_head=2, seed=0"),
         ({"train.seed": "3..0"}, "must rise"),
         ({"train.seed": "1,,2"}, "lacks a value"),
         ({"train.seed": "0..9999", "model.n_head": ["1", "2"]}, "20,000 runs"),
@@ -78,7 +91,7 @@ def test_lists_are_values_like_others():
         ({"variants": {"a": {"train.seed": "1"}}, "train.seed": ["0"]}, "variants.a sets train.seed"),
         ({"variants": ["a"]}, "variants must be names"),
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
-        ({"variants": {"a": "", "b": ""}}, "the same: variants=a and variants=b"),
+        ({"variants": {"a": "", "b": ""}}, "the same: variants=a, seed=0 and variants=b, seed=0"),
         ("n_head", "must name settings"),
     ],
 )

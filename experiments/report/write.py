@@ -62,7 +62,8 @@ def write_report(
         charts, missing = draw_charts(comparison), ""
     except ValueError as error:
         charts, missing = [], f"no charts: {error}"
-    title = title or f"{_kind(comparison)}: {', '.join(path.resolve().name for path in paths)}"
+    names = ", ".join(path.resolve().name for path in paths)
+    title = title or (f"{_kind(comparison)}: {names}" if len(paths) <= 2 else _kind(comparison))
     settings = yaml.safe_dump(shared_settings(found.variants), sort_keys=False, allow_unicode=True)
     page = make_page(title, comparison, notes, charts, samples, prompt=prompt, settings=settings)
     markdown = [f"# {title}", *(f"- {sentence}" for sentence in conclusions(comparison)), to_markdown(comparison)]

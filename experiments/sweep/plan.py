@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.config import Config
+from training.config import Config, TrainConfig
 from training.config_file import ConfigError, build_config, split_override, to_dict
 
 VARIANTS = "variants"
@@ -71,21 +71,30 @@ def make_plan(
     """The sweep of a config's settings, or None where they are those of a single run.
 
     overrides: `section.key=value`; one that names a setting that the config varies keeps it at that value, in every
-    variant. sweep: `section.key=values` of the command line, where values are as in `1,2,4` or `0..3`.
+    variant. sweep: `section.key=values` of the command line, where values are as in `1,2,4` or `0..3`; a single one is
+    an override.
 
     Raises ConfigError, naming every combination that cannot work, before anything is run.
     """
     axes, variants = read_sweep(settings.get("sweep"))
+    overrides = list(overrides)
     for entry in sweep or ():
-        section, name, values = split_override(entry)
-        axes[f"{section}.{name}"] = split_values(f"{section}.{name}", values)
-    fixed = {".".join(split_override(override)[:2]) for override in overrides}
+        section, name, text = split_override(entry)
+        values = split_values(f"{section}.{name}", text)
+        _check_swept(f"{section}.{name}", "--sweep")
+        if len(values) == 1:
+            overrides.append(entry)
+        else:
+            axes[f"{section}.{name}"] = values
+    fixed = {f"{section}.{name}": value for section, name, value in map(split_override, overrides)}
     axes = {key: values for key, values in axes.items() if key not in fixed}
     variants = {
         name: {key: value for key, value in changes.items() if key not in fixed} for name, changes in variants.items()
     }
     if not axes and not variants:
         return None
+    if SEED not in axes and not any(SEED in changes for changes in variants.values()):
+        axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always there, so that more can be added later
     for name, changes in variants.items():
         if both := sorted(changes.keys() & axes.keys()):
             raise ConfigError(f"sweep.variants.{name} sets {both[0]}, which the sweep varies itself; leave out one")
@@ -132,6 +141,11 @@ def split_values(key: str, text: str) -> list[str]:
     return values
 
 
+def _seed_of(settings: Mapping[str, Any]) -> str:
+    section = settings.get("train")
+    return str(section.get("seed", TrainConfig.seed)) if isinstance(section, Mapping) else str(TrainConfig.seed)
+
+
 def _check_swept(key: str, where: str) -> None:
     split_override(f"{key}=")
     if key in NOT_SWEPT:
@@ -149,8 +163,9 @@ def _make_points(
     settings: Mapping[str, Any], overrides: Sequence[str], axes: Axes, variants: Variants
 ) -> tuple[Point, ...]:
     """All combinations, those of the first seed first, so that variants can be compared early on."""
-    choices = [[(key, value) for value in values] for key, values in axes.items()]
-    choices += [[(VARIANTS, name) for name in variants]] if variants else []
+    choices = [[(VARIANTS, name) for name in variants]] if variants else []
+    ordered = sorted(axes, key=lambda key: key == SEED)  # the seed last, as in n_head=4,seed=0
+    choices += [[(key, value) for value in axes[key]] for key in ordered]
     if (n_runs := math.prod(map(len, choices))) > MOST_RUNS:
         raise ConfigError(f"the sweep has {n_runs:,} runs; vary less, for there may be at most {MOST_RUNS:,}")
     short = _short_names(axes)

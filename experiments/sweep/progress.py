@@ -63,4 +63,4 @@ class Progress:
         if done <= self._first or done == self._total:
             return ""
         left_s = (self._total - done) * (time.monotonic() - self._began_s) / (done - self._first)
-        return f", about {left_s / 60:.0f} min left"
+        return f", about {left_s:.0f} s left" if left_s < 90 else f", about {left_s / 60:.0f} min left"
