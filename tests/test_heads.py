@@ -89,6 +89,7 @@ def test_targets_are_what_they_are_called():
     assert where["same earlier"][last] == [i for i in range(last) if TEXT[i] == "o"]
     assert where["what followed it"][last] == [i + 1 for i in range(last) if TEXT[i] == "o"]
     assert TEXT[where["line start"][last][0] :] == "so so"
+    assert [where["previous"][t] for t in (0, 1, last)] == [[], [0], [last - 1]]
     assert where["line start"][2] == []  # of the first line nobody knows where it began
     assert "".join(TEXT[i] for i in where["speaker name"][last]) == "BOB"
     assert "".join(TEXT[i] for i in where["speaker name"][TEXT.index("no,")]) == "ANN"

@@ -49,6 +49,10 @@ def test_every_command_of_the_readme_runs(tmp_path):
         assert program == "python", command
         if arguments[0] == "train.py":
             arguments += SHORTER[arguments[1]]
+        if "--sweep" in arguments or "configs/heads.yaml" in arguments:
+            arguments += ["train.seed=0", "model.n_layer=1", "model.block_size=32"]
+        if "experiments.heads" in arguments:
+            arguments += ["--characters", "2000", "--windows", "2"]
         if "experiments.race" in arguments:
             arguments += ["--target", "5", "--seeds", "1", *SHORTER["--config"]]
         finished = subprocess.run(

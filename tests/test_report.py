@@ -77,6 +77,10 @@ def test_the_time_to_a_target_is_that_of_the_first_evaluation_there(folder, runs
     target = evaluations[1]["val_loss"]
     variants = find_runs(runs[:1]).variants
     assert compare(variants, target=target).rows[0].target_s == evaluations[1]["elapsed_s"]
+    with_its_other_seed = runs[0], runs[3]
+    seconds = [next(r["elapsed_s"] for r in records(run) if "val_loss" in r) for run in with_its_other_seed]
+    both = find_runs(with_its_other_seed).variants
+    assert compare(both, target=99).rows[0].target_s == pytest.approx(statistics.mean(seconds))
     assert compare(variants, target=0.01).rows[0].target_s is None
     assert compare(variants).rows[0].target_s is not None  # by default, one that every run reaches
 

@@ -16,7 +16,7 @@ import train
 from experiments.report.runs import find_runs
 from experiments.sweep.folder import SweepFolder
 from experiments.sweep.plan import make_plan
-from experiments.sweep.runner import share_of_machine
+from experiments.sweep.runner import Runner, share_of_machine
 from training.config_file import read_settings
 from training.run_folder import RunFolder
 
@@ -164,6 +164,15 @@ def test_a_point_is_for_one_process_at_a_time(workplace):
         assert free_again
     with folder.run_of(one).lock(), other.claim(one) as while_it_is_trained:
         assert not while_it_is_trained
+
+
+def test_a_point_that_was_finished_elsewhere_a_moment_ago_is_not_run_again(workplace):
+    folder = tiny_folder(workplace)
+    waiting = list(folder.plan.points[:1])
+    assert train.main(["--resume", str(folder.run_of(waiting[0]).path)]) == 0
+    runner = Runner(folder, 1)
+    runner._start(waiting)
+    assert runner._jobs == []
 
 
 def test_a_point_whose_settings_were_changed_is_not_mixed_with_the_others(workplace):
