@@ -16,7 +16,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling, generate
 from model.gpt import GPT
 from training.checkpoint import load_checkpoint
-from training.command import CommandParser, explain, is_out_of_memory, prepare_streams, run_command, silence_output
+from training.command import CommandParser, run_command, silence_output, tell_mistakes
 from training.run_folder import find_checkpoint
 from training.runtime import choose_device
 
@@ -24,22 +24,15 @@ from training.runtime import choose_device
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for a mistake of the user's."""
     options = parse(arguments)
-    prepare_streams(encoding="utf-8")
-    try:
-        return run(options)
-    except BrokenPipeError:
-        silence_output()  # the reader has gone, as `head` does: nothing is wrong
-        return 0
-    except (ValueError, OSError) as error:
-        print(f"sample.py: {explain(error)}", file=sys.stderr)
-        return 2
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        print("sample.py: out of memory; lower --samples", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+
+    def work() -> int:
+        try:
+            return run(options)
+        except BrokenPipeError:
+            silence_output()  # the reader has gone, as `head` does: nothing is wrong
+            return 0
+
+    return tell_mistakes("sample.py", work, memory="lower --samples", encoding="utf-8")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -22,7 +22,7 @@ from experiments.sweep.command import is_sweep, resume_sweep, start_sweep
 from experiments.sweep.plan import make_plan
 from model.generate import Sampling, generate
 from training.checkpoint import Checkpoint, save_checkpoint
-from training.command import CommandParser, explain, is_out_of_memory, prepare_streams, run_command
+from training.command import CommandParser, explain, run_command, tell_mistakes
 from training.config_file import build_config, load_config, naming, read_settings, to_yaml
 from training.evaluation import evaluate
 from training.preparation import prepare_machine, prepare_text
@@ -37,23 +37,16 @@ from training.stopping import StopRequest
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for a mistake of the user's, 1 for a run that failed midway."""
     options = parse(arguments)
-    prepare_streams()
-    try:
+
+    def work() -> int:
         keep_freed_memory()
-        return resume(options) if options.resume else start(options)
-    except (ValueError, OSError) as error:
-        print(f"train.py: {explain(error)}", file=sys.stderr)
-        return 2
-    except TrainingError as error:
-        print(f"train.py: {error}", file=sys.stderr)
-        return 1
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        print("train.py: out of memory; lower train.batch_size, model.block_size or model.n_embd", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        try:
+            return resume(options) if options.resume else start(options)
+        except TrainingError as error:
+            print(f"train.py: {error}", file=sys.stderr)
+            return 1
+
+    return tell_mistakes("train.py", work, memory="lower train.batch_size, model.block_size or model.n_embd")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -72,7 +65,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "overrides", nargs="*", metavar="section.key=value", help="settings that replace those of the file or the run"
     )
     parser.add_argument(
-        "--sweep", nargs="+", metavar="section.key=values", help="run every combination, such as model.n_head=1,2,4"
+        "--sweep",
+        nargs="+",
+        action="extend",
+        metavar="section.key=values",
+        help="run every combination, as in model.n_head=1,2,4",
     )
     parser.add_argument("--workers", type=int, metavar="N", help="runs of a sweep at a time, sharing cores or GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
@@ -113,7 +110,7 @@ def resume(options: argparse.Namespace) -> int:
         corpus = open_corpus(dataclasses.replace(config.data, fallback=None))  # its own text or none
         state = TrainingState(config, corpus, runtime)
         changes = state.restore(checkpoint) if checkpoint else []
-        run.config.write_text(to_yaml(config), encoding="utf-8")
+        run.write_config(to_yaml(config))
         run.remove_partial_files()
         run.rewind(state.progress.log_sizes)
         return train(state, run, runtime, changes=changes)
@@ -127,7 +124,8 @@ def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
     if not run.has_saved():
         settings = load_config(run.config).train
         first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
-        if run.last_record().get("step", 0) <= first_save:
+        record = run.last_record()
+        if record.get("step", 0) <= first_save and not record.get("finished"):
             return None
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
@@ -159,6 +157,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
 
     def save(*paths: Path) -> None:
         progress.elapsed_s, progress.log_sizes = report.elapsed_s, run.sizes()
+        progress.peak_memory_bytes = report.peak_memory_bytes
         save_checkpoint(state.snapshot(), *paths)
 
     sample = ""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +15,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Until then it lies beside the path under a name that ends in .part. Raises OSError where it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # machines may share the folder
     try:
         with partial.open("wb") as file:
             yield file

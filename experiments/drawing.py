@@ -39,7 +39,14 @@ def load_pyplot():
 
 def line_style(i: int) -> dict:
     """Of the i-th line of a chart: what sets it apart from the others."""
-    return {"color": SERIES[i % 8], "marker": _MARKERS[i % 8], "linestyle": _DASHES[i % 8], "markersize": 6}
+    marker, dash = _MARKERS[(i + i // 8) % 8], _DASHES[(i + 3 * (i // 8)) % 8]
+    return {"color": SERIES[i % 8], "marker": marker, "linestyle": dash, "markersize": 6}
+
+
+def plain(label: str) -> str:
+    """A label that matplotlib draws as it is: without formulas, and not left out of legends."""
+    label = label.replace("$", r"\$")
+    return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
 def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:

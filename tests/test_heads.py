@@ -48,7 +48,7 @@ def seen(text):
         "itself": {t: t for t in range(T)},
         "previous": {t: t - 1 for t in range(1, T)},
         "same earlier": {t: text.rindex(text[t], 0, t) for t in range(T) if text[t] in text[:t]},
-        "what followed it": {t: text.rindex(text[t], 0, t) + 1 for t in range(T) if text[t] in text[:t]},
+        "what followed it": {t: text.rindex(text[t], 0, t - 1) + 1 for t in range(1, T) if text[t] in text[: t - 1]},
         "line start": starts,
         "speaker name": {t: text.index("BOB" if t > text.index("BOB:\n") + 4 else "ANN") + 1 for t in range(9, T)},
     }
@@ -87,6 +87,8 @@ def test_targets_are_what_they_are_called():
     where = {name: [np.flatnonzero(row).tolist() for row in mask.numpy()] for name, mask in masks.items()}
     last = len(TEXT) - 1  # the o of "so so"
     assert where["same earlier"][last] == [i for i in range(last) if TEXT[i] == "o"]
+    second = TEXT.index("\n\n") + 1
+    assert where["what followed it"][second] == []  # of the second line end, the first is followed by itself
     assert where["what followed it"][last] == [i + 1 for i in range(last) if TEXT[i] == "o"]
     assert TEXT[where["line start"][last][0] :] == "so so"
     assert [where["previous"][t] for t in (0, 1, last)] == [[], [0], [last - 1]]

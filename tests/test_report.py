@@ -161,6 +161,36 @@ def test_losses_at_different_contexts_are_not_compared_without_a_warning(folder,
     assert "BEWARE" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
+def test_variants_without_a_seed_in_common_are_not_compared(folder, runs, tmp_path):
+    alone = [folder / "runs" / "1-0", folder / "runs" / "2-1"]
+    rows = compare(find_runs(alone).variants).rows
+    assert [row.verdict for row in rows] == ["the baseline", "cannot be told: no seed in common"]
+    assert report_command([*map(str, alone), "--output", str(tmp_path / "out")]) == 0
+    assert "Of n_head=2 nothing can be told" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_repeats_another_is_left_out_and_named(folder, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "again")
+    found = find_runs([runs[0], tmp_path / "again"])
+    assert (len(found.variants[0].runs), found.repeated) == (1, ["again"])
+
+
+def test_odd_names_are_shown_as_they_are(runs, tmp_path, folder):
+    pytest.importorskip("matplotlib")
+    variants = {"_a$b$|c": {"model.n_head": "1"}, "</script>": {"model.n_head": "2"}}
+    settings = read_settings(folder / "tiny.yaml")
+    plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
+    sweep = SweepFolder.open("odd", plan, root=tmp_path)
+    for point in plan.points:
+        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+    assert report_command([str(sweep.path), "--output", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert page.count("_a$b$|c") >= 3
+    assert "</script>" not in page
+    assert "| _a$b$\\|c |" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
 def test_runs_that_are_not_finished_are_left_out_and_named(runs, tmp_path):
     copy = tmp_path / "cut"
     shutil.copytree(runs[1], copy)

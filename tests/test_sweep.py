@@ -1,5 +1,6 @@
 """Sweeps as a user runs them: in processes, together, stopped and killed."""
 
+import json
 import os
 import random
 import signal
@@ -28,7 +29,7 @@ def sweep_command(*arguments):
     return [sys.executable, str(ROOT / "train.py"), *arguments]
 
 
-def start(*arguments):
+def start(*arguments, **options):
     return subprocess.Popen(
         sweep_command(*arguments),
         stdout=subprocess.PIPE,
@@ -36,6 +37,7 @@ def start(*arguments):
         text=True,
         preexec_fn=heed_signals,
         encoding="utf-8",
+        **options,
     )
 
 
@@ -166,6 +168,59 @@ def test_a_point_is_for_one_process_at_a_time(workplace):
         assert not while_it_is_trained
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (["model.n_head=1,2"], ["model.n_head=2,3"], ["tiny"]),
+        (["model.n_head=1,2", "train.seed=0,1"], ["model.n_head=1,2", "train.seed=1..3"], ["tiny"]),
+        (["model.n_head=1,2", "train.seed=0"], ["model.n_head=1,3", "train.seed=1"], ["tiny", "tiny-2"]),
+        (["model.n_embd=48,64", "model.n_head=4,8"], ["model.n_embd=24,48", "model.n_head=3,4"], ["tiny", "tiny-2"]),
+        (["model.n_head=1,2"], ["model.n_head=1,2", "optim.lr=1e-3,2e-3"], ["tiny", "tiny-2"]),
+    ],
+    ids=["more values", "more seeds", "a grid with holes", "combinations that cannot work", "another axis"],
+)
+def test_a_sweep_gets_more_values_as_long_as_it_stays_a_grid(workplace, first, second, names):
+    settings = read_settings(workplace / "tiny.yaml")
+    plans = [make_plan(settings, [], values) for values in (first, second)]
+    folders = [SweepFolder.open("tiny", plan) for plan in plans]
+    assert sorted({folder.path.name for folder in folders}) == names
+    for folder, plan in zip(folders, plans, strict=True):
+        again = make_plan(read_settings(folder.path / "sweep.yaml"))
+        assert {p.name for p in plan.points} <= {p.name for p in again.points}
+        assert SweepFolder.open("tiny", plan).path == folder.path
+
+
+def test_a_failure_in_another_process_is_told_and_one_of_an_earlier_sweep_is_tried_again(workplace):
+    folder = tiny_folder(workplace)
+    one, two, *_ = folder.plan.points
+    folder.note_failure(one, "it was too hot")
+    runner = Runner(folder, 1)
+    assert one in runner._waiting()
+    folder.note_failure(two, "it was too cold")
+    assert two not in runner._waiting()
+    assert runner.failed == {two.name: "it was too cold"}
+
+
+def test_a_run_goes_on_with_the_threads_that_it_began_with(workplace):
+    settings = ["--config", "tiny.yaml", "train.max_steps=2000", "train.checkpoint_every_steps=100", *SWEEP]
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    folder = workplace / "runs" / "tiny"
+    process = start(*settings, "--workers", str(os.cpu_count() or 1), env=environment)
+    while process.poll() is None and not list(folder.glob("*/checkpoints/latest.pt")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=100)
+    begun = [name for name in POINTS if (folder / name / "checkpoints/latest.pt").exists()]
+    process = start("--resume", "runs/tiny", env=environment)
+    while process.poll() is None and "going on" not in (folder / begun[0] / "output.txt").read_text():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=100)
+    said = (folder / begun[0] / "output.txt").read_text()
+    threads = [line.partition(" threads")[0][-1] for line in said.splitlines() if line.startswith("Running on")]
+    assert threads == ["1", "1"]
+
+
 def test_a_point_that_was_finished_elsewhere_a_moment_ago_is_not_run_again(workplace):
     folder = tiny_folder(workplace)
     waiting = list(folder.plan.points[:1])
@@ -204,6 +259,10 @@ def test_a_run_that_ended_before_its_first_checkpoint_starts_again_but_one_that_
     run.latest.unlink()
     assert train.main(["--resume", str(run.path)]) == 2
     assert "its files are gone" in capsys.readouterr().err
+    lines = run.metrics.read_text().splitlines()
+    last = json.loads(lines[-1]) | {"step": 20}
+    run.metrics.write_text(json.dumps(last) + "\n")  # finished at its first save
+    assert train.main(["--resume", str(run.path)]) == 2
     run.metrics.write_text('{"step": 10, "train_loss": 3.0}\n{"step": 20, "val')  # killed in the first save
     assert train.main(["--resume", str(run.path)]) == 0
     assert untimed(metrics(run.path)) == whole

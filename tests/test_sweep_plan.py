@@ -30,6 +30,16 @@ def test_the_seed_is_always_part_of_a_sweep_so_that_more_can_be_added():
     assert make_plan({"train": {"seed": "7"}}, [], ["model.n_head=1,2"]).axes["train.seed"] == ["7"]
 
 
+def test_of_two_values_for_a_setting_on_the_command_line_the_later_holds_but_fixed_and_varied_is_a_mistake():
+    assert plan(line=["model.n_head=1,2", "model.n_head=3,4,6"]).axes["model.n_head"] == ["3", "4", "6"]
+    assert plan(line=["model.n_head=1,2", "train.seed=0..3", "train.seed=5"]).axes["train.seed"] == ["5"]
+    assert plan(line=["model.n_head=1,2", "train.name=x"]).points[0].config.train.name == "x"
+    with pytest.raises(ConfigError, match=r"model\.n_head is given as 8 and varied by --sweep"):
+        plan(overrides=["model.n_head=8"], line=["model.n_head=1,2"])
+    with pytest.raises(ConfigError, match=r"train\.name cannot be varied"):
+        plan(line=["train.name=a,b"])
+
+
 def test_a_single_value_on_the_command_line_is_an_override():
     points = plan(line=["model.n_head=1,2", "model.n_layer=1"]).points
     assert [p.name for p in points] == ["n_head=1,seed=0", "n_head=2,seed=0"]
@@ -93,6 +103,7 @@ def test_lists_are_values_like_others():
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
         ({"variants": {"a": "", "b": ""}}, "the same: variants=a, seed=0 and variants=b, seed=0"),
         ("n_head", "must name settings"),
+        ({"variants": {"x" * 300: ""}}, "makes no name for a folder"),
     ],
 )
 def test_a_sweep_that_cannot_work_is_told_in_one_sentence_before_anything_runs(sweep, message):

@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 
@@ -42,6 +43,26 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether this is one of the many ways in which memory runs out, on a CPU, a GPU or in NumPy."""
     signs = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
+
+
+def tell_mistakes(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
+    """Does the work; the exit status. Mistakes of the user's, and lack of memory, are told in one line.
+
+    memory: what to do where that has run out. encoding: see `prepare_streams`.
+    """
+    prepare_streams(encoding=encoding)
+    try:
+        return work()
+    except (ValueError, OSError) as error:
+        print(f"{program}: {explain(error)}", file=sys.stderr)
+        return 2
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        print(f"{program}: out of memory; {memory}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def run_command(main) -> NoReturn:

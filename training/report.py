@@ -13,7 +13,7 @@ import torch
 from training.console import Console
 from training.evaluation import Evaluation
 from training.run_folder import RunFolder
-from training.runtime import Runtime, peak_memory_bytes
+from training.runtime import Runtime, peak_memory_bytes, processor_name
 from training.state import TrainingState
 from training.tensorboard import open_tensorboard, write_record
 
@@ -41,6 +41,11 @@ class Report:
     def elapsed_s(self) -> float:
         """Seconds since the command started, those of the run's earlier sittings added."""
         return time.perf_counter() - self._origin_s
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The most memory that any of the run's sittings has held so far."""
+        return max(self.state.progress.peak_memory_bytes, peak_memory_bytes(self.runtime.device))
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -106,8 +111,8 @@ class Report:
             finished=True,
             best_val_loss=progress.best_loss if math.isfinite(progress.best_loss) else None,
             n_parameters=self.state.model.n_parameters(),
-            peak_memory_bytes=peak_memory_bytes(self.runtime.device),
-            machine=f"{self.runtime}, PyTorch {torch.__version__}",
+            peak_memory_bytes=self.peak_memory_bytes,
+            machine=f"{self.runtime}, {processor_name()}, PyTorch {torch.__version__}",
         )
         early = progress.step < config.train.max_steps
         self._console.close()

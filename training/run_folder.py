@@ -51,7 +51,10 @@ class RunFolder:
         self.latest.parent.mkdir(parents=True, exist_ok=True)
         self.metrics.touch()
         self.samples.touch()
-        with replacing(self.config) as file:  # last, and whole: with its config a folder is one of a run
+        self.write_config(config_yaml)  # last, and whole: with its config a folder is one of a run
+
+    def write_config(self, config_yaml: str) -> None:
+        with replacing(self.config) as file:
             file.write(config_yaml.encode())
 
     @classmethod

@@ -96,16 +96,31 @@ def keep_freed_memory() -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory that this process has held so far: of a GPU as tensors, otherwise of the machine in all."""
+    """The most memory that this process has held so far: of a GPU as tensors, otherwise of the machine in all.
+
+    0 where the system does not tell.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
     if status.exists():  # Linux's getrusage counts what the process was before it became this program, too
-        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    import resource
-
+        lines = (line.split() for line in status.read_text().splitlines())
+        return next((int(line[1]) * 1024 for line in lines if line[:1] == ["VmHWM:"]), 0)
+    try:
+        import resource
+    except ImportError:
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def processor_name() -> str:
+    """What the machine calls its processor."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def check_can_compile(device: torch.device) -> None:

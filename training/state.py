@@ -30,6 +30,7 @@ class Progress:
 
     step: int = 0
     elapsed_s: float = 0.0
+    peak_memory_bytes: int = 0
     best_loss: float = math.inf  # nats per character, validation
     best_step: int = 0
     evaluations_since_best: int = 0

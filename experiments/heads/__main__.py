@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from experiments.heads.knock_out import Head, all_heads
 from experiments.heads.page import make_page
 from experiments.heads.prune import choose, n_parameters, prune
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from training.command import CommandParser, explain
+from training.command import CommandParser, run_command, tell_mistakes
 from training.config_file import to_yaml
 from training.evaluation import evaluate
 from training.run_folder import RunFolder, find_checkpoint
@@ -28,11 +27,8 @@ DEFAULT_LENGTH = 160  # characters of the page's text where none is given
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    try:
-        return run(options)
-    except (ValueError, OSError) as error:
-        print(f"experiments.heads: {explain(error)}", file=sys.stderr)
-        return 2
+    memory = "shorten --text, or take a network of fewer heads or a shorter context"
+    return tell_mistakes("experiments.heads", lambda: run(options), memory=memory)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -129,4 +125,4 @@ def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -73,7 +73,7 @@ def _viewer(analysis: Analysis, text: str, weights: Tensor) -> str:
 <div>
 <div id="text" tabindex="0" role="application" aria-label="the text, character by character">{spans}</div>
 <p id="looking" aria-live="polite"></p><ol id="keys"></ol>
-<canvas id="map"></canvas>
+<div id="frame"><canvas id="map"></canvas><div id="row"></div></div>
 <p class="faint">The whole map of this head: each row is a character, each column one that it can see. <span
 id="place"></span></p>
 </div></div>

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from data.vocabulary import code_points
 
-# A line that names who speaks next in a play: at the start or after an empty line, and ended by a colon.
-SPEAKER = re.compile(r"(?:^|\n\n)([^\n:]+):\n")
+# A line that names who speaks next in a play: after an empty line, and ended by a colon.
+SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
 
 # What a head's weight is added up over, by name.
 TARGETS = {
@@ -54,22 +54,21 @@ class HeadTally:
 
     def add(self, weights: Tensor, text: str) -> None:
         """weights (N, T, T): how each of N heads weighs the text's T characters; each row sums to 1 over its past."""
-        weights = weights.double()
         _, T, _ = weights.shape
         position = torch.arange(T, dtype=torch.float64)
         self.n_characters += T - 1
         rows = weights[:, 1:]  # the first character sees itself alone
-        self._add("entropy_bits", torch.special.entr(rows).sum((-1, -2)) / np.log(2))
-        self._add("distance", (rows * (position[1:, None] - position)).sum((-1, -2)))
+        self._add("entropy_bits", torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2))
+        self._add("distance", (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64))
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self._add("similarity", unit @ unit.T)
+        self._add("similarity", (unit @ unit.T).double())
         uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
             has_one = mask.any(-1)
             has_one[0] = False
             self.counts[name] += int(has_one.sum())
             mask = mask & has_one[:, None]
-            self._add(name, (weights * mask).sum((-1, -2)))
+            self._add(name, (weights * mask).sum((-1, -2), dtype=torch.float64))
             self.uniform_sums[name] += float((uniform * mask).sum())
 
     def result(self) -> HeadStatistics:
@@ -96,6 +95,7 @@ def target_masks(text: str) -> dict[str, Tensor]:
     same = (ids[:, None] == ids) & past
     follower = torch.zeros(T, T, dtype=torch.bool)
     follower[:, 1:] = same[:, :-1]
+    follower &= past  # in "oo", what followed the first o is the second itself
     line_start, speaker = torch.zeros(T, T, dtype=torch.bool), torch.zeros(T, T, dtype=torch.bool)
     start = None  # unknown until a line has begun in this window
     for t, character in enumerate(text):

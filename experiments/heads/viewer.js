@@ -8,6 +8,7 @@ const text = document.getElementById("text");
 const spans = [...text.querySelectorAll("span")];
 const buttons = [...document.querySelectorAll("button.head")];
 const map = document.getElementById("map");
+const row = document.getElementById("row"); // that of the chosen character, in the map
 const SHOWN = 8; // keys that are listed
 
 let head = 0;
@@ -25,8 +26,12 @@ function weight(h, q, k) {
   return k > q ? 0 : weights[(h * T * (T + 1)) / 2 + (q * (q + 1)) / 2 + k];
 }
 
+// Red, green and blue of a variable of the page, which may hold them in any notation.
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  context.fillRect(0, 0, 1, 1);
+  return context.getImageData(0, 0, 1, 1).data;
 }
 
 // The square root lets small weights be seen beside large ones.
@@ -34,26 +39,33 @@ function strength(w) {
   return Math.sqrt(w);
 }
 
-function drawMap(canvas, h, pixels) {
-  canvas.width = canvas.height = T * pixels;
+// A pixel for each pair of characters; the page makes it as large as it is shown.
+function drawMap(canvas, h, [red, green, blue]) {
+  canvas.width = canvas.height = T;
   const context = canvas.getContext("2d");
-  context.fillStyle = colour("--series-0");
+  const image = context.createImageData(T, T);
   for (let q = 0; q < T; q++) {
     for (let k = 0; k <= q; k++) {
-      context.globalAlpha = strength(weight(h, q, k));
-      context.fillRect(k * pixels, q * pixels, pixels, pixels);
+      image.data.set([red, green, blue, 255 * strength(weight(h, q, k))], 4 * (q * T + k));
     }
   }
-  context.globalAlpha = 1;
+  context.putImageData(image, 0, 0);
 }
 
 function drawAll() {
-  buttons.forEach((button, h) => drawMap(button.querySelector("canvas"), h, 1));
+  const ink = colour("--series-0");
+  buttons.forEach((button, h) => drawMap(button.querySelector("canvas"), h, ink));
+  chooseHead(head);
+}
+
+function chooseHead(h) {
+  head = h;
+  buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === head));
+  drawMap(map, head, colour("--series-0"));
   show();
 }
 
 function show() {
-  buttons.forEach((button, h) => button.setAttribute("aria-pressed", h === head));
   spans.forEach((span, k) => {
     const w = weight(head, query, k);
     span.style.setProperty("--w", `${Math.round(100 * strength(w))}%`);
@@ -62,7 +74,8 @@ function show() {
     span.classList.toggle("query", k === query);
     span.classList.toggle("future", k > query);
   });
-  const keys = Array.from({ length: query + 1 }, (_, k) => k).sort((a, b) => weight(head, query, b) - weight(head, query, a));
+  const keys = Array.from({ length: query + 1 }, (_, k) => k);
+  keys.sort((a, b) => weight(head, query, b) - weight(head, query, a));
   document.getElementById("looking").textContent =
     `${data.heads[head]}: ${data.shown[query]} at ${query} attends to`;
   const list = document.getElementById("keys");
@@ -76,12 +89,9 @@ function show() {
       return item;
     }),
   );
-  const pixels = Math.max(1, Math.floor(480 / T));
-  drawMap(map, head, pixels);
-  const context = map.getContext("2d");
-  context.strokeStyle = colour("--series-1");
-  context.lineWidth = 2;
-  context.strokeRect(0, query * pixels, (query + 1) * pixels, pixels);
+  row.style.top = `${(100 * query) / T}%`;
+  row.style.height = `${100 / T}%`;
+  row.style.width = `${(100 * (query + 1)) / T}%`;
 }
 
 function choose(q) {
@@ -89,12 +99,7 @@ function choose(q) {
   show();
 }
 
-buttons.forEach((button, h) =>
-  button.addEventListener("click", () => {
-    head = h;
-    show();
-  }),
-);
+buttons.forEach((button, h) => button.addEventListener("click", () => chooseHead(h)));
 text.addEventListener("pointerover", (event) => {
   const i = spans.indexOf(event.target);
   if (i >= 0 && !pinned) choose(i);

@@ -1,11 +1,11 @@
 """Compares runs: python -m experiments.report runs/heads"""
 
-import sys
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.report.write import write_report
-from training.command import CommandParser, explain
+from training.command import CommandParser, run_command, tell_mistakes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,23 +17,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt", metavar="TEXT", help="what the samples continue (the start of a line)")
     parser.add_argument("--title", metavar="TEXT")
     options = parser.parse_args(arguments)
-    try:
-        output = options.output or options.runs[0] / "report"
-        output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
-        report = write_report(
-            options.runs,
-            output,
-            title=options.title,
-            baseline=options.baseline,
-            target=options.target,
-            prompt=options.prompt,
-        )
-    except (ValueError, OSError) as error:
-        print(f"experiments.report: {explain(error)}", file=sys.stderr)
-        return 2
+    return tell_mistakes("experiments.report", lambda: run(options), memory="report on fewer runs at a time")
+
+
+def run(options: argparse.Namespace) -> int:
+    output = options.output or options.runs[0] / "report"
+    output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
+    report = write_report(
+        options.runs,
+        output,
+        title=options.title,
+        baseline=options.baseline,
+        target=options.target,
+        prompt=options.prompt,
+    )
     print(report)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

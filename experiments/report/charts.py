@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from experiments.drawing import INK, SERIES, draw_svg, line_style
-from experiments.report.runs import Variant
+from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
+from experiments.report.runs import NO_VARIANT, Variant
 from experiments.report.statistics import mean
 from experiments.report.table import Comparison
 from experiments.sweep.plan import setting
@@ -47,7 +47,7 @@ def main_setting(variants: list[Variant]) -> str | None:
     keys = ["model.n_head", *(f"{section}.{name}" for section, values in sections.items() for name in values)]
     for key in keys:
         values = {setting(variant.config, key) for variant in variants}
-        if key != "train.seed" and len(values) > 1 and all(type(value) in (int, float) for value in values):
+        if key not in NO_VARIANT and len(values) > 1 and all(type(value) in (int, float) for value in values):
             return key
     return None
 
@@ -67,7 +67,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
             losses = list(row.variant.losses.values())
             axes.plot([value] * len(losses), losses, ".", color=style["color"], alpha=0.45, markersize=7)
         errors = [row.loss_error or 0 for _, row in points]
-        axes.errorbar(x, [row.loss for _, row in points], errors, capsize=4, label=label, **style)
+        axes.errorbar(x, [row.loss for _, row in points], errors, capsize=4, label=plain(label), **style)
     values = sorted({value for points in lines.values() for value, _ in points})
     if values[0] > 0 and values[-1] >= 4 * values[0]:
         axes.set_xscale("log", base=2)
@@ -90,7 +90,7 @@ def _differences(axes, comparison: Comparison) -> None:
             error = [[difference.mean - difference.low], [difference.high - difference.mean]]
         axes.errorbar([difference.mean], [y], xerr=error, color=SERIES[0], marker="D", markersize=6, capsize=4)
     axes.axvline(0, color=INK, linewidth=1.2)
-    axes.set_yticks(range(len(rows)), [row.variant.label for row in rows])
+    axes.set_yticks(range(len(rows)), [plain(row.variant.label) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="x", linewidth=0.8)
     axes.set_xlabel("difference in validation loss, nats per character (left: better)")
@@ -104,7 +104,7 @@ def _curves(axes, comparison: Comparison) -> None:
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         losses = [[curve[step] for curve in curves] for step in steps]
         style = line_style(i)
-        axes.plot(steps, [mean(each) for each in losses], label=row.variant.label, **style)
+        axes.plot(steps, [mean(each) for each in losses], label=plain(row.variant.label), **style)
         low, high = [min(each) for each in losses], [max(each) for each in losses]
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         late += [value for step, each in zip(steps, losses, strict=True) if step >= 0.4 * steps[-1] for value in each]

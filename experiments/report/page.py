@@ -48,7 +48,7 @@ def make_page(
 
 def conclusions(comparison: Comparison) -> list[str]:
     """What the table says, in sentences."""
-    base, others = comparison.baseline.label, [row for row in comparison.rows if row.difference]
+    base, others = comparison.baseline.label, [row for row in comparison.rows if not row.is_baseline]
     if not others:
         return [f"There is one variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
     best = min(comparison.rows, key=lambda row: row.loss)
@@ -61,8 +61,11 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"Not distinguishable from {base} with {_seeds(unclear)}: {_listed(unclear)}. That is no proof that they "
             "are equal; the intervals say how large a difference may hide."
         )
-    if any(row.adjusted_p is None for row in others):
-        sentences.append("With a single seed nothing is known of the noise; repeat with train.seed=0..3 at least.")
+    if untold := [row for row in others if row.adjusted_p is None]:
+        sentences.append(
+            f"Of {', '.join(row.variant.label for row in untold)} nothing can be told: with fewer than two seeds in "
+            f"common with {base}, nothing is known of the noise; run train.seed=0..3 at least."
+        )
     return sentences
 
 

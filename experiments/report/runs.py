@@ -67,10 +67,14 @@ class Variant:
 
 @dataclass(frozen=True)
 class Found:
-    """All that lies in some folders: variants in order, and the names of the runs that are not finished."""
+    """All that lies in some folders: variants in order, and by name the runs that are left out.
+
+    repeated: those of the same settings and seed as one before them.
+    """
 
     variants: list[Variant]
     unfinished: list[str]
+    repeated: list[str]
 
 
 def find_runs(paths: Sequence[Path]) -> Found:
@@ -83,8 +87,11 @@ def find_runs(paths: Sequence[Path]) -> Found:
     if not runs:
         waiting = f"; not finished: {', '.join(unfinished)}" if unfinished else ""
         raise ValueError(f"{', '.join(map(str, paths))}: no finished run there{waiting}")
-    plans = {path: _plan(path) for path in paths if (path / PLAN_FILE).is_file()}
-    return Found(_sort(runs, plans), unfinished)
+    plans = {path: plan for path in paths if (plan := _plan(path))}
+    variants = _sort(runs, plans)
+    kept = {run.folder.path for variant in variants for run in variant.runs.values()}
+    repeated = [run.folder.path.name for run in runs if run.folder.path not in kept]
+    return Found(variants, unfinished, repeated)
 
 
 def read_run(folder: RunFolder) -> Run | None:
@@ -112,13 +119,16 @@ def _run_folders(path: Path) -> list[Path]:
     inside = sorted(file.parent for file in path.glob("*/config.yaml"))
     if not inside:
         raise ValueError(f"{path}: is neither the folder of a run nor of a sweep")
-    if (path / PLAN_FILE).is_file():
-        order = [point.name for point in _plan(path).points]
+    if plan := _plan(path):
+        order = [point.name for point in plan.points]
         inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     return inside
 
 
-def _plan(path: Path) -> Plan:
+def _plan(path: Path) -> Plan | None:
+    """The plan of a sweep's folder; None for another one."""
+    if not (path / PLAN_FILE).is_file():
+        return None
     with naming(path / PLAN_FILE):
         return make_plan(read_settings(path / PLAN_FILE))
 

@@ -37,7 +37,7 @@ def standard_error(values: Sequence[float]) -> float | None:
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
     """values - baseline, seed by seed; None where no seed is in both.
 
-    Pairing takes out what a seed does to both alike: the same data in the same order, and weights drawn alike.
+    Pairing takes out what a seed does to both alike, such as the order of the data.
     """
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:

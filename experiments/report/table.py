@@ -17,13 +17,15 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a variant. Losses in nats per character; difference: to the baseline, None for the baseline.
+    """What is known of a variant. Losses in nats per character; difference: to the baseline, None for the
+    baseline itself and where they have no seed in common.
 
     adjusted_p: by `holm`, over all variants; None where there is none. tokens_per_s, peak memory and times: medians
     over the runs. target_s: until the target, None where not every run reached it.
     """
 
     variant: Variant
+    is_baseline: bool
     loss: float
     loss_error: float | None
     difference: Difference | None
@@ -37,10 +39,10 @@ class Row:
     @property
     def verdict(self) -> str:
         """Whether the difference can be told from noise."""
-        if self.difference is None:
+        if self.is_baseline:
             return "the baseline"
         if self.adjusted_p is None:
-            return "cannot be told: one seed"
+            return "cannot be told: one seed" if self.difference else "cannot be told: no seed in common"
         if self.adjusted_p >= SIGNIFICANT:
             return "not distinguishable"
         return "lower (better)" if self.difference.mean < 0 else "higher (worse)"
@@ -75,11 +77,13 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
     differences = [None if v is base else paired_difference(v.losses, base.losses) for v in variants]
     tested = [i for i, difference in enumerate(differences) if difference and difference.p is not None]
     adjusted = dict(zip(tested, holm([differences[i].p for i in tested]), strict=True))
-    rows = [_row(v, differences[i], adjusted.get(i), target) for i, v in enumerate(variants)]
+    rows = [_row(v, v is base, differences[i], adjusted.get(i), target) for i, v in enumerate(variants)]
     return Comparison(rows, base, target)
 
 
-def _row(variant: Variant, difference: Difference | None, adjusted_p: float | None, target: float) -> Row:
+def _row(
+    variant: Variant, is_baseline: bool, difference: Difference | None, adjusted_p: float | None, target: float
+) -> Row:
     runs = list(variant.runs.values())
     losses = list(variant.losses.values())
     seconds = [run.seconds_to(target) for run in runs]
@@ -89,6 +93,7 @@ def _row(variant: Variant, difference: Difference | None, adjusted_p: float | No
 
     return Row(
         variant=variant,
+        is_baseline=is_baseline,
         loss=mean(losses),
         loss_error=standard_error(losses),
         difference=difference,
@@ -126,7 +131,7 @@ def cells(row: Row) -> list[str]:
         row.verdict,
         f"{row.n_parameters:,}",
         f"{row.tokens_per_s:,.0f}",
-        f"{row.peak_memory_bytes / 1e6:,.0f} MB",
+        f"{row.peak_memory_bytes / 1e6:,.0f} MB" if row.peak_memory_bytes else "not told",
         "not reached" if row.target_s is None else f"{row.target_s:.0f} s",
         f"{row.elapsed_s:.0f} s",
     ]
@@ -142,8 +147,8 @@ def shown_difference(difference: Difference | None) -> str:
 def to_markdown(comparison: Comparison) -> str:
     """The table with a row for each variant."""
     names = [name.replace("|", "\\|") for name in columns(comparison)]
-    lines = [names, ["---"] * len(names), *map(cells, comparison.rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = [[cell.replace("|", "\\|") for cell in cells(row)] for row in comparison.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *rows])
 
 
 def to_plain(comparison: Comparison) -> str:
@@ -160,7 +165,9 @@ def to_csv(comparison: Comparison) -> str:
     """The same as plain numbers, with the loss of each seed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [f.name for f in dataclasses.fields(Row) if f.name not in ("variant", "difference", "target_s")]
+    names = [
+        f.name for f in dataclasses.fields(Row) if f.name not in ("variant", "is_baseline", "difference", "target_s")
+    ]
     parts = ["mean", "low", "high", "p"]
     writer.writerow(
         ["variant", "verdict", *names, *(f"difference_{part}" for part in parts), f"seconds_to_{comparison.target:g}"]

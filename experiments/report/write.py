@@ -92,19 +92,25 @@ def make_notes(found: Found, comparison: Comparison) -> list[str]:
         notes.append("BEWARE: these losses are of different texts or contexts and do not compare.")
     n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
     if n_tests:
+        pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""
         notes.append(
-            f"Difference: to {comparison.baseline.label}, paired by seed, so that both saw the same data in the same "
-            "order; with its 95 % interval by Student's t, each for itself. Against noise: a paired t-test at the "
-            f"level of 5 %, adjusted by Holm's method for {n_tests} comparison{'s' * (n_tests > 1)}: an interval may "
-            "leave out zero and the difference still be called not distinguishable."
+            f"Difference: to {comparison.baseline.label}, paired by seed{pairing}; with its 95 % interval by Student's "
+            "t, each for itself. Against noise: a paired t-test at the level of 5 %, adjusted by Holm's method for "
+            f"{n_tests} comparison{'s' * (n_tests > 1)}: an interval may leave out zero and the difference still be "
+            "called not distinguishable."
         )
     notes.append(
-        f"Speed, memory and times: medians over seeds, on {' and '.join(machines(runs))}; runs at the same time on one "
-        f"machine slow each other. Time to {comparison.target:g}: until the first evaluation at or below it, from the "
-        "start of the run's command."
+        f"Speed, memory and times: medians over seeds; runs at the same time on one machine slow each other. Time to "
+        f"{comparison.target:g}: until the first evaluation at or below it, from the start of the run's command. "
+        f"Machine: {'; '.join(machines(runs))}."
     )
-    if n := len(found.unfinished):
-        notes.append(f"Left out: {n} run{'s' * (n > 1)} not finished yet, {found.unfinished[0]}{', ...' * (n > 1)}")
+    if len(machines(runs)) > 1:
+        notes.append(
+            "BEWARE: not all runs had the same machine, arithmetic and threads, which moves losses a little too."
+        )
+    for names, why in ((found.unfinished, "not finished"), (found.repeated, "of the same settings and seed as others")):
+        if names:
+            notes.append(f"Left out, {why}: {', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}.")
     return notes
 
 
@@ -127,6 +133,13 @@ def write_samples(variants: Sequence[Variant], prompt: str | None) -> tuple[dict
         steps = generate(model, ids, SAMPLE_LENGTH, sampling=sampling, seed=0)
         texts[variant.label] = (prompt or "") + vocabulary.decode(int(i) for i in steps)
     return texts, used
+
+
+def _same_batches(variants: Sequence[Variant]) -> bool:
+    """Whether runs of the same seed are given the same batches."""
+    configs = [variant.config for variant in variants]
+    signs = {(c.data, c.model.block_size, c.train.batch_size, c.train.accumulate) for c in configs}
+    return len(signs) == 1
 
 
 def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:

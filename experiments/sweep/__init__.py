@@ -1,1 +1,1 @@
-"""Sweeps: one config, many runs, each variant with the same data and the same seeds."""
+"""Sweeps: one config, many runs, every variant with the same seeds."""

@@ -1,10 +1,12 @@
 """A sweep from its plan to its report, as `train.py` runs it."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from data.corpus import open_corpus
 from experiments.sweep.folder import PLAN_FILE, SweepFolder
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.runner import Runner
@@ -21,7 +23,8 @@ def start_sweep(plan: Plan, name: str, workers: int) -> int:
 
     Texts and machine are looked at before anything runs. Raises ValueError where they do not allow every run.
     """
-    plan, name = prepare(plan, plan.points[0].config.train.name or name)
+    plan, name = prepare_texts(plan, plan.points[0].config.train.name or name)
+    prepare_machines(plan)
     return run(SweepFolder.open(name, plan), workers)
 
 
@@ -34,25 +37,37 @@ def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
         plan = make_plan(settings)
         if plan is None:
             raise ValueError("varies nothing; start the sweep again with --config")
-    plan, _ = prepare(plan, path.name)
+    for data in {point.config.data for point in plan.points}:
+        open_corpus(dataclasses.replace(data, fallback=None))  # its own texts or none
+    prepare_machines(plan)
     return run(SweepFolder(path, plan), workers)
 
 
-def prepare(plan: Plan, name: str) -> tuple[Plan, str]:
+def prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
     """The plan and its name, with the fallback text in both where that is what it trains on."""
-    texts, machines, points = {}, set(), []
+    prepared = {}
     for point in plan.points:
-        config = point.config
-        sign = (config.data, config.model.block_size)
-        if sign not in texts:
-            prepared, _, name = prepare_text(config, name)
-            texts[sign] = prepared.data
-        points.append(dataclasses.replace(point, config=dataclasses.replace(config, data=texts[sign])))
-        wanted = (config.train.device, config.train.dtype, config.train.compile, config.train.tensorboard)
-        if wanted not in machines:
-            prepare_machine(config)
-            machines.add(wanted)
-    return dataclasses.replace(plan, points=tuple(points)), name
+        if point.config.data not in prepared:
+            prepared[point.config.data] = prepare_text(point.config, name)
+    names = {named for _, _, named in prepared.values()}
+    if len(prepared) > 1 and names != {name}:
+        raise ValueError("a sweep over texts does not go without one of them; see the warning above")
+    points = []
+    for point in plan.points:
+        config, corpus, _ = prepared[point.config.data]
+        corpus.split(config.data.val_fraction, point.config.model.block_size)
+        points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
+    return dataclasses.replace(plan, points=tuple(points)), names.pop()
+
+
+def prepare_machines(plan: Plan) -> None:
+    """Raises ValueError where this machine lacks what a point wants of it."""
+    wanted = {}
+    for point in plan.points:
+        settings = point.config.train
+        wanted[settings.device, settings.dtype, settings.compile, settings.tensorboard] = point.config
+    for config in wanted.values():
+        prepare_machine(config)
 
 
 def run(folder: SweepFolder, workers: int) -> int:
@@ -66,5 +81,6 @@ def run(folder: SweepFolder, workers: int) -> int:
 
         print(f"\n{write_report([folder.path], folder.path / 'report')}")
     if status:
-        print(f"To go on: python {Path(sys.argv[0])} --resume {folder.path}")
+        again = ["python", sys.argv[0], "--resume", str(folder.path), *(["--workers", str(workers)] * (workers > 1))]
+        print(f"To go on: {shlex.join(again)}")
     return status

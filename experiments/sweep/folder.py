@@ -1,6 +1,7 @@
 """The folder of a sweep: its plan, and a run folder for each of its points."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from training.config_file import ConfigError, load_config, naming, read_settings
 from training.run_folder import RUNS, RunFolder
 
 PLAN_FILE = "sweep.yaml"
+FAILURE = "failure.txt"
 
 
 class SweepFolder:
@@ -24,6 +26,7 @@ class SweepFolder:
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
+        self._finished: set[str] = set()  # names; a run that is finished stays so
         for point in plan.points:
             run = self.run_of(point)
             with FileLock(run.path.with_name(".lock")):
@@ -42,10 +45,10 @@ class SweepFolder:
                 path = root / (name if number == 1 else f"{name}-{number}")
                 if not path.exists():
                     path.mkdir()
-                    _write(path / PLAN_FILE, describe(plan))
+                    _write(path / PLAN_FILE, _to_yaml(describe(plan)))
                     break
                 if (path / PLAN_FILE).is_file() and (both := _merged(path / PLAN_FILE, plan)):
-                    _write(path / PLAN_FILE, both)
+                    _write(path / PLAN_FILE, _to_yaml(both))
                     break
                 number += 1
         return cls(path, plan)
@@ -54,7 +57,27 @@ class SweepFolder:
         return RunFolder(self.path / point.name)
 
     def is_finished(self, point: Point) -> bool:
-        return self.run_of(point).last_record().get("finished", False)
+        if point.name not in self._finished and self.run_of(point).last_record().get("finished"):
+            self._finished.add(point.name)
+        return point.name in self._finished
+
+    def steps_of(self, point: Point) -> int:
+        """Steps done, as far as they were told of; all of a run that ended early."""
+        if point.name in self._finished:
+            return point.config.train.max_steps
+        return self.run_of(point).last_record().get("step", 0)
+
+    def failure_of(self, point: Point) -> str | None:
+        """Why the point failed when it was run last, with the time, whoever ran it; None where it did not."""
+        path = self.run_of(point).path / FAILURE
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    def note_failure(self, point: Point, reason: str | None) -> None:
+        path = self.run_of(point).path / FAILURE
+        if reason is None:
+            path.unlink(missing_ok=True)
+        else:
+            _write(path, f"{reason}\n{time.time()}\n")
 
     @contextlib.contextmanager
     def claim(self, point: Point) -> Iterator[bool]:
@@ -94,23 +117,34 @@ def _plain(value: Any) -> Any:
 
 
 def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
-    """The description of a sweep that holds that of a file and a plan, where they differ in values alone."""
+    """The description of a sweep whose points are those of a file and those of a plan; None where there is none such.
+
+    So a sweep can get more values, but only as long as it stays a grid.
+    """
     settings = read_settings(path)
     with naming(path):
-        before = describe(make_plan(settings))
-    now = describe(plan)
-    then, sweep = before.pop("sweep"), now["sweep"]
-    variants = [description.get(VARIANTS, {}) for description in (then, sweep)]
-    conflict = any(variants[0][name] != variants[1][name] for name in variants[0].keys() & variants[1].keys())
-    if before != {k: v for k, v in now.items() if k != "sweep"} or list(then) != list(sweep) or conflict:
+        before = make_plan(settings)
+    if before is None:
         return None
-    for key in sweep.keys() - {VARIANTS}:
-        sweep[key] = then[key] + [value for value in sweep[key] if value not in then[key]]
-    if VARIANTS in sweep:
-        sweep[VARIANTS] = variants[0] | variants[1]
-    return now
+    now = describe(plan)
+    then, sweep = describe(before)["sweep"], now["sweep"]
+    for key in sweep.keys() & then.keys():
+        if key == VARIANTS:
+            sweep[key] = then[key] | sweep[key]
+        else:
+            sweep[key] = then[key] + [value for value in sweep[key] if value not in then[key]]
+    try:
+        both = make_plan(now)
+    except ConfigError:
+        return None
+    together = {(point.name, point.config) for one in (before, plan) for point in one.points}
+    return now if together == {(point.name, point.config) for point in both.points} else None
 
 
-def _write(path: Path, description: dict[str, Any]) -> None:
+def _to_yaml(description: dict[str, Any]) -> str:
+    return yaml.safe_dump(description, sort_keys=False, allow_unicode=True)
+
+
+def _write(path: Path, text: str) -> None:
     with replacing(path) as file:
-        file.write(yaml.safe_dump(description, sort_keys=False, allow_unicode=True).encode())
+        file.write(text.encode())

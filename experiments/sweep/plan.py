@@ -13,6 +13,7 @@ A sweep is the section `sweep` of a config, or `--sweep` on the command line:
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from training.config_file import ConfigError, build_config, split_override, to_d
 VARIANTS = "variants"
 SEED = "train.seed"
 MOST_RUNS = 10_000
+LONGEST_NAME = 200  # bytes of a folder's name
 # Where a run lies and how it is watched: no variants of an experiment.
 NOT_SWEPT = {"train.name"}
 
@@ -74,19 +76,23 @@ def make_plan(
     variant. sweep: `section.key=values` of the command line, where values are as in `1,2,4` or `0..3`; a single one is
     an override.
 
-    Raises ConfigError, naming every combination that cannot work, before anything is run.
+    Raises ConfigError, telling how many combinations cannot work and why, before anything is run.
     """
     axes, variants = read_sweep(settings.get("sweep"))
-    overrides = list(overrides)
-    for entry in sweep or ():
-        section, name, text = split_override(entry)
-        values = split_values(f"{section}.{name}", text)
-        _check_swept(f"{section}.{name}", "--sweep")
-        if len(values) == 1:
-            overrides.append(entry)
-        else:
-            axes[f"{section}.{name}"] = values
     fixed = {f"{section}.{name}": value for section, name, value in map(split_override, overrides)}
+    for entry in sweep or ():  # of two for one setting, the later holds
+        section, name, text = split_override(entry)
+        key = f"{section}.{name}"
+        values = split_values(key, text)
+        axes.pop(key, None)
+        if len(values) == 1:
+            fixed[key] = values[0]
+            continue
+        _check_swept(key, "--sweep")
+        if key in fixed:
+            raise ConfigError(f"{key} is given as {fixed[key]} and varied by --sweep; leave out one")
+        axes[key] = values
+    overrides = [f"{key}={value}" for key, value in fixed.items()]
     axes = {key: values for key, values in axes.items() if key not in fixed}
     variants = {
         name: {key: value for key, value in changes.items() if key not in fixed} for name, changes in variants.items()
@@ -169,7 +175,7 @@ def _make_points(
     if (n_runs := math.prod(map(len, choices))) > MOST_RUNS:
         raise ConfigError(f"the sweep has {n_runs:,} runs; vary less, for there may be at most {MOST_RUNS:,}")
     short = _short_names(axes)
-    points, problems = [], {}
+    points, problems = [], Counter()
     for combination in sorted(itertools.product(*choices), key=lambda chosen: _seed_place(chosen, axes)):
         changes = []
         for key, value in combination:
@@ -177,7 +183,7 @@ def _make_points(
         try:
             config = build_config(settings, [*overrides, *changes])
         except ValueError as error:
-            problems.setdefault(str(error), []).append(", ".join(value for _, value in combination))
+            problems[str(error)] += 1
             continue
         shown = {
             short.get(key, key): value if key == VARIANTS else spoken(setting(config, key))
@@ -185,10 +191,13 @@ def _make_points(
         }
         points.append(Point(config, shown))
     if problems:
-        n_impossible = sum(map(len, problems.values()))
-        raise ConfigError(f"{n_impossible} of the sweep's {n_runs} runs cannot work: {'; '.join(problems)}")
+        raise ConfigError(f"{problems.total()} of the sweep's {n_runs} runs cannot work: {'; '.join(problems)}")
     first = {}
     for point in points:
+        if not 0 < len(point.name.encode()) <= LONGEST_NAME:
+            raise ConfigError(
+                f"{_described(point)} makes no name for a folder; name the variants otherwise, and shortly"
+            )
         for sign in (point.config, point.name):
             if (other := first.setdefault(sign, point)) is not point:
                 raise ConfigError(f"two runs of the sweep are the same: {_described(other)} and {_described(point)}")

@@ -13,15 +13,16 @@ class Progress:
 
     def __init__(self, folder: SweepFolder):
         self.folder, self.points = folder, folder.plan.points
+        self._n_before = self._n_finished()
         self._began_s, self._first = time.monotonic(), self._steps()
         self._total = sum(point.config.train.max_steps for point in self.points)
         self._n_failed = 0
 
     def __enter__(self) -> "Progress":
-        n_done = self._n_finished()
         self._console = Console(self._first, self._total, doing="Sweep")
         self._console.say(
-            f"Sweep of {len(self.points)} runs in {self.folder.path}" + (f", {n_done} finished before" * (n_done > 0))
+            f"Sweep of {len(self.points)} runs in {self.folder.path}"
+            + (f", {self._n_before} finished before" if self._n_before else "")
         )
         return self
 
@@ -48,12 +49,8 @@ class Progress:
         self._console.say(f"Stopped by {number.name}; {self._n_finished()} of {len(self.points)} runs are finished")
 
     def _steps(self) -> int:
-        """Steps done of all points: the newest that each has told of, and all of one that ended early."""
-        return sum(
-            point.config.train.max_steps if record.get("finished") else record.get("step", 0)
-            for point in self.points
-            for record in [self.folder.run_of(point).last_record()]
-        )
+        """Steps done of all points."""
+        return sum(map(self.folder.steps_of, self.points))
 
     def _n_finished(self) -> int:
         return sum(map(self.folder.is_finished, self.points))
