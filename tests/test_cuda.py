@@ -7,12 +7,15 @@ from test_train import metrics
 
 import train
 from data.batches import TrainingBatches
+from data.vocabulary import Vocabulary
+from experiments.heads.analysis import analyse
 from model.attention import attend, attend_fused, choose_form
 from model.config import ModelConfig
 from model.cuda_graph import CapturedFunction
 from model.generate import Sampling, generate
 from model.gpt import GPT
 from model.scoring import scaled_dot
+from training.runtime import choose_runtime
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -99,3 +102,24 @@ def test_batches_on_the_gpu_are_those_of_the_processor():
     for number in (0, 7, 40):
         for here, there in zip(on_cpu[number], on_gpu[number], strict=True):
             assert torch.equal(there.cpu(), here)
+
+
+def test_heads_are_looked_into_on_the_gpu_as_on_the_cpu():
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(n_layer=2, n_head=3, n_embd=24, block_size=16), 11).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    ids = np.random.default_rng(0).integers(0, 11, 100)
+    on_cpu, on_gpu = (
+        analyse(
+            model.to(device),
+            Vocabulary("abcdefghijk"),
+            ids,
+            choose_runtime(device, "float32"),
+            n_windows=3,
+            n_characters=None,
+        )
+        for device in ("cpu", "cuda")
+    )
+    assert list(on_gpu.losses_without.values()) == pytest.approx(list(on_cpu.losses_without.values()), abs=1e-3)
+    torch.testing.assert_close(on_gpu.statistics.similarity, on_cpu.statistics.similarity, atol=1e-3, rtol=0)

@@ -22,7 +22,7 @@ from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
 from training.command import CommandParser, explain
 from training.config_file import load_config
-from training.runtime import choose_device, choose_runtime, keep_freed_memory
+from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
 
 FLOAT32 = ["train.dtype=float32", "model.attention=fused"]  # as these shapes are commonly trained on a processor
 SHAPES = {  # name: (config, what else is set, whether it is also in the quick benchmark)
@@ -58,7 +58,7 @@ def main() -> int:
         print(f"experiments.benchmark: {explain(error)}", file=sys.stderr)
         return 2
     machine = {
-        "machine": f"{choose_runtime(str(device), 'auto')}, {_processor()}",
+        "machine": f"{choose_runtime(str(device), 'auto')}, {processor_name()}",
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -123,16 +123,6 @@ def _alone(function: Callable, arguments: dict):
     """What a function returns that is called in a new process, where nothing else has taken memory yet."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, **arguments).result()
-
-
-def _processor() -> str:
-    """What the system calls the processor."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":
