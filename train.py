@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, metavar="N", help="runs of a sweep at a time, sharing cores or GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
-        parser.error("--sweep starts from a --config; a sweep that was stopped goes on with --resume FOLDER alone")
+        parser.error("--sweep needs --config; to add values to a sweep, give its first command again with more of them")
     if options.workers is not None and options.workers < 1:
         parser.error("--workers must be at least 1")
     return options

@@ -71,6 +71,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
     with pyplot.rc_context(settings):
         figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
         axes.grid(axis="y", linewidth=0.8)
+        axes.ticklabel_format(useOffset=False)
         draw(axes)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -8,24 +8,21 @@ STYLE = (
     PALETTE
     + """
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--ground); color: var(--ink);
+body { margin: 0 auto; max-width: 78rem; padding: 1rem; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; line-height: 1.25; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-p, li { max-width: 46rem; } .faint { color: var(--faint); font-size: .9rem; }
+p, li { max-width: 46rem; overflow-wrap: anywhere; } .faint { color: var(--faint); font-size: .9rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
 th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
-th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
+th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left;
+  position: sticky; left: 0; background: var(--ground); }
+td:first-child { white-space: normal; min-width: 6rem; max-width: 24rem; }
 figure { margin: 0; overflow-x: auto; } figure svg { display: block; min-width: 30rem; max-width: 54rem; }
 pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: .85rem/1.4 ui-monospace, monospace; }
 details { margin: 1rem 0; }
 """
 )
-
-
-def signed(value: float) -> str:
-    """A difference in nats, for people."""
-    return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
 
 
 def make_html(title: str, body: str, *, style: str = "", script: str = "") -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from experiments.sweep.plan import make_plan
 from training.config import Config, OptimConfig
-from training.config_file import ConfigError, build_config, load_config, to_dict, to_yaml
+from training.config_file import ConfigError, build_config, load_config, read_settings, to_dict, to_yaml
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,7 +52,13 @@ def test_an_override_can_mend_what_the_file_has_wrong(tmp_path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_config_of_the_project_is_valid_and_says_what_it_is_for(path):
-    load_config(path)
+    settings = read_settings(path)
+    if plan := make_plan(settings):
+        assert len(plan.points) > 1
+        with pytest.raises(ConfigError, match="settings of a sweep"):
+            load_config(path)
+    else:
+        load_config(path)
     assert path.read_text(encoding="utf-8").startswith("# ")
 
 

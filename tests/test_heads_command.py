@@ -22,6 +22,7 @@ def test_the_page_is_written_into_the_run_and_the_heads_are_listed(run, capsys):
     assert f"Validation loss {best:.4f} over 203 characters" in said
     assert "open in a browser: runs/tiny/heads.html" in said
     assert "nan" not in said
+    assert "uniform" in said
     assert sum(line.startswith("L") for line in said.splitlines()) == 6
     page = (run.path / "heads.html").read_text(encoding="utf-8")
     assert page.count('<button class="head">') == 6

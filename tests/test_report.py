@@ -166,13 +166,53 @@ def test_variants_without_a_seed_in_common_are_not_compared(folder, runs, tmp_pa
     rows = compare(find_runs(alone).variants).rows
     assert [row.verdict for row in rows] == ["the baseline", "cannot be told: no seed in common"]
     assert report_command([*map(str, alone), "--output", str(tmp_path / "out")]) == 0
-    assert "Of n_head=2 nothing can be told" in (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "Nothing can be told of n_head=2" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
+def test_the_same_network_by_other_settings_is_no_comparison(folder, runs, tmp_path):
+    """24 channels in 2 heads are 12 for each."""
+    named = tmp_path / "explicit"
+    shutil.copytree(folder / "runs" / "2-0", named)
+    config = named / "config.yaml"
+    config.write_text(config.read_text().replace("head_size: null", "head_size: 12"))
+    rows = compare(find_runs([folder / "runs" / "2-0", named, folder / "runs" / "1-0"]).variants).rows
+    assert rows[1].verdict == "the same network as the baseline"
+    assert rows[1].difference is None
+
+
+def test_long_names_are_numbered_and_explained_in_the_table(folder, runs, tmp_path):
+    settings = read_settings(folder / "tiny.yaml")
+    variants = {"one head of all the channels that there are": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
+    plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
+    sweep = SweepFolder.open("long", plan, root=tmp_path)
+    for point in plan.points:
+        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+    assert report_command([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "two"]) == 0
+    markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "| variant 1: one head of all the channels that there are |" in markdown
+    assert "variant 1 (" in markdown
+
+
+def test_a_sweep_of_which_one_variant_is_finished_names_it(folder, runs, tmp_path):
+    plan = make_plan(read_settings(folder / "tiny.yaml"), SHORT, ["model.n_head=1,2"])
+    sweep = SweepFolder.open("begun", plan, root=tmp_path)
+    by_hand = folder / "runs" / "1-0" / "metrics.jsonl"
+    sweep.run_of(plan.points[0]).metrics.write_bytes(by_hand.read_bytes())
+    assert [variant.label for variant in find_runs([sweep.path]).variants] == ["n_head=1"]
+
+
+def test_variants_of_different_seeds_are_told_apart(folder, runs, tmp_path, capsys):
+    paths = [str(folder / "runs" / name) for name in ("1-0", "1-1", "2-1")]
+    assert report_command([*paths, "--output", str(tmp_path / "out")]) == 0
+    assert "BEWARE: not all variants have the same seeds" in capsys.readouterr().out
 
 
 def test_a_run_that_repeats_another_is_left_out_and_named(folder, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "again")
     found = find_runs([runs[0], tmp_path / "again"])
     assert (len(found.variants[0].runs), found.repeated) == (1, ["again"])
+    assert report_command([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
 def test_odd_names_are_shown_as_they_are(runs, tmp_path, folder):
@@ -203,7 +243,7 @@ def test_runs_that_are_not_finished_are_left_out_and_named(runs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: is neither the folder of a run nor of a sweep"),
+        (["nowhere"], "nowhere: no such folder; runs and sweeps are in runs/"),
         (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is none of the variants: 'all runs'"),
         (["runs", "--target", "low"], "--target"),
     ],

@@ -82,6 +82,7 @@ def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(ti
     other = run_script("train.py", "--config", "tiny.yaml", "train.max_steps=3", *SWEEP[:2], "train.seed=0")
     assert other.returncode == 0, other.stderr
     assert "Sweep of 2 runs in runs/tiny-2" in other.stdout
+    assert "runs/tiny holds something else, or this sweep with other settings" in other.stdout
 
 
 def test_two_processes_on_one_folder_never_run_a_point_twice(workplace):

@@ -129,6 +129,9 @@ def _check_key(key: str, known: list[str], section: str) -> None:
         return
     full = f"{section}.{key}" if section else key
     elsewhere = [f"{s}.{key}" for s, kind in typing.get_type_hints(Config).items() if key in _fields(kind)]
+    if full == "sweep":
+        raise ConfigError("these are the settings of a sweep, not of a single run; train.py --config runs sweeps")
+    known = known if section else [*known, "sweep"]
     close = elsewhere or [f"{section}.{k}" if section else k for k in difflib.get_close_matches(key, known, n=1)]
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
     raise ConfigError(f"unknown key {full}; {hint}")

@@ -62,7 +62,7 @@ class Report:
         )
         self._console.say(
             f"Model: {self.state.model.n_parameters():,} parameters, {config.model.n_layer} layers of "
-            f"{config.model.n_head} heads, width {config.model.n_embd}, context {config.model.block_size}"
+            f"{_spoken(config.model.n_head)} heads, width {config.model.n_embd}, context {config.model.block_size}"
         )
         going_on = f", going on from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.runtime} into {self.run.path}{going_on}")
@@ -144,6 +144,10 @@ class Report:
         self.run.log(record)
         if self._board:
             write_record(self._board, record)
+
+
+def _spoken(n_head: int | tuple[int, ...]) -> str:
+    return str(n_head) if isinstance(n_head, int) else ", ".join(map(str, n_head))
 
 
 def _command(script: str, *arguments: object) -> str:

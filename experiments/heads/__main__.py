@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from experiments.heads.analysis import Analysis, analyse, weights_of
 from experiments.heads.knock_out import Head, all_heads
 from experiments.heads.page import make_page
 from experiments.heads.prune import choose, n_parameters, prune
+from experiments.heads.statistics import TARGETS
+from experiments.shown import in_columns, signed
+from experiments.sweep.command import is_sweep
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes
 from training.config_file import to_yaml
@@ -65,14 +69,15 @@ def run(options: argparse.Namespace) -> int:
         prune(checkpoint, [])  # tells what speaks against it, before the long work
         choose(all_heads(model), options.prune)
     analysis = analyse(model, vocabulary, val_ids, runtime, n_windows=options.windows, n_characters=options.characters)
-    output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
-    page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
-    with replacing(output) as file:
-        file.write(page.encode())
     print(table(analysis))
-    print(f"\nPage, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
+    if not options.prune or options.text or options.output:  # a page that is there is not lost by pruning
+        output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
+        page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
+        with replacing(output) as file:
+            file.write(page.encode())
+        print(f"\nPage, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
     if options.prune:
-        name = path.resolve().parent.parent.name if is_of_a_run(path) else path.stem
+        name = name_of(path)
         write_pruned(name, checkpoint, choose(analysis.order, options.prune), val_ids, runtime)
     return 0
 
@@ -87,20 +92,33 @@ def encode(text: str, vocabulary: Vocabulary, block_size: int):
         raise ValueError(f"--text, character {error.position + 1}: {error}; leave it out") from None
 
 
+def name_of(checkpoint: Path) -> str:
+    """Of the run that a checkpoint is of, with that of its sweep before it."""
+    if not is_of_a_run(checkpoint):
+        return checkpoint.stem
+    folder = checkpoint.resolve().parent.parent
+    return f"{folder.parent.name}-{folder.name}" if is_sweep(folder.parent) else folder.name
+
+
 def is_of_a_run(checkpoint: Path) -> bool:
     return (checkpoint.parent.parent / "config.yaml").is_file()
 
 
 def table(analysis: Analysis) -> str:
-    """Every head in a line, the most important first."""
-    lines = [f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters; without one head:"]
-    for layer, h in reversed(analysis.order):
-        i = analysis.heads.index((layer, h))
-        shares = analysis.statistics.shares.items()
-        told = ", ".join(f"{name} {share[i]:.2f}" for name, share in shares if not share[i].isnan())
-        gain = analysis.losses_without[layer, h] - analysis.loss
-        lines.append(f"L{layer}H{h}  {gain:+.4f}  {analysis.statistics.distance[i]:6.1f} back  {told}")
-    return "\n".join(lines)
+    """Every head in a line, the most important first; above them what a head of uniform weights would have."""
+    statistics = analysis.statistics
+    names = [name for name in TARGETS if not math.isnan(statistics.uniform[name])]
+    lines = [["head", "loss without it", "characters back", *(f"on {name}" for name in names)]]
+    lines.append(["uniform", "", "", *(f"{statistics.uniform[name]:.2f}" for name in names)])
+    for head in reversed(analysis.order):
+        i = analysis.heads.index(head)
+        shares = (f"{statistics.shares[name][i]:.2f}" for name in names)
+        gain = signed(analysis.losses_without[head] - analysis.loss)
+        lines.append(["L{}H{}".format(*head), gain, f"{statistics.distance[i]:.1f}", *shares])
+    title = (
+        f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters. Each head, the most important"
+    )
+    return f"{title} first:\n{in_columns(lines)}"
 
 
 def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: np.ndarray, runtime: Runtime) -> None:

@@ -13,7 +13,8 @@ from torch import Tensor
 from experiments.drawing import SERIES, draw_svg, line_style
 from experiments.heads.analysis import Analysis
 from experiments.heads.statistics import TARGETS
-from experiments.html import make_html, signed
+from experiments.html import make_html
+from experiments.shown import signed
 from training.checkpoint import Checkpoint
 
 HERE = Path(__file__).parent
@@ -81,13 +82,13 @@ id="place"></span></p>
 
 
 def _table(analysis: Analysis) -> str:
-    """A row for each head, in order; above them what a head would have that looks at all alike."""
+    """A row for each head, in order; above them what a head of uniform weights would have."""
     statistics = analysis.statistics
     similar = statistics.similarity.clone().fill_diagonal_(-math.inf)
     head = ["head", "loss without it", "rank", "entropy, bits", "characters back"]
     head = [*head, *(f"on {name}" for name in TARGETS), "most similar"]
     lowest = [_number(statistics.uniform[name], 2) for name in TARGETS]
-    rows = f'<tr class="faint">{_cells(["all alike", "", "", "", "", *lowest, ""])}</tr>'
+    rows = f'<tr class="faint">{_cells(["uniform", "", "", "", "", *lowest, ""])}</tr>'
     for i, (layer, h) in enumerate(analysis.heads):
         gain = analysis.losses_without[layer, h] - analysis.loss
         rank = len(analysis.order) - analysis.order.index((layer, h))
@@ -109,7 +110,8 @@ def _table(analysis: Analysis) -> str:
 has {analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is the most important. The
 other columns are means over {statistics.n_characters:,} characters of the validation split, those that begin a window
 left out: entropy of the weights, mean distance looked back, and shares of the weight, over the characters that have
-such a target in their window. {escape(means)}. None: no character has one. Most similar: mean cosine of the
+such a target in their window; "none" where no character has. {escape(means)}. Uniform: what a head would have that
+looks alike at all it sees; only more than that means something. Most similar: mean cosine of the
 weights.</p>"""
 
 
@@ -145,6 +147,7 @@ def _importance(axes, analysis: Analysis) -> None:
 def _cumulative(axes, analysis: Analysis) -> None:
     losses = [analysis.loss, *analysis.cumulative]
     axes.plot(range(len(losses)), losses, **line_style(0) | {"markersize": 4})
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="heads silenced, from the least important on", ylabel="validation loss, nats per character")
 
 

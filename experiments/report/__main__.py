@@ -11,7 +11,9 @@ from training.command import CommandParser, run_command, tell_mistakes
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs or of sweeps")
-    parser.add_argument("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report)")
+    parser.add_argument(
+        "--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report; ./report)"
+    )
     parser.add_argument("--baseline", metavar="VARIANT", help="what all are compared with (the first)")
     parser.add_argument("--target", type=float, metavar="LOSS", help="tell the time to this validation loss")
     parser.add_argument("--prompt", metavar="TEXT", help="what the samples continue (the start of a line)")
@@ -21,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    output = options.output or options.runs[0] / "report"
+    output = options.output or (options.runs[0] if len(options.runs) == 1 else Path()) / "report"
     output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
     report = write_report(
         options.runs,

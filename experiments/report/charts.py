@@ -1,21 +1,25 @@
 """The charts of a report."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
 from experiments.report.runs import NO_VARIANT, Variant
 from experiments.report.statistics import mean
-from experiments.report.table import Comparison
+from experiments.report.table import LONGEST_LABEL, Comparison
 from experiments.sweep.plan import setting
 from training.config_file import to_dict
+
+LEAST_SPAN = 0.005  # nats that an axis of losses shows at least: less is no difference worth a look
 
 
 @dataclass(frozen=True)
 class Chart:
-    """name: short, for a file."""
+    """name: short, for a file. caption: how to read it."""
 
     name: str
     title: str
+    caption: str
     svg: str
 
 
@@ -24,17 +28,23 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
 
     Raises ValueError where matplotlib is not installed.
     """
-    charts = []
-    variants = [row.variant for row in comparison.rows]
-    if key := main_setting(variants):
+    charts, rows = [], comparison.rows
+    if key := main_setting([row.variant for row in rows]):
         title = f"Validation loss against {spoken_setting(key)}"
-        charts.append(Chart("loss", title, draw_svg("loss", lambda axes: _loss_against(axes, comparison, key))))
-    if any(row.difference for row in comparison.rows):
-        title, height = f"Difference to {comparison.baseline.label}", 1.2 + 0.35 * len(variants)
-        svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=height)
-        charts.append(Chart("difference", title, svg))
-    svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
-    return [*charts, Chart("curves", "Validation loss over the run", svg)]
+        caption = "Mean over seeds, with bars of one standard error to each side; dots are the seeds."
+        charts.append(
+            Chart("loss", title, caption, draw_svg("loss", lambda axes: _loss_against(axes, comparison, key)))
+        )
+    if any(row.difference for row in rows):
+        title = f"Difference to {comparison.baseline.label}"
+        caption = "Mean over pairs of the same seed, with the 95 % interval; dots are the pairs."
+        svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=1.2 + 0.35 * len(rows))
+        charts.append(Chart("difference", title, caption, svg))
+    if any(len(run.evaluations) > 1 for row in rows for run in row.variant.runs.values()):
+        caption = "Mean over seeds; bands reach from the lowest to the highest. The steep beginning is left out."
+        svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
+        charts.append(Chart("curves", "Validation loss over the run", caption, svg))
+    return charts
 
 
 def spoken_setting(key: str) -> str:
@@ -58,7 +68,9 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     lines: dict[str, list] = {}
     for row in comparison.rows:
         others = ", ".join(v if k == "variants" else f"{k}={v}" for k, v in row.variant.choices.items() if k != name)
-        lines.setdefault(others, []).append((setting(row.variant.config, key), row))
+        lines.setdefault(others if len(others) <= LONGEST_LABEL else f"from {row.mark} on", []).append(
+            (setting(row.variant.config, key), row)
+        )
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
         x = [value for value, _ in points]
@@ -74,8 +86,9 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     axes.set_xticks(values, [f"{value:g}" for value in values], minor=False)
     axes.minorticks_off()
     axes.set(xlabel=spoken_setting(key), ylabel="validation loss, nats per character")
+    _widen(axes.get_ylim, axes.set_ylim)
     if len(lines) > 1:
-        axes.legend()
+        axes.figure.legend(loc="outside lower center", ncols=3)
 
 
 def _differences(axes, comparison: Comparison) -> None:
@@ -90,8 +103,9 @@ def _differences(axes, comparison: Comparison) -> None:
             error = [[difference.mean - difference.low], [difference.high - difference.mean]]
         axes.errorbar([difference.mean], [y], xerr=error, color=SERIES[0], marker="D", markersize=6, capsize=4)
     axes.axvline(0, color=INK, linewidth=1.2)
-    axes.set_yticks(range(len(rows)), [plain(row.variant.label) for row in rows])
+    axes.set_yticks(range(len(rows)), [plain(row.mark) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
+    _widen(axes.get_xlim, axes.set_xlim)
     axes.grid(axis="x", linewidth=0.8)
     axes.set_xlabel("difference in validation loss, nats per character (left: better)")
 
@@ -104,12 +118,21 @@ def _curves(axes, comparison: Comparison) -> None:
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         losses = [[curve[step] for curve in curves] for step in steps]
         style = line_style(i)
-        axes.plot(steps, [mean(each) for each in losses], label=plain(row.variant.label), **style)
+        axes.plot(steps, [mean(each) for each in losses], label=plain(row.mark), **style)
         low, high = [min(each) for each in losses], [max(each) for each in losses]
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         late += [value for step, each in zip(steps, losses, strict=True) if step >= 0.4 * steps[-1] for value in each]
     if late and max(late) > min(late):
         margin = 0.06 * (max(late) - min(late))
         axes.set_ylim(min(late) - margin, max(late) + margin)
+    _widen(axes.get_ylim, axes.set_ylim)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step", ylabel="validation loss, nats per character")
-    axes.legend(ncols=2)
+    axes.figure.legend(loc="outside lower center", ncols=3)
+
+
+def _widen(get_limits: Callable, set_limits: Callable) -> None:
+    """Has an axis show LEAST_SPAN, so that nothing does not look like something."""
+    low, high = get_limits()
+    if (missing := LEAST_SPAN - (high - low)) > 0:
+        set_limits(low - missing / 2, high + missing / 2)

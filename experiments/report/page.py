@@ -27,7 +27,9 @@ def make_page(
 ) -> str:
     """HTML. notes: what a reader has to know of how it was measured. samples: texts by variant, of the same prompt."""
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in conclusions(comparison))
-    figures = "".join(f"<h2>{escape(c.title)}</h2><figure>{c.svg}</figure>" for c in charts)
+    figures = "".join(
+        f'<h2>{escape(c.title)}</h2><p class="faint">{escape(c.caption)}</p><figure>{c.svg}</figure>' for c in charts
+    )
     cards = "".join(f"<section><h3>{escape(k)}</h3><pre>{escape(text)}</pre></section>" for k, text in samples.items())
     if cards:
         cards = (
@@ -52,30 +54,34 @@ def conclusions(comparison: Comparison) -> list[str]:
     if not others:
         return [f"There is one variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
     best = min(comparison.rows, key=lambda row: row.loss)
-    sentences = [f"Lowest mean validation loss: {best.variant.label}, {cells(best)[2]} nats per character."]
+    sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
     for words, sign in (("better than", "lower"), ("worse than", "higher")):
         if found := [row for row in others if row.verdict.startswith(sign)]:
             sentences.append(f"Distinguishably {words} {base}: {_listed(found)}.")
-    if unclear := [row for row in others if row.verdict == "not distinguishable"]:
+    unclear = [row for row in others if row.verdict == "not distinguishable"]
+    if unclear:
         sentences.append(
-            f"Not distinguishable from {base} with {_seeds(unclear)}: {_listed(unclear)}. That is no proof that they "
-            "are equal; the intervals say how large a difference may hide."
+            f"Not distinguishable from {base}: {_listed(unclear)}. That is no proof that they are equal; the intervals "
+            "say how large a difference may hide."
         )
-    if untold := [row for row in others if row.adjusted_p is None]:
+    if any(not row.difference.low < 0 < row.difference.high for row in unclear):
+        n_tests = sum(row.adjusted_p is not None for row in others)
         sentences.append(
-            f"Of {', '.join(row.variant.label for row in untold)} nothing can be told: with fewer than two seeds in "
-            f"common with {base}, nothing is known of the noise; run train.seed=0..3 at least."
+            f"Where an interval leaves out zero and the difference still is called not distinguishable: of {n_tests} "
+            "comparisons at once, some look like a difference by chance (Holm's adjustment). More seeds can tell."
         )
+    if untold := [row for row in others if row.adjusted_p is None and not row.is_same_network]:
+        sentences.append(
+            f"Nothing can be told of {', '.join(row.mark for row in untold)}: with fewer than two seeds in common with "
+            f"{base}, nothing is known of the noise, and chance may choose the lowest. Run train.seed=0..3 at least."
+        )
+    if len({tuple(row.variant.runs) for row in comparison.rows}) > 1:
+        sentences.append("BEWARE: not all variants have the same seeds; their means do not compare, the pairs do.")
     return sentences
 
 
 def _listed(rows: Sequence[Row]) -> str:
-    return "; ".join(f"{row.variant.label} ({cells(row)[3]})" for row in rows)
-
-
-def _seeds(rows: Sequence[Row]) -> str:
-    fewest = min(row.difference.n for row in rows)
-    return f"{fewest} paired seeds"
+    return "; ".join(f"{row.mark} ({cells(row)[3]})" for row in rows)
 
 
 def _table(comparison: Comparison) -> str:

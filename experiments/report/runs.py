@@ -1,6 +1,7 @@
 """Finished runs, read from their folders and sorted into variants: what differs between them but for the seed."""
 
 import dataclasses
+import difflib
 import json
 import statistics
 from collections.abc import Sequence
@@ -118,7 +119,11 @@ def _run_folders(path: Path) -> list[Path]:
         return [path]
     inside = sorted(file.parent for file in path.glob("*/config.yaml"))
     if not inside:
-        raise ValueError(f"{path}: is neither the folder of a run nor of a sweep")
+        if not path.is_dir():
+            close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
+            hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
+            raise ValueError(f"{path}: no such folder; {hint}")
+        raise ValueError(f"{path}: the folder holds neither a run nor a sweep; name one in it")
     if plan := _plan(path):
         order = [point.name for point in plan.points]
         inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
@@ -131,6 +136,15 @@ def _plan(path: Path) -> Plan | None:
         return None
     with naming(path / PLAN_FILE):
         return make_plan(read_settings(path / PLAN_FILE))
+
+
+def effective(config: Config) -> Config:
+    """The same for configs of the same network and training, whichever settings say it; seed and name left out."""
+    train = dataclasses.replace(config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
+    model = config.model
+    if isinstance(model.n_head, int):
+        model = dataclasses.replace(model, head_size=model.size_per_head, n_kv_head=model.kv_heads)
+    return dataclasses.replace(config, train=train, model=model)
 
 
 def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
@@ -146,7 +160,10 @@ def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
         groups.setdefault(sign, {}).setdefault(run.seed, run)
     configs = [config for config, _ in groups]
     keys = [f"{section}.{name}" for section, values in to_dict(configs[0]).items() for name in values]
-    varied = [key for key in keys if key not in NO_VARIANT and len({setting(config, key) for config in configs}) > 1]
+    # What a sweep varies is named, though only one of its variants may be finished yet.
+    swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
+    varied = [key for key in keys if key in swept or len({setting(config, key) for config in configs}) > 1]
+    varied = [key for key in varied if key not in NO_VARIANT]
     variants = []
     for (config, name), by_seed in groups.items():
         told = told_by_name if name else set()

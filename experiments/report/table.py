@@ -8,24 +8,28 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.html import signed
-from experiments.report.runs import Run, Variant
+from experiments.report.runs import Run, Variant, effective
 from experiments.report.statistics import Difference, holm, mean, paired_difference, standard_error
+from experiments.shown import in_columns, signed
 
 SIGNIFICANT = 0.05
+LONGEST_LABEL = 36
+NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_network", "difference", "target_s")
 
 
 @dataclass(frozen=True)
 class Row:
     """What is known of a variant. Losses in nats per character; difference: to the baseline, None for the
-    baseline itself and where they have no seed in common.
+    baseline itself, for the same network by other settings, and where they have no seed in common.
 
     adjusted_p: by `holm`, over all variants; None where there is none. tokens_per_s, peak memory and times: medians
     over the runs. target_s: until the target, None where not every run reached it.
     """
 
+    number: int
     variant: Variant
     is_baseline: bool
+    is_same_network: bool
     loss: float
     loss_error: float | None
     difference: Difference | None
@@ -37,10 +41,17 @@ class Row:
     target_s: float | None
 
     @property
+    def mark(self) -> str:
+        """The variant's label or, where that is long, its number, by which the table explains it."""
+        return self.variant.label if len(self.variant.label) <= LONGEST_LABEL else f"variant {self.number}"
+
+    @property
     def verdict(self) -> str:
         """Whether the difference can be told from noise."""
         if self.is_baseline:
             return "the baseline"
+        if self.is_same_network:
+            return "the same network as the baseline"
         if self.adjusted_p is None:
             return "cannot be told: one seed" if self.difference else "cannot be told: no seed in common"
         if self.adjusted_p >= SIGNIFICANT:
@@ -74,15 +85,26 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
             raise ValueError(f"--baseline {baseline!r} is none of the variants: {known}")
     if target is None:
         target = math.ceil(100 * max(loss for variant in variants for loss in variant.losses.values())) / 100
-    differences = [None if v is base else paired_difference(v.losses, base.losses) for v in variants]
+    same = [v is not base and effective(v.config) == effective(base.config) for v in variants]
+    differences = [
+        None if v is base or is_same else paired_difference(v.losses, base.losses)
+        for v, is_same in zip(variants, same, strict=True)
+    ]
     tested = [i for i, difference in enumerate(differences) if difference and difference.p is not None]
     adjusted = dict(zip(tested, holm([differences[i].p for i in tested]), strict=True))
-    rows = [_row(v, v is base, differences[i], adjusted.get(i), target) for i, v in enumerate(variants)]
+    rows = [
+        _row(i + 1, v, (v is base, same[i]), differences[i], adjusted.get(i), target) for i, v in enumerate(variants)
+    ]
     return Comparison(rows, base, target)
 
 
 def _row(
-    variant: Variant, is_baseline: bool, difference: Difference | None, adjusted_p: float | None, target: float
+    number: int,
+    variant: Variant,
+    kind: tuple[bool, bool],
+    difference: Difference | None,
+    adjusted_p: float | None,
+    target: float,
 ) -> Row:
     runs = list(variant.runs.values())
     losses = list(variant.losses.values())
@@ -92,8 +114,10 @@ def _row(
         return statistics.median(map(of, runs))
 
     return Row(
+        number=number,
         variant=variant,
-        is_baseline=is_baseline,
+        is_baseline=kind[0],
+        is_same_network=kind[1],
         loss=mean(losses),
         loss_error=standard_error(losses),
         difference=difference,
@@ -124,10 +148,10 @@ def columns(comparison: Comparison) -> list[str]:
 def cells(row: Row) -> list[str]:
     """A row as text, in the order of `columns`."""
     return [
-        row.variant.label,
+        row.mark if row.mark == row.variant.label else f"{row.mark}: {row.variant.label}",
         str(len(row.variant.runs)),
         f"{row.loss:.4f}" + ("" if row.loss_error is None else f" ± {row.loss_error:.4f}"),
-        shown_difference(row.difference),
+        shown_difference(row.difference, n_seeds=len(row.variant.runs)),
         row.verdict,
         f"{row.n_parameters:,}",
         f"{row.tokens_per_s:,.0f}",
@@ -137,11 +161,13 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def shown_difference(difference: Difference | None) -> str:
+def shown_difference(difference: Difference | None, *, n_seeds: int) -> str:
+    """With its interval and, where not all n_seeds are in it, the number of pairs."""
     if difference is None:
         return ""
     interval = "" if difference.low is None else f" [{signed(difference.low)}, {signed(difference.high)}]"
-    return signed(difference.mean) + interval
+    pairs = "" if difference.n == n_seeds else f" of {difference.n} pairs"
+    return signed(difference.mean) + interval + pairs
 
 
 def to_markdown(comparison: Comparison) -> str:
@@ -155,19 +181,14 @@ def to_plain(comparison: Comparison) -> str:
     """The first columns in step, for a console."""
     names = ["variant", "seeds", "validation loss", "difference [95 % interval]", "against noise"]
     lines = [names, *(cells(row)[: len(names)] for row in comparison.rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return in_columns(lines)
 
 
 def to_csv(comparison: Comparison) -> str:
     """The same as plain numbers, with the loss of each seed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [
-        f.name for f in dataclasses.fields(Row) if f.name not in ("variant", "is_baseline", "difference", "target_s")
-    ]
+    names = [f.name for f in dataclasses.fields(Row) if f.name not in NOT_IN_CSV]
     parts = ["mean", "low", "high", "p"]
     writer.writerow(
         ["variant", "verdict", *names, *(f"difference_{part}" for part in parts), f"seconds_to_{comparison.target:g}"]

@@ -27,17 +27,17 @@ SAMPLE_LENGTH = 300
 class Report:
     """What was written, and what of it is shown at once: the table, and what it says in sentences.
 
-    missing: why there are no charts, or "".
+    warnings: what a reader should beware of, and why there are no charts.
     """
 
     page: Path
     table: str
     sentences: list[str]
-    missing: str
+    warnings: list[str]
 
     def __str__(self) -> str:
         lines = [self.table, "", *self.sentences, "", f"Report, to open in a browser: {os.path.relpath(self.page)}"]
-        return "\n".join([*lines, *([self.missing] if self.missing else [])])
+        return "\n".join([*lines, *self.warnings])
 
 
 def write_report(
@@ -70,12 +70,13 @@ def write_report(
     for chart in charts:
         file = output.with_name(f"{output.name}-{chart.name}.svg")
         _write(file, stand_alone(chart.svg))
-        markdown.append(f"![{chart.title}]({file.name})")
+        markdown.append(f"![{chart.title}. {chart.caption}]({file.name})")
     markdown = "\n\n".join([*markdown, *notes]).replace(".\n\n- ", ".\n- ")
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
         _write(output.with_name(output.name + ending), text)
     page_path = output.with_name(f"{output.name}.html")
-    return Report(page_path, to_plain(comparison), conclusions(comparison), missing)
+    warnings = [note for note in notes if note.startswith(("BEWARE", "Left out"))] + ([missing] if missing else [])
+    return Report(page_path, to_plain(comparison), conclusions(comparison), warnings)
 
 
 def make_notes(found: Found, comparison: Comparison) -> list[str]:
@@ -101,7 +102,8 @@ def make_notes(found: Found, comparison: Comparison) -> list[str]:
         )
     notes.append(
         f"Speed, memory and times: medians over seeds; runs at the same time on one machine slow each other. Time to "
-        f"{comparison.target:g}: until the first evaluation at or below it, from the start of the run's command. "
+        f"{comparison.target:g}: until the first evaluation at or below it (all runs get there, unless --target says "
+        "otherwise), from the start of the run's command. "
         f"Machine: {'; '.join(machines(runs))}."
     )
     if len(machines(runs)) > 1:
@@ -128,7 +130,7 @@ def write_samples(variants: Sequence[Variant], prompt: str | None) -> tuple[dict
         try:
             ids = torch.from_numpy(vocabulary.encode(used)).long()[None]
         except UnknownCharacterError as error:
-            raise ValueError(f"--prompt: {error} (of {run.folder.path})") from None
+            raise ValueError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
         model, sampling = checkpoint.build_model(), Sampling(temperature=0.8)
         steps = generate(model, ids, SAMPLE_LENGTH, sampling=sampling, seed=0)
         texts[variant.label] = (prompt or "") + vocabulary.decode(int(i) for i in steps)

@@ -26,6 +26,7 @@ class SweepFolder:
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
+        self.passed_over: Path | None = None  # a folder of this name that holds something else
         self._finished: set[str] = set()  # names; a run that is finished stays so
         for point in plan.points:
             run = self.run_of(point)
@@ -51,7 +52,10 @@ class SweepFolder:
                     _write(path / PLAN_FILE, _to_yaml(both))
                     break
                 number += 1
-        return cls(path, plan)
+        folder = cls(path, plan)
+        if number > 1:
+            folder.passed_over = root / name
+        return folder
 
     def run_of(self, point: Point) -> RunFolder:
         return RunFolder(self.path / point.name)

@@ -98,6 +98,8 @@ def make_plan(
         name: {key: value for key, value in changes.items() if key not in fixed} for name, changes in variants.items()
     }
     if not axes and not variants:
+        if sweep:
+            raise ConfigError("--sweep varies nothing; give a setting several values, as in model.n_head=1,2,4")
         return None
     if SEED not in axes and not any(SEED in changes for changes in variants.values()):
         axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always there, so that more can be added later
@@ -118,6 +120,8 @@ def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, 
     axes, variants = {}, {}
     for key, values in section.items():
         if key != VARIANTS:
+            if "." not in key:
+                raise ConfigError(f"unknown entry sweep.{key}; write settings as in model.n_head, or {VARIANTS}")
             _check_swept(key, "sweep")
             axes[key] = [_text(v) for v in values] if isinstance(values, list) else split_values(key, _text(values))
             if not axes[key]:
