@@ -13,7 +13,7 @@ body { margin: 0 auto; max-width: 78rem; padding: 1rem; background: var(--ground
 h1 { font-size: 1.5rem; line-height: 1.25; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 p, li { max-width: 46rem; overflow-wrap: anywhere; } .faint { color: var(--faint); font-size: .9rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap;
+th, td { padding: .4rem .55rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 th { white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left;
   position: sticky; left: 0; background: var(--ground); }

@@ -96,6 +96,7 @@ def test_two_processes_on_one_folder_never_run_a_point_twice(workplace):
     assert all(records[-1]["finished"] for records in results(folder).values())
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_every_run_and_resume_goes_on(tiny_sweep, workplace):
     settings = ["train.max_steps=40"]  # as in the file
     process = start("--config", "tiny.yaml", *settings, *SWEEP, "--workers", "2")
@@ -202,6 +203,7 @@ def test_a_failure_in_another_process_is_told_and_one_of_an_earlier_sweep_is_tri
     assert runner.failed == {two.name: "it was too cold"}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_threads_that_it_began_with(workplace):
     settings = ["--config", "tiny.yaml", "train.max_steps=2000", "train.checkpoint_every_steps=100", *SWEEP]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}

@@ -6,9 +6,10 @@ from html import escape
 from experiments.html import make_html
 from experiments.report.charts import Chart
 from experiments.report.table import Comparison, Row, cells, columns
+from experiments.shown import signed
 
 STYLE = """
-.lower, .higher { font-weight: 600; }
+.lower td:nth-child(5), .higher td:nth-child(5) { font-weight: 600; }
 .samples { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); }
 .samples section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem; }
 .samples h3 { margin: 0 0 .4rem; font-size: .95rem; }
@@ -81,7 +82,7 @@ def conclusions(comparison: Comparison) -> list[str]:
 
 
 def _listed(rows: Sequence[Row]) -> str:
-    return "; ".join(f"{row.mark} ({cells(row)[3]})" for row in rows)
+    return "; ".join(f"{row.mark} ({signed(row.difference.mean)})" for row in rows)
 
 
 def _table(comparison: Comparison) -> str:
