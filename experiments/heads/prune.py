@@ -56,6 +56,7 @@ def prune(checkpoint: Checkpoint, heads: Collection[Head]) -> Checkpoint:
         "best_loss": math.inf,
         "best_step": checkpoint.step,
         "evaluations_since_best": 0,
+        "peak_memory_bytes": 0,
         "loss_sum": 0.0,
         "loss_count": 0,
     }

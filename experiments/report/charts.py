@@ -68,11 +68,10 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     lines: dict[str, list] = {}
     for row in comparison.rows:
         others = ", ".join(v if k == "variants" else f"{k}={v}" for k, v in row.variant.choices.items() if k != name)
-        lines.setdefault(others if len(others) <= LONGEST_LABEL else f"from {row.mark} on", []).append(
-            (setting(row.variant.config, key), row)
-        )
+        lines.setdefault(others, []).append((setting(row.variant.config, key), row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
+        label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and its like"
         x = [value for value, _ in points]
         style = line_style(i)
         for value, row in points:

@@ -65,7 +65,7 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"Not distinguishable from {base}: {_listed(unclear)}. That is no proof that they are equal; the intervals "
             "say how large a difference may hide."
         )
-    if any(not row.difference.low < 0 < row.difference.high for row in unclear):
+    if any(row.difference.low > 0 or row.difference.high < 0 for row in unclear):
         n_tests = sum(row.adjusted_p is not None for row in others)
         sentences.append(
             f"Where an interval leaves out zero and the difference still is called not distinguishable: of {n_tests} "

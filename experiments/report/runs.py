@@ -149,10 +149,13 @@ def effective(config: Config) -> Config:
 
 def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
     """Runs of the same settings, and of the same name where a sweep names its variants, together."""
-    names, told_by_name = {}, set()
+    names, told_by_name = {}, {}
     for path, plan in plans.items():
-        names |= {path / point.name: point.choices.get(VARIANTS) for point in plan.points}
-        told_by_name |= {key for changes in plan.variants.values() for key in changes}
+        for point in plan.points:
+            if name := point.choices.get(VARIANTS):
+                # Two sweeps may call different things by one name.
+                names[path / point.name] = name if len(plans) == 1 else f"{path.name} {name}"
+                told_by_name[names[path / point.name]] = {key for v in plan.variants.values() for key in v}
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
         same = dataclasses.replace(run.config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
@@ -166,7 +169,7 @@ def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
     varied = [key for key in varied if key not in NO_VARIANT]
     variants = []
     for (config, name), by_seed in groups.items():
-        told = told_by_name if name else set()
+        told = told_by_name.get(name, set())
         choices = {VARIANTS: name} if name else {}
         choices |= {key.partition(".")[2]: spoken(setting(config, key)) for key in varied if key not in told}
         variants.append(Variant(choices, dict(sorted(by_seed.items()))))

@@ -140,7 +140,8 @@ def write_samples(variants: Sequence[Variant], prompt: str | None) -> tuple[dict
 def _same_batches(variants: Sequence[Variant]) -> bool:
     """Whether runs of the same seed are given the same batches."""
     configs = [variant.config for variant in variants]
-    signs = {(c.data, c.model.block_size, c.train.batch_size, c.train.accumulate) for c in configs}
+    of_training = ("batch_size", "accumulate", "max_steps", "patience", "grow_context_at")
+    signs = {(c.data, c.model.block_size, *(getattr(c.train, name) for name in of_training)) for c in configs}
     return len(signs) == 1
 
 

@@ -50,7 +50,7 @@ def prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
         if point.config.data not in prepared:
             prepared[point.config.data] = prepare_text(point.config, name)
     names = {named for _, _, named in prepared.values()}
-    if len(prepared) > 1 and names != {name}:
+    if len({data.corpus for data in prepared}) > 1 and names != {name}:
         raise ValueError("a sweep over texts does not go without one of them; see the warning above")
     points = []
     for point in plan.points:

@@ -73,8 +73,10 @@ class SweepFolder:
 
     def failure_of(self, point: Point) -> str | None:
         """Why the point failed when it was run last, with the time, whoever ran it; None where it did not."""
-        path = self.run_of(point).path / FAILURE
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        try:
+            return (self.run_of(point).path / FAILURE).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
 
     def note_failure(self, point: Point, reason: str | None) -> None:
         path = self.run_of(point).path / FAILURE

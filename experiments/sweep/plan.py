@@ -80,11 +80,11 @@ def make_plan(
     """
     axes, variants = read_sweep(settings.get("sweep"))
     fixed = {f"{section}.{name}": value for section, name, value in map(split_override, overrides)}
-    for entry in sweep or ():  # of two for one setting, the later holds
+    given = {}  # of two for one setting, the later holds
+    for entry in sweep or ():
         section, name, text = split_override(entry)
-        key = f"{section}.{name}"
-        values = split_values(key, text)
-        axes.pop(key, None)
+        given[f"{section}.{name}"] = split_values(f"{section}.{name}", text)
+    for key, values in given.items():
         if len(values) == 1:
             fixed[key] = values[0]
             continue

@@ -54,7 +54,7 @@ class Runner:
                     for _ in range(LOOKS):
                         if not stop.signal:
                             time.sleep(LOOK_EVERY_S / LOOKS)
-                    self._collect(progress)
+                    self._collect(progress, stopping=stop.signal is not None)
                     progress.look()
                     if stop.signal:
                         self._stop(stop.signal)
@@ -67,17 +67,16 @@ class Runner:
 
     def _waiting(self) -> list[Point]:
         """What is neither finished nor failed, in the order of the plan; that includes what is running."""
-        waiting = []
-        for point in self.folder.plan.points:
-            if self._job(point):
-                waiting.append(point)
-            elif not self.folder.is_finished(point) and point.name not in self.failed:
-                failure = self.folder.failure_of(point)
-                if failure is None or failure == self._failed_before[point.name]:
-                    waiting.append(point)
-                else:  # in another process, just now
-                    self.failed[point.name] = failure.splitlines()[0]
-        return waiting
+        return [point for point in self.folder.plan.points if self._job(point) or self._is_to_run(point)]
+
+    def _is_to_run(self, point: Point) -> bool:
+        if self.folder.is_finished(point) or point.name in self.failed:
+            return False
+        failure = self.folder.failure_of(point)
+        if failure is None or failure == self._failed_before[point.name]:
+            return True
+        self.failed[point.name] = failure.splitlines()[0]  # in another process, just now
+        return False
 
     def _job(self, point: Point) -> Job | None:
         return next((job for job in self._jobs if job.point is point), None)
@@ -90,8 +89,8 @@ class Runner:
             if self._job(point):
                 continue
             with contextlib.ExitStack() as claim:
-                # Whoever ran it before may have finished it since it was looked at.
-                if claim.enter_context(self.folder.claim(point)) and not self.folder.is_finished(point):
+                # Whoever ran it before may have finished it, or failed, since it was looked at.
+                if claim.enter_context(self.folder.claim(point)) and self._is_to_run(point):
                     worker = min(set(range(self.workers)) - {job.worker for job in self._jobs})
                     self._failed_before[point.name] = None
                     self.folder.note_failure(point, None)
@@ -119,15 +118,15 @@ class Runner:
                 preexec_fn=_ending_with_this_process() if sys.platform == "linux" else None,
             )
 
-    def _collect(self, progress: Progress) -> None:
-        """Ends the jobs whose processes have ended."""
+    def _collect(self, progress: Progress, *, stopping: bool) -> None:
+        """Ends the jobs whose processes have ended; where all are being stopped together, that is no failure."""
         for job in list(self._jobs):
             if job.process.poll() is None:
                 continue
             self._jobs.remove(job)
             if self.folder.is_finished(job.point):
                 progress.finished(job.point)
-            else:
+            elif not stopping:
                 reason = self.failed[job.point.name] = self._reason(job)
                 self.folder.note_failure(job.point, reason)
                 progress.failed(job.point, reason)
