@@ -16,7 +16,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling, generate
 from model.gpt import GPT
 from training.checkpoint import load_checkpoint
-from training.command import CommandParser, run_command, silence_output, tell_mistakes
+from training.command import CommandParser, run_command, tell_mistakes
 from training.run_folder import find_checkpoint
 from training.runtime import choose_device
 
@@ -24,15 +24,7 @@ from training.runtime import choose_device
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for a mistake of the user's."""
     options = parse(arguments)
-
-    def work() -> int:
-        try:
-            return run(options)
-        except BrokenPipeError:
-            silence_output()  # the reader has gone, as `head` does: nothing is wrong
-            return 0
-
-    return tell_mistakes("sample.py", work, memory="lower --samples", encoding="utf-8")
+    return tell_mistakes("sample.py", lambda: run(options), memory="lower --samples", encoding="utf-8")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -1,7 +1,11 @@
 """The command that looks into a checkpoint, and what its pruned networks are accepted by."""
 
+import os
+import subprocess
+import sys
+
 import pytest
-from conftest import run_script
+from conftest import ROOT, run_script
 
 import train
 from experiments.heads.__main__ import main as heads_command
@@ -76,3 +80,11 @@ def test_another_text_than_the_network_was_trained_on_is_refused(run, workplace,
     text.write_text(text.read_text() * 2)
     assert heads_command([]) == 2
     assert "is not the one that" in capsys.readouterr().err
+
+
+def test_the_page_is_written_though_nobody_reads_what_is_printed(run, workplace):
+    command = f"{sys.executable} -m experiments.heads --windows 2 | true; exit ${{PIPESTATUS[0]}}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    finished = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=100)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert (run.path / "heads.html").is_file()

@@ -53,6 +53,9 @@ def tell_mistakes(program: str, work: Callable[[], int], *, memory: str, encodin
     prepare_streams(encoding=encoding)
     try:
         return work()
+    except BrokenPipeError:
+        silence_output()  # the reader has gone, as `head` does: nothing is wrong
+        return 0
     except (ValueError, OSError) as error:
         print(f"{program}: {explain(error)}", file=sys.stderr)
         return 2

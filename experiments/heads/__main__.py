@@ -69,16 +69,17 @@ def run(options: argparse.Namespace) -> int:
         prune(checkpoint, [])  # tells what speaks against it, before the long work
         choose(all_heads(model), options.prune)
     analysis = analyse(model, vocabulary, val_ids, runtime, n_windows=options.windows, n_characters=options.characters)
-    print(table(analysis))
+    said = [table(analysis)]
     if not options.prune or options.text or options.output:  # a page that is there is not lost by pruning
         output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
         page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
         with replacing(output) as file:
             file.write(page.encode())
-        print(f"\nPage, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
+        said.append(f"Page, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
     if options.prune:
-        name = name_of(path)
-        write_pruned(name, checkpoint, choose(analysis.order, options.prune), val_ids, runtime)
+        heads = choose(analysis.order, options.prune)
+        said.append(write_pruned(name_of(path), checkpoint, heads, val_ids, runtime))
+    print("\n\n".join(said))  # once all is written: whoever reads may stop reading
     return 0
 
 
@@ -121,8 +122,8 @@ def table(analysis: Analysis) -> str:
     return f"{title} first:\n{in_columns(lines)}"
 
 
-def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: np.ndarray, runtime: Runtime) -> None:
-    """A new run folder with the network without these heads; says what it is worth."""
+def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: np.ndarray, runtime: Runtime) -> str:
+    """A new run folder with the network without these heads; returns what it is worth, for people."""
     pruned = prune(checkpoint, heads)
     config, step = pruned.config(), pruned.step
     block_size = config.model.block_size
@@ -134,8 +135,8 @@ def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: 
     new.log(common | {"val_loss": result.loss, "val_characters": result.n_characters, "val_context": block_size})
     progress = pruned.progress | {"best_loss": result.loss, "log_sizes": new.sizes()}
     save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
-    print(
-        f"\nWithout {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
+    return (
+        f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
         f"{result.loss:.4f} over the whole split. In {new.path}; write with it, and train it on:\n"
         f"  python sample.py --checkpoint {new.path}\n"
         f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
