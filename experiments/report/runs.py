@@ -140,11 +140,16 @@ def _plan(path: Path) -> Plan | None:
 
 def effective(config: Config) -> Config:
     """The same for configs of the same network and training, whichever settings say it; seed and name left out."""
-    train = dataclasses.replace(config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
     model = config.model
     if isinstance(model.n_head, int):
         model = dataclasses.replace(model, head_size=model.size_per_head, n_kv_head=model.kv_heads)
-    return dataclasses.replace(config, train=train, model=model)
+    return dataclasses.replace(_of_a_variant(config), model=model)
+
+
+def _of_a_variant(config: Config) -> Config:
+    """A config with what makes no variant, see NO_VARIANT, at the same value for all."""
+    train = dataclasses.replace(config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
+    return dataclasses.replace(config, train=train)
 
 
 def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
@@ -158,8 +163,7 @@ def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
                 told_by_name[names[path / point.name]] = {key for v in plan.variants.values() for key in v}
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
-        same = dataclasses.replace(run.config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
-        sign = (dataclasses.replace(run.config, train=same), names.get(run.folder.path))
+        sign = (_of_a_variant(run.config), names.get(run.folder.path))
         groups.setdefault(sign, {}).setdefault(run.seed, run)
     configs = [config for config, _ in groups]
     keys = [f"{section}.{name}" for section, values in to_dict(configs[0]).items() for name in values]
