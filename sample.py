@@ -5,6 +5,8 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while PyTorch is imported is no traceback
 
+import training.openmp  # noqa: F401, I001 - before torch
+
 import argparse
 import sys
 from collections.abc import Callable, Sequence

@@ -7,6 +7,8 @@ STARTED_S = time.perf_counter()  # before the imports, which are part of what a 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while PyTorch is imported is no traceback
 
+import training.openmp  # noqa: F401, I001 - before torch
+
 import argparse
 import contextlib
 import dataclasses
