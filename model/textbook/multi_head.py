@@ -1,0 +1,148 @@
+"""Multi-head attention with masks, for self-attention and for cross-attention."""
+
+from torch import Tensor, nn
+
+from model.attention import attend
+from model.scoring import Score, scaled_dot
+
+
+class MultiHeadAttention(nn.Module):
+    """Several heads side by side and one output map (Vaswani et al., 2017, section 3.2.2).
+
+    width is the width of the result. Each head compares queries and keys of head_size channels and sums values of
+    value_head_size channels. head_size defaults to width / n_head, value_head_size to head_size; head_size=width gives
+    wide heads. query_size, key_size and value_size are the widths of the inputs and default to width.
+
+    bias adds a bias to the three input maps, output_bias to the output map. Without the output map, the result is the
+    heads side by side, (N, T, n_head * value_head_size). dropout applies to the weights.
+
+    Raises ValueError if n_head does not divide width and head_size is not given.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_head: int,
+        *,
+        head_size: int | None = None,
+        value_head_size: int | None = None,
+        query_size: int | None = None,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        bias: bool = False,
+        output_bias: bool = False,
+        output_map: bool = True,
+        score: Score = scaled_dot,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if head_size is None and width % n_head:
+            raise ValueError(f"width={width} cannot be split into n_head={n_head} heads; set head_size")
+        head_size = head_size or width // n_head
+        value_head_size = value_head_size or head_size
+        self.n_head, self.score, self.dropout = n_head, score, dropout
+        self.query = nn.Linear(query_size or width, n_head * head_size, bias=bias)
+        self.key = nn.Linear(key_size or width, n_head * head_size, bias=bias)
+        self.value = nn.Linear(value_size or width, n_head * value_head_size, bias=bias)
+        joined = n_head * value_head_size
+        self.proj = nn.Linear(joined, width, bias=output_bias) if output_map else nn.Identity()
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor | None = None,
+        values: Tensor | None = None,
+        *,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Attend from queries (N, T, query_size) to keys (N, S, key_size); return values (N, S, value_size), pooled.
+
+        keys default to the queries (self-attention), values to the keys. `combine_masks` describes the masks. causal
+        also hides every key after the query's own position. Returns (N, T, width).
+
+        Raises ValueError if an input or a mask has the wrong shape, or if a mask stands in the place of an input.
+        """
+        keys = queries if keys is None else keys
+        q = self.map_queries(queries)
+        k, v = self.map_keys_and_values(keys, keys if values is None else values)
+        shape = q.size(0), q.size(2), k.size(2)
+        visible = combine_masks(
+            shape=shape, padding_mask=padding_mask, attention_mask=attention_mask, memory_mask=memory_mask
+        )
+        return self.attend_to(q, k, v, visible=visible, causal=causal)
+
+    def map_queries(self, queries: Tensor) -> Tensor:
+        """Map queries (N, T, query_size) to q (N, H, T, head_size)."""
+        _check_input("queries", queries, self.query.in_features)
+        return split_heads(self.query(queries), self.n_head)
+
+    def map_keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Map keys (N, S, key_size) to k (N, H, S, D) and values (N, S, value_size) to v (N, H, S, D').
+
+        D is head_size and D' is value_head_size. A memory that many queries read is mapped only once.
+        """
+        _check_input("keys", keys, self.key.in_features)
+        _check_input("values", values, self.value.in_features)
+        if values.shape[:2] != keys.shape[:2]:
+            raise ValueError(f"values has shape {tuple(values.shape)}; expected (N, S) = {tuple(keys.shape[:2])} first")
+        return split_heads(self.key(keys), self.n_head), split_heads(self.value(values), self.n_head)
+
+    def attend_to(
+        self, q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Return the result (N, T, width) for mapped q, k and v. visible: see `model.attention.masked_softmax`."""
+        dropout = self.dropout if self.training else 0.0
+        y = attend(q, k, v, score=self.score, visible=visible, causal=causal, dropout=dropout)  # (N, H, T, D)
+        return self.proj(join_heads(y))
+
+
+def combine_masks(
+    *,
+    shape: tuple[int, int, int],
+    padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    memory_mask: Tensor | None = None,
+) -> Tensor | None:
+    """Combine masks into one that broadcasts to (N, 1, T, S), True if all show a key; return None without masks.
+
+    padding_mask (N, S) hides keys of a sequence. attention_mask (T, S) hides keys from a query in self-attention,
+    memory_mask (T, S) in cross-attention. In each, 0 or False means hidden. shape: (N, T, S).
+
+    Raises ValueError if a mask has the wrong shape.
+    """
+    N, T, S = shape
+    visible = None
+    for name, mask, letters, expected in (
+        ("padding_mask", padding_mask, "(N, S)", (N, S)),
+        ("attention_mask", attention_mask, "(T, S)", (T, S)),
+        ("memory_mask", memory_mask, "(T, S)", (T, S)),
+    ):
+        if mask is None:
+            continue
+        if mask.shape != expected:
+            raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {letters} = {expected}")
+        mask = mask != 0 if letters == "(T, S)" else mask[:, None, None, :] != 0  # (T, S) or (N, 1, 1, S)
+        visible = mask if visible is None else visible & mask
+    return visible
+
+
+def split_heads(x: Tensor, n_head: int) -> Tensor:
+    """(N, T, H D) -> (N, H, T, D). Raises ValueError if n_head does not divide the width."""
+    if x.size(-1) % n_head:
+        raise ValueError(f"a width of {x.size(-1)} cannot be split into n_head={n_head} heads of one size")
+    return x.unflatten(-1, (n_head, -1)).transpose(-3, -2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(N, H, T, D) -> (N, T, H D): the heads side by side."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+def _check_input(name: str, x: Tensor, width: int) -> None:
+    if not x.is_floating_point():
+        raise ValueError(f"{name} is a tensor of {x.dtype}; expected channels. Pass masks by keyword")
+    if x.ndim != 3 or x.size(-1) != width:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (N, length, {width}). Pass masks by keyword")
