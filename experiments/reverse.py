@@ -1,0 +1,91 @@
+"""Teaches an encoder-decoder to reverse strings and shows some that it never saw: python -m experiments.reverse"""
+
+import argparse
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.textbook.encoder_decoder import EncoderDecoder
+from training.command import CommandParser, run_command, tell_mistakes
+
+LETTERS, LONGEST = "abcdefghijkl", 10
+START, END = len(LETTERS), len(LETTERS) + 1  # ids 0 to 11 are the letters
+SIZES = {"n_layer": 2, "n_head": 4, "width": 64, "block_size": LONGEST + 1}
+BATCH_SIZE, LR, N_TEST, N_SHOWN = 128, 2e-3, 1000, 5
+
+
+def reversal_batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw n strings: return source ids (n, LONGEST), their padding mask, and target ids (n, LONGEST + 1).
+
+    A string has 1 to LONGEST letters. The mask is False behind it; the target is the string reversed, then END.
+    """
+    lengths = torch.randint(1, LONGEST + 1, (n, 1), generator=generator)
+    source = torch.randint(len(LETTERS), (n, LONGEST), generator=generator)
+    places = torch.arange(LONGEST + 1)
+    reversed_places = (lengths - 1 - places).clamp(min=0)
+    target = torch.where(places < lengths, source.gather(1, reversed_places), END)
+    return source, places[:-1] < lengths, target
+
+
+def train_to_reverse(steps: int, seed: int) -> tuple[EncoderDecoder, torch.Generator, set[tuple[int, ...]]]:
+    """Train a model; return it, the generator of its strings, and the targets that it saw."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model, seen = EncoderDecoder(len(LETTERS) + 2, **SIZES), set()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=steps)
+    for step in range(1, steps + 1):
+        source, mask, target = reversal_batch(BATCH_SIZE, generator)
+        seen.update(map(tuple, target.tolist()))
+        inputs = F.pad(target[:, :-1], (1, 0), value=START)
+        logits = model(source, inputs, source_padding_mask=mask)  # (B, T, V)
+        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 50 == 0 or step == steps:
+            print(f"step {step:,}/{steps:,}  loss {loss.item():.4f}", flush=True)
+    return model.eval(), generator, seen
+
+
+def reverse_unseen(
+    model: EncoderDecoder, generator: torch.Generator, seen: set[tuple[int, ...]], n: int
+) -> list[tuple[str, str]]:
+    """Draw n strings, drop those that were seen in training, and return each with what the model makes of it."""
+    source, mask, target = reversal_batch(n, generator)
+    unseen = torch.tensor([tuple(row) not in seen for row in target.tolist()])
+    answers = model.greedy(source[unseen], START, LONGEST + 1, source_padding_mask=mask[unseen])
+    strings = source[unseen].masked_fill(~mask[unseen], END)
+    return [(_spell(string), _spell(answer)) for string, answer in zip(strings, answers, strict=True)]
+
+
+def _spell(ids: Tensor) -> str:
+    """Return the letters before END, all of them if there is no END."""
+    before_end = ids[: (ids == END).nonzero()[0]] if END in ids else ids
+    return "".join((LETTERS + "?")[i] for i in before_end)  # START is no letter
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="experiments.reverse", description=__doc__)
+    parser.add_argument("--steps", type=int, default=600, metavar="N", help="training steps (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and strings (%(default)s)")
+    options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error("--steps must be at least 1")
+    return tell_mistakes("experiments.reverse", lambda: run(options), memory="close other programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    pairs = reverse_unseen(*train_to_reverse(options.steps, options.seed), N_TEST)
+    for string, answer in pairs[:N_SHOWN]:
+        print(f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}")
+    n_right = sum(answer == string[::-1] for string, answer in pairs)
+    print(f"{n_right} of {len(pairs)} strings that were not in training are reversed without a mistake")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

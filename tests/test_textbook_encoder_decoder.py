@@ -1,0 +1,197 @@
+import pytest
+import torch
+from torch import nn
+
+from experiments.reverse import reverse_unseen, train_to_reverse
+from model.attention import causal_mask
+from model.scoring import Additive, scaled_dot
+from model.textbook.encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
+
+B, T, S, C, H, V = 2, 5, 7, 12, 3, 11
+
+
+def make_model(**settings):
+    torch.manual_seed(9)
+    model = EncoderDecoder(V, **{"width": C, "n_head": H, "n_layer": 2, "block_size": 16} | settings).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model
+
+
+def random_mask(*shape):
+    """A mask from which no row hides everything."""
+    mask = torch.rand(shape) < 0.7
+    mask[:, 0] = True
+    return mask
+
+
+def attention_state(prefix, attention):
+    """The parameters of a `MultiHeadAttention` under the names of `nn.MultiheadAttention`."""
+    maps = (attention.query, attention.key, attention.value)
+    return {
+        f"{prefix}.in_proj_weight": torch.cat([linear.weight for linear in maps]),
+        f"{prefix}.in_proj_bias": torch.cat([linear.bias for linear in maps]),
+        f"{prefix}.out_proj.weight": attention.proj.weight,
+        f"{prefix}.out_proj.bias": attention.proj.bias,
+    }
+
+
+def module_state(**modules):
+    return {f"{name}.{key}": p for name, module in modules.items() for key, p in module.state_dict().items()}
+
+
+def randomise(block):
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for p in block.parameters():
+            p.add_(torch.randn_like(p), alpha=0.2)
+    return block.eval()
+
+
+def test_an_encoder_block_equals_pytorchs(float64):
+    block = randomise(EncoderBlock(C, H))
+    oracle = nn.TransformerEncoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+    first, _, _, second = block.mlp
+    modules = module_state(linear1=first, linear2=second, norm1=block.attention_norm, norm2=block.mlp_norm)
+    oracle.load_state_dict(attention_state("self_attn", block.attention) | modules)
+    x, padding, attention = torch.randn(B, S, C), random_mask(B, S), random_mask(S, S)
+    actual = block(x, padding_mask=padding, attention_mask=attention)
+    torch.testing.assert_close(actual, oracle(x, src_mask=~attention, src_key_padding_mask=~padding))
+
+
+def test_a_decoder_block_equals_pytorchs(float64):
+    block = randomise(DecoderBlock(C, H))
+    oracle = nn.TransformerDecoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+    first, _, _, second = block.mlp
+    norms = {"norm1": block.attention_norm, "norm2": block.cross_norm, "norm3": block.mlp_norm}
+    attentions = attention_state("self_attn", block.attention) | attention_state(
+        "multihead_attn", block.cross_attention
+    )
+    oracle.load_state_dict(attentions | module_state(linear1=first, linear2=second, **norms))
+    x, memory = torch.randn(B, T, C), torch.randn(B, S, C)
+    masks = {
+        "padding_mask": random_mask(B, T),
+        "attention_mask": random_mask(T, T),
+        "memory_padding_mask": random_mask(B, S),
+        "memory_mask": random_mask(T, S),
+    }
+    expected = oracle(
+        x,
+        memory,
+        tgt_mask=~(causal_mask(T, T) & masks["attention_mask"]),
+        tgt_key_padding_mask=~masks["padding_mask"],
+        memory_key_padding_mask=~masks["memory_padding_mask"],
+        memory_mask=~masks["memory_mask"],
+    )
+    torch.testing.assert_close(block(x, block.read(memory), **masks), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("source_padding_mask", (B, S)),
+        ("source_attention_mask", (S, S)),
+        ("target_padding_mask", (B, T)),
+        ("target_attention_mask", (T, T)),
+        ("memory_mask", (T, S)),
+    ],
+)
+def test_every_mask_reaches_every_attention_it_is_for(name, shape, monkeypatch):
+    """Each attention's visible keys, as `attend` receives them, against the mask that was given to the model."""
+    model, seen = make_model(), []
+    mask = random_mask(*shape)
+    for attention in (m for m in model.modules() if type(m).__name__ == "MultiHeadAttention"):
+        monkeypatch.setattr(attention, "attend_to", recording(attention.attend_to, seen))
+    model(torch.randint(V, (B, S)), torch.randint(V, (B, T)), **{name: mask})
+    encoder, decoder = seen[:2], seen[2:]
+    in_encoder, in_self, in_cross = {
+        "source_padding_mask": (True, False, True),
+        "source_attention_mask": (True, False, False),
+        "target_padding_mask": (False, True, False),
+        "target_attention_mask": (False, True, False),
+        "memory_mask": (False, False, True),
+    }[name]
+    expected = [in_encoder] * 2 + [in_self, in_cross] * 2
+    rows = mask if name.endswith(("attention_mask", "memory_mask")) else mask[:, None, None]
+    for visible, is_expected in zip(encoder + decoder, expected, strict=True):
+        assert (visible is not None) == is_expected
+        assert visible is None or torch.equal(visible, rows)
+
+
+def recording(attend_to, seen):
+    def attend_and_record(q, k, v, *, visible=None, causal=False):
+        seen.append(visible)
+        return attend_to(q, k, v, visible=visible, causal=causal)
+
+    return attend_and_record
+
+
+def test_padding_of_the_source_changes_nothing():
+    model, target = make_model(), torch.randint(V, (1, T))
+    source = torch.randint(V, (1, S))
+    padded = torch.cat((source, torch.randint(V, (1, 4))), dim=1)
+    mask = torch.arange(S + 4)[None] < S
+    torch.testing.assert_close(model(padded, target, source_padding_mask=mask), model(source, target))
+
+
+def test_padding_before_the_target_hides_it_from_self_attention():
+    model, source, target = make_model(), torch.randint(V, (1, S)), torch.randint(V, (1, T))
+    mask, changed = torch.tensor([[0, 1, 1, 1, 1]]), target.clone()
+    changed[0, 0] = (changed[0, 0] + 1) % V
+    before, after = (model(source, ids, target_padding_mask=mask) for ids in (target, changed))
+    torch.testing.assert_close(before[:, 1:], after[:, 1:])
+    assert not torch.allclose(model(source, changed)[:, 1:], model(source, target)[:, 1:])
+
+
+def test_the_encoder_sees_both_ways_and_the_decoder_only_its_past():
+    model = make_model()
+    source, target = torch.randint(V, (1, S)), torch.randint(V, (1, T))
+    before = model(source, target)
+    changed = source.clone()
+    changed[0, -1] = (changed[0, -1] + 1) % V
+    assert not torch.allclose(model.encode(changed)[0, 0], model.encode(source)[0, 0])
+    assert not torch.allclose(model(changed, target)[0, 0], before[0, 0])
+    changed = target.clone()
+    changed[0, 3:] = (changed[0, 3:] + 1) % V
+    torch.testing.assert_close(model(source, changed)[:, :3], before[:, :3])
+
+
+@pytest.mark.parametrize("score", [scaled_dot, Additive(C // H, C // H, hidden=5)], ids=["scaled_dot", "additive"])
+def test_greedy_decoding_with_cached_keys_and_values_equals_decoding_anew(score):
+    model, source = make_model(score=score), torch.randint(V, (B, S))
+    masks = {
+        "source_padding_mask": torch.tensor([[1] * S, [1] * 4 + [0] * (S - 4)]),
+        "source_attention_mask": random_mask(S, S),
+    }
+    ids = torch.ones(B, 1, dtype=torch.long)
+    for _ in range(12):
+        ids = torch.cat((ids, model(source, ids, **masks)[:, -1:].argmax(-1)), dim=1)
+    assert torch.equal(model.greedy(source, 1, 12, **masks), ids[:, 1:])
+    assert len(ids.unique()) > 3  # not one character over and over
+
+
+def test_each_attention_learns_a_score_of_its_own():
+    model = make_model(score=Additive(C // H, C // H, hidden=5))
+    scores = [module for module in model.modules() if isinstance(module, Additive)]
+    assert len({id(score) for score in scores}) == 2 * 1 + 2 * 2
+    assert len({id(score.weight.weight) for score in scores}) == 6
+
+
+def test_overlong_sequences_and_wrong_shapes_are_refused():
+    model, source = make_model(), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(ValueError, match="17 positions do not fit into block_size=16"):
+        model(torch.zeros(1, 17, dtype=torch.long), source)
+    with pytest.raises(ValueError, match="17 positions do not fit into block_size=16"):
+        model.greedy(source, 1, 17)
+    with pytest.raises(ValueError, match=r"has shape \(2,\); expected \(B, length\)"):
+        model(source[0], source)
+    with pytest.raises(ValueError, match=r"memory_mask has shape \(2, 3\); expected \(T, S\) = \(2, 2\)"):
+        model(source, source, memory_mask=torch.ones(2, 3))
+
+
+@pytest.mark.slow
+def test_a_small_encoder_decoder_learns_to_reverse_strings():
+    pairs = reverse_unseen(*train_to_reverse(600, seed=0), 4000)
+    assert len(pairs) > 2000
+    assert sum(answer == string[::-1] for string, answer in pairs) > 0.99 * len(pairs)
