@@ -1,0 +1,49 @@
+"""Shows what the previous character alone predicts, the model before attention: python -m experiments.bigram"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from data.config import DataConfig
+from data.corpus import open_corpus
+from model.textbook.bigram import Bigram
+from training.command import CommandParser, run_command, tell_mistakes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="experiments.bigram", description=__doc__)
+    parser.add_argument("--corpus", default="selmere", metavar="NAME", help="a named corpus or a file (%(default)s)")
+    options = parser.parse_args(arguments)
+    return tell_mistakes("experiments.bigram", lambda: run(options.corpus), memory="take a shorter text")
+
+
+def run(name: str) -> int:
+    corpus = open_corpus(DataConfig(corpus=name))
+    train_ids, val_ids = corpus.split(DataConfig().val_fraction, block_size=1)
+    model = Bigram(len(corpus.vocabulary)).double()
+    model.fit(_tensor(train_ids))
+    n_scores = model.table.weight.numel()
+    print(f"A table of {n_scores:,} scores, counted in the first {len(train_ids):,} characters of {corpus.name}")
+    for split, ids in (("training", train_ids), ("validation", val_ids)):
+        loss = mean_loss(model, _tensor(ids))
+        print(f"{split} loss {loss:.4f} nats ({loss / math.log(2):.3f} bits) over {len(ids) - 1:,} characters")
+    return 0
+
+
+@torch.inference_mode()
+def mean_loss(model: Bigram, ids: Tensor) -> float:
+    """Return the mean cross-entropy, in nats, of each of ids (n,) but the first, given the one before it."""
+    log_probabilities = F.log_softmax(model.table.weight, dim=-1)  # (V, V)
+    return -log_probabilities[ids[:-1], ids[1:]].mean().item()
+
+
+def _tensor(ids: np.ndarray) -> Tensor:
+    return torch.from_numpy(ids.astype(np.int64))
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,56 @@
+"""Trains the one-file GPT on the bundled play and lets it write: python -m experiments.textbook"""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import torch
+
+from data.sources import BUNDLED
+from model.textbook.gpt import TextbookGPT, decode, encode, sample, train
+from training.command import CommandParser, run_command, tell_mistakes
+
+SIZES = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64}
+BATCH_SIZE, LR, SAMPLE_LENGTH, LOG_EVERY_S = 16, 1e-3, 400, 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="experiments.textbook", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, metavar="S", help="train for S seconds (%(default)s)")
+    parser.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of a time")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (%(default)s)")
+    options = parser.parse_args(arguments)
+    if not options.seconds > 0:
+        parser.error("--seconds must be above 0")
+    if options.steps is not None and options.steps < 1:
+        parser.error("--steps must be at least 1")
+    return tell_mistakes("experiments.textbook", lambda: run(options), memory="close other programs")
+
+
+def run(options: argparse.Namespace) -> int:
+    torch.manual_seed(options.seed)
+    text = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")
+    characters = "".join(sorted(set(text)))
+    ids = encode(text, characters)
+    model = TextbookGPT(len(characters), **SIZES)
+    n_parameters = sum(p.numel() for p in model.parameters())
+    print(f"{len(text):,} characters, {len(characters)} different ones; {n_parameters:,} parameters", flush=True)
+    began_s = last_s = time.perf_counter()
+    losses = []
+    for step, loss in enumerate(train(model, ids, batch_size=BATCH_SIZE, lr=LR), start=1):
+        losses.append(loss)
+        now_s = time.perf_counter()
+        is_last = step >= options.steps if options.steps else now_s - began_s >= options.seconds
+        if is_last or now_s - last_s >= LOG_EVERY_S:
+            mean = sum(losses) / len(losses)
+            print(f"step {step:,}  training loss {mean:.4f}  {now_s - began_s:.0f} s", flush=True)
+            last_s, losses = now_s, []
+        if is_last:
+            break
+    start = encode("\n", characters)
+    print(f"\nIt writes:\n{decode(sample(model, start, SAMPLE_LENGTH), characters)}")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,31 @@
+"""The model before attention: the next character from the previous one alone, looked up in a table."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Bigram(nn.Module):
+    """A table of scores: row i holds the logits of the character that follows character i.
+
+    `Bigram(V)(ids (B, T)) -> logits (B, T, V)`, in the form of a GPT.
+    """
+
+    def __init__(self, vocab_size: int):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, vocab_size)
+        nn.init.zeros_(self.table.weight)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table(ids)  # (B, T, V)
+
+    @torch.no_grad()
+    def fit(self, ids: Tensor, *, added: float = 1.0) -> None:
+        """Set the table to the logarithms of how often each character of ids (n,) follows each other one.
+
+        These logits minimise the cross-entropy over ids, except that `added` is added to every count so that a pair
+        that ids never hold keeps a probability above 0 (Laplace smoothing).
+        """
+        V = self.table.num_embeddings
+        pairs = ids[:-1] * V + ids[1:]
+        counts = torch.bincount(pairs, minlength=V * V).view(V, V) + added
+        self.table.weight.copy_((counts.double() / counts.sum(1, keepdim=True)).log())

@@ -1,0 +1,127 @@
+"""A whole GPT in one file, from characters to new text: read it from top to bottom.
+
+The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters,
+C channels, H heads of D channels each, V characters in the vocabulary.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def encode(text: str, characters: str) -> Tensor:
+    """Turn a text into ids (T,): the id of a character is its place in `characters`."""
+    id_of = {character: i for i, character in enumerate(characters)}
+    return torch.tensor([id_of[character] for character in text])
+
+
+def decode(ids: Tensor, characters: str) -> str:
+    """Turn ids (T,) back into text."""
+    return "".join(characters[i] for i in ids.tolist())
+
+
+class TextbookHead(nn.Module):
+    """Each position asks (query), every position offers (key), and what matches is passed on (value)."""
+
+    def __init__(self, n_embd: int, head_size: int, block_size: int):
+        super().__init__()
+        self.query = nn.Linear(n_embd, head_size, bias=False)
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        T = x.size(1)
+        q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each
+        scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T): row t compares query t with every key
+        scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # nobody sees the future
+        weights = F.softmax(scores, dim=-1)  # each row sums to 1
+        return weights @ v  # (B, T, D)
+
+
+class TextbookAttention(nn.Module):
+    """Several heads side by side, and a map that combines what they found."""
+
+    def __init__(self, n_embd: int, n_head: int, block_size: int):
+        super().__init__()
+        self.heads = nn.ModuleList(TextbookHead(n_embd, n_embd // n_head, block_size) for _ in range(n_head))
+        self.proj = nn.Linear(n_embd, n_embd, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.cat([head(x) for head in self.heads], dim=-1)  # (B, T, H D) = (B, T, C)
+        return self.proj(y)
+
+
+class TextbookBlock(nn.Module):
+    """Attention moves information between positions; the feed-forward network works on each position alone."""
+
+    def __init__(self, n_embd: int, n_head: int, block_size: int):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(n_embd, bias=False)
+        self.attention = TextbookAttention(n_embd, n_head, block_size)
+        self.feed_forward_norm = nn.LayerNorm(n_embd, bias=False)
+        self.up = nn.Linear(n_embd, 4 * n_embd, bias=False)
+        self.down = nn.Linear(4 * n_embd, n_embd, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        hidden = F.gelu(self.up(self.feed_forward_norm(x)))  # (B, T, 4 C)
+        return x + self.down(hidden)  # (B, T, C)
+
+
+class TextbookGPT(nn.Module):
+    """Characters so far in, scores of every possible next character out, at each position."""
+
+    def __init__(self, vocab_size: int, *, n_layer: int, n_head: int, n_embd: int, block_size: int):
+        super().__init__()
+        if n_embd % n_head:
+            raise ValueError(f"n_head={n_head} does not divide n_embd={n_embd}")
+        self.block_size = block_size
+        self.token_embedding = nn.Embedding(vocab_size, n_embd)
+        self.position_embedding = nn.Embedding(block_size, n_embd)
+        self.blocks = nn.Sequential(*(TextbookBlock(n_embd, n_head, block_size) for _ in range(n_layer)))
+        self.norm = nn.LayerNorm(n_embd, bias=False)
+        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        T = ids.size(1)
+        positions = torch.arange(T, device=ids.device)
+        x = self.token_embedding(ids) + self.position_embedding(positions)  # (B, T, C)
+        x = self.norm(self.blocks(x))
+        return self.lm_head(x)  # (B, T, V)
+
+
+def random_windows(ids: Tensor, batch_size: int, block_size: int) -> tuple[Tensor, Tensor]:
+    """Cut windows (B, T) from a text and, as targets (B, T), the same windows one character later."""
+    starts = torch.randint(len(ids) - block_size, (batch_size, 1))
+    windows = ids[starts + torch.arange(block_size + 1)]  # (B, T + 1)
+    return windows[:, :-1], windows[:, 1:]  # (B, T) each
+
+
+def train(model: TextbookGPT, ids: Tensor, *, batch_size: int, lr: float) -> Iterator[float]:
+    """Train on a text step by step, as long as the caller asks for the loss of the next step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    while True:
+        inputs, targets = random_windows(ids, batch_size, model.block_size)
+        logits = model(inputs)  # (B, T, V)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())  # (B T, V) against (B T,)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+@torch.no_grad()
+def sample(model: TextbookGPT, ids: Tensor, length: int) -> Tensor:
+    """Continue ids (T,) by `length` characters, each drawn from the model's probabilities: (T + length,)."""
+    for _ in range(length):
+        context = ids[-model.block_size :]
+        logits = model(context[None])[0, -1]  # (V,): the scores of what follows the last character
+        probabilities = F.softmax(logits, dim=-1)
+        ids = torch.cat((ids, torch.multinomial(probabilities, 1)))
+    return ids

@@ -1,0 +1,127 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import ROOT
+
+import train as train_command
+from model.gpt import GPT
+from model.textbook.gpt import TextbookGPT, decode, encode, random_windows, sample, train
+from training.checkpoint import load_checkpoint
+from training.config_file import load_config
+
+V, B, T = 11, 3, 7
+SIZES = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 8}
+OVERRIDES = [f"model.{name}={value}" for name, value in SIZES.items()]
+TEXTBOOK_CONFIG = ROOT / "configs" / "shakespeare_gpt2_cpu.yaml"
+LM_HEAD = "lm_head" if hasattr(GPT(load_config(TEXTBOOK_CONFIG).model, V), "lm_head") else "head"
+
+
+def under_textbook_names(tensors):
+    """Weights or gradients of a GPT, by name, as the one-file model names and cuts them."""
+    renamed = {name: tensors[name] for name in ("token_embedding.weight", "position_embedding.weight", "norm.weight")}
+    renamed["lm_head.weight"] = tensors[f"{LM_HEAD}.weight"]
+    for i in range(SIZES["n_layer"]):
+        block = f"blocks.{i}"
+        renamed[f"{block}.attention_norm.weight"] = tensors[f"{block}.attention_norm.weight"]
+        renamed[f"{block}.feed_forward_norm.weight"] = tensors[f"{block}.mlp_norm.weight"]
+        renamed[f"{block}.attention.proj.weight"] = tensors[f"{block}.attention.proj.weight"]
+        renamed[f"{block}.up.weight"] = tensors[f"{block}.mlp.up.weight"]
+        renamed[f"{block}.down.weight"] = tensors[f"{block}.mlp.proj.weight"]
+        qkv = tensors[f"{block}.attention.qkv.weight"].unflatten(0, (3, SIZES["n_head"], -1))  # (3, H, D, C)
+        for name, heads in zip(("query", "key", "value"), qkv, strict=True):
+            renamed |= {f"{block}.attention.heads.{h}.{name}.weight": weight for h, weight in enumerate(heads)}
+    return renamed
+
+
+def assert_equal_in_logits_and_gradients(gpt, *, vocab_size):
+    gpt = gpt.double().train()
+    one_file = TextbookGPT(vocab_size, **SIZES).double()
+    missing, unexpected = one_file.load_state_dict(under_textbook_names(gpt.state_dict()), strict=False)
+    assert all(name.endswith("tril") for name in missing)
+    assert not unexpected
+    ids, targets = torch.randint(vocab_size, (2, B, T))
+    logits = [model(ids) for model in (gpt, one_file)]
+    torch.testing.assert_close(*logits, atol=1e-12, rtol=0)
+    for y in logits:
+        F.cross_entropy(y.flatten(0, 1), targets.flatten()).backward()
+    expected = under_textbook_names({name: p.grad for name, p in gpt.named_parameters()})
+    actual = {name: p.grad for name, p in one_file.named_parameters()}
+    assert actual.keys() == expected.keys()
+    for name, gradient in actual.items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-12, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+        assert gradient.abs().max() > 0, name
+
+
+def test_the_one_file_gpt_equals_the_gpt_in_logits_and_gradients():
+    torch.manual_seed(4)
+    gpt = GPT(load_config(TEXTBOOK_CONFIG, OVERRIDES).model, V)
+    with torch.no_grad():
+        for p in gpt.parameters():
+            p.copy_(torch.randn_like(p) * 0.3)
+    assert_equal_in_logits_and_gradients(gpt, vocab_size=V)
+
+
+def test_the_one_file_gpt_equals_a_trained_gpt(workplace):
+    run = [
+        "data.corpus=text.txt",
+        "train.max_steps=30",
+        "optim.warmup_steps=0",
+        "train.batch_size=4",
+        "train.name=tiny",
+        "train.device=cpu",
+    ]
+    assert train_command.main(["--config", str(TEXTBOOK_CONFIG), *OVERRIDES, *run]) == 0
+    checkpoint = load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt")
+    assert checkpoint.step == 30
+    assert_equal_in_logits_and_gradients(checkpoint.build_model(), vocab_size=len(checkpoint.characters))
+
+
+def test_the_one_file_imports_torch_and_nothing_else_of_the_project():
+    lines = (ROOT / "model/textbook/gpt.py").read_text(encoding="utf-8").splitlines()
+    imports = {line.split()[1].partition(".")[0] for line in lines if line.startswith(("import ", "from "))}
+    assert imports == {"collections", "torch"}
+    assert len(lines) < 150
+
+
+def test_text_becomes_ids_and_ids_become_text():
+    assert encode("abba", "ab").tolist() == [0, 1, 1, 0]
+    assert decode(torch.tensor([1, 0]), "ab") == "ba"
+
+
+def test_targets_are_the_next_characters_and_every_window_occurs():
+    ids, starts = torch.arange(20), set()
+    for _ in range(100):
+        inputs, targets = random_windows(ids, B, T)
+        assert inputs.shape == (B, T)
+        assert torch.equal(targets, inputs + 1)
+        starts.update(inputs[:, 0].tolist())
+    assert starts == set(range(20 - T))
+
+
+def test_it_starts_near_a_uniform_guess_and_learns_a_pattern_to_write_it():
+    torch.manual_seed(0)
+    ids = encode("abcab" * 60, "abc")
+    model = TextbookGPT(3, **SIZES)
+    losses = [loss for loss, _ in zip(train(model, ids, batch_size=8, lr=1e-2), range(300), strict=False)]
+    assert losses[0] == pytest.approx(math.log(3), abs=0.02)
+    assert losses[-1] < 0.15  # only the first characters of a window are uncertain
+    written = sample(model, encode("abcababc", "abc"), 30)
+    assert decode(written, "abc").startswith("abcababc")
+    assert decode(written, "abc") in "abcab" * 60
+
+
+def test_samples_follow_the_models_probabilities_beyond_its_context():
+    torch.manual_seed(1)
+    model = TextbookGPT(2, **SIZES)
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    written = sample(model, torch.tensor([0]), 2000)
+    assert len(written) == 2001
+    assert abs(written[1:].double().mean() - 0.5) < 5 * 0.5 / 2000**0.5
+
+
+def test_a_number_of_heads_that_does_not_divide_the_width_is_an_error():
+    with pytest.raises(ValueError, match="n_head=5 does not divide n_embd=12"):
+        TextbookGPT(V, **SIZES | {"n_head": 5})
