@@ -1,20 +1,22 @@
 """Self-attention on a picture: four patches look at each other, and each becomes a mixture of those like it."""
 
-import argparse
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from experiments.drawing import load_pyplot
+from experiments.shown import in_columns
 from model.attention import attend, masked_softmax
 from model.scoring import scaled_dot
+from training.command import CommandParser, run_command, tell_mistakes
 
 # An 8 x 8 picture as its 4 x 4 patches, row by row: upper left, upper right, lower left, lower right.
 PALE = [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
 DARK = [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0]
 PATCHES = [PALE, DARK, PALE, DARK]
+NAMES = ["X1", "X2", "X3", "X4"]
 
 
 def picture(patches: Tensor) -> Tensor:
@@ -22,25 +24,41 @@ def picture(patches: Tensor) -> Tensor:
     return patches.view(2, 2, 4, 4).transpose(1, 2).reshape(8, 8)
 
 
-def draw(path: Path) -> None:
-    """The picture, the weights of its patches and what they become, side by side in a PNG."""
+def numbers(x: Tensor, weights: Tensor, result: Tensor) -> str:
+    """Return the picture, the weights (4, 4) of its patches x (4, 16), and what they become, as text."""
+    weight_rows = [[name, *(f"{w:.4f}" for w in row)] for name, row in zip(NAMES, weights.tolist(), strict=True)]
+    table = in_columns([["", *NAMES], *weight_rows])
+    parts = (
+        ("The picture: patches X1 and X2 above X3 and X4, 16 numbers each", _image(x, ".0f")),
+        ("Weights = softmax(X X^T / sqrt(16)): how much each row takes from each column", table),
+        ("What the patches become: weights X", _image(result, ".4f")),
+    )
+    return "\n\n".join(f"{title}\n{body}" for title, body in parts)
+
+
+def _image(patches: Tensor, form: str) -> str:
+    rows = [[format(pixel, form) for pixel in row] for row in picture(patches).tolist()]
+    lines = in_columns([[*row[:4], "|", *row[4:]] for row in rows]).splitlines()
+    return "\n".join([*lines[:4], "-" * max(map(len, lines)), *lines[4:]])
+
+
+def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
+    """Draw the picture, the weights of its patches and what they become, side by side."""
     pyplot = load_pyplot()
-    x = torch.tensor(PATCHES, dtype=torch.float64)
-    weights = masked_softmax(scaled_dot(x, x))
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
-    panels = (("the picture", picture(x)), ("what each patch becomes", picture(attend(x, x, x))))
-    for axis, (title, image) in zip(axes[::2], panels, strict=True):
-        axis.imshow(image, cmap="Greys", vmin=0, vmax=1)
+    for axis, (title, patches) in zip(
+        axes[::2], (("the picture", x), ("what each patch becomes", result)), strict=True
+    ):
+        axis.imshow(picture(patches), cmap="Greys", vmin=0, vmax=1)
         axis.set(title=title, xticks=[], yticks=[])
         axis.axhline(3.5, color="tab:orange", linewidth=1)
         axis.axvline(3.5, color="tab:orange", linewidth=1)
-        for n, (row, column) in enumerate(((0, 0), (0, 4), (4, 0), (4, 4)), start=1):
-            axis.text(column - 0.3, row + 0.15, f"X{n}", color="tab:orange", fontsize=9)
+        for name, (row, column) in zip(NAMES, ((0, 0), (0, 4), (4, 0), (4, 4)), strict=True):
+            axis.text(column - 0.3, row + 0.15, name, color="tab:orange", fontsize=9)
     axes[1].imshow(weights, cmap="Blues", vmin=0, vmax=0.5)
-    names = [f"X{n}" for n in range(1, 5)]
-    axes[1].set(title="weights", xlabel="looked at", ylabel="looking", xticks=range(4), yticks=range(4))
-    axes[1].set_xticklabels(names)
-    axes[1].set_yticklabels(names)
+    axes[1].set(title="weights", xlabel="key", ylabel="query")
+    axes[1].set_xticks(range(4), NAMES)
+    axes[1].set_yticks(range(4), NAMES)
     for i in range(4):
         for j in range(4):
             axes[1].text(j, i, f"{weights[i, j]:.4f}", ha="center", va="center", fontsize=9)
@@ -48,18 +66,22 @@ def draw(path: Path) -> None:
     pyplot.close(figure)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="experiments.patches", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("patches.png"), help="the PNG to write (%(default)s)")
-    options = parser.parse_args()
-    try:
-        draw(options.output)
-    except (ValueError, OSError) as error:
-        print(f"experiments.patches: {error}", file=sys.stderr)
-        return 2
-    print(f"Drew {options.output}")
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="experiments.patches", description=__doc__)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
+    options = parser.parse_args(arguments)
+    return tell_mistakes("experiments.patches", lambda: run(options.output), memory="close other programs")
+
+
+def run(output: Path | None) -> int:
+    x = torch.tensor(PATCHES, dtype=torch.float64)
+    weights, result = masked_softmax(scaled_dot(x, x)), attend(x, x, x)  # (4, 4), (4, 16)
+    print(numbers(x, weights, result))
+    if output:
+        draw(output, x, weights, result)
+        print(f"\nDrew {output}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -1,20 +1,35 @@
-"""Shows every value inside an attention layer, for an example small enough to follow with a pencil."""
+"""Shows every value inside an attention layer, small enough to follow with a pencil: python -m experiments.trace"""
+
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from model.attention import MultiHeadAttention
-from model.trace import trace_attention
+from experiments.shown import in_columns
+from model.textbook.multi_head import MultiHeadAttention
+from model.textbook.trace import trace_attention
+from training.command import CommandParser, run_command, tell_mistakes
 
 # Three positions, four channels.
 EXAMPLE = torch.tensor([[[1.0, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]], dtype=torch.float64)
 QUERY_MAP = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
 KEY_MAP = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
 VALUE_MAP = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
+FORMULAS = {
+    "Q": "Q = X Wq",
+    "K": "K = X Wk",
+    "V": "V = X Wv",
+    "raw scores": "raw scores = Q K^T",
+    "d_k": "d_k",
+    "scores": "scores = raw scores / sqrt(d_k)",
+    "weights": "weights = softmax(scores), row by row",
+    "heads": "heads = weights V",
+    "output": "output, the heads side by side",
+}
 
 
 def example_layer() -> MultiHeadAttention:
-    """One head of three channels over inputs of four, without an output map."""
+    """Return one head of three channels over inputs of four, without an output map."""
     layer = MultiHeadAttention(3, 1, query_size=4, key_size=4, value_size=4, output_map=False).double()
     with torch.no_grad():
         for linear, weights in ((layer.query, QUERY_MAP), (layer.key, KEY_MAP), (layer.value, VALUE_MAP)):
@@ -22,25 +37,39 @@ def example_layer() -> MultiHeadAttention:
     return layer.requires_grad_(False)
 
 
-def table(traced: dict[str, Tensor]) -> str:
-    """Names, shapes and, of one sequence and one head, values."""
+def table(traced: Mapping[str, Tensor | int]) -> str:
+    """Return formulas and, for the first sequence and the first head, values."""
     blocks = []
     for name, value in traced.items():
-        rows = value.flatten(0, -3)[0]
-        form = "10.4e" if name == "weights" else "10.4f"  # weights may be far below 1
-        lines = ["  ".join(format(number, form) for number in row) for row in rows.tolist()]
-        blocks.append("\n".join([f"{name} {tuple(value.shape)}", *lines]))
+        heading = FORMULAS.get(name, name)
+        blocks.append(f"{heading}\n{_matrix(name, value)}" if isinstance(value, Tensor) else f"{heading} = {value}")
     return "\n\n".join(blocks)
 
 
-def main() -> None:
+def _matrix(name: str, value: Tensor) -> str:
+    rows = value.flatten(0, -3)[0]
+    form = ".4e" if name == "weights" else ".4f"  # weights may be far below 1
+    if torch.equal(rows, rows.round()):
+        form = ".0f"
+    cells = [[format(number, form) for number in row] for row in rows.tolist()]
+    return in_columns([["  " + first, *rest] for first, *rest in cells])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="experiments.trace", description=__doc__)
+    parser.parse_args(arguments)
+    return tell_mistakes("experiments.trace", run, memory="close other programs")
+
+
+def run() -> int:
     print("One head of self-attention over three positions, width 4 -> 3\n")
     print(table(trace_attention(example_layer(), EXAMPLE)))
     print("\nTwo heads over a batch of 32 sequences, 20 positions each, width 10 -> 16\n")
     layer = MultiHeadAttention(16, 2, query_size=10, key_size=10, value_size=10, output_map=False)
     for name, value in trace_attention(layer, torch.randn(32, 20, 10)).items():
-        print(f"{name:10} {tuple(value.shape)}")
+        print(f"{name:10} {tuple(value.shape) if isinstance(value, Tensor) else value}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

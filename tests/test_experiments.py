@@ -2,15 +2,20 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import torch
 from conftest import ROOT
 
-from experiments import patches, pooling
-from experiments.trace import EXAMPLE, example_layer, table
+from experiments import bigram, patches, pooling, reverse, textbook, trace
+from experiments.reverse import END, LONGEST, reversal_batch
 from model.attention import attend
-from model.trace import trace_attention
+from model.textbook.bigram import Bigram
+from model.textbook.pooling import Kernel, epanechnikov_kernel, gaussian_kernel, pool, uniform_kernel
+from model.textbook.trace import trace_attention
+
+COMMANDS = {module.__name__: module.main for module in (bigram, patches, pooling, reverse, textbook, trace)}
 
 
 def run_module(name, *arguments, cwd):
@@ -25,12 +30,35 @@ def png_size(path):
     return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_tells_a_mistake_in_one_line(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        COMMANDS[name](["--help"])
+    assert capsys.readouterr().out.startswith(f"usage: {name} [-h]")
+    with pytest.raises(SystemExit, match="2"):
+        COMMANDS[name](["--colour"])
+    assert capsys.readouterr().err == f"{name}: unrecognized arguments: --colour; see {name} --help\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("textbook", ["--seconds", "0"], "--seconds must be above 0"),
+        ("textbook", ["--steps", "0"], "--steps must be at least 1"),
+        ("reverse", ["--steps", "0"], "--steps must be at least 1"),
+        ("pooling", ["--seed", "x"], "argument --seed: invalid int value: 'x'"),
+    ],
+)
+def test_impossible_options_are_named(name, arguments, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        COMMANDS[f"experiments.{name}"](arguments)
+    assert capsys.readouterr().err == f"experiments.{name}: {message}; see experiments.{name} --help\n"
+
+
 def test_the_trace_prints_the_worked_example_and_every_shape(tmp_path):
     printed = run_module("trace", cwd=tmp_path).stdout
-    for digits in ("1.1547", "9.2376", "8.9045e-04", "9.0884e-01", "1.8639      6.3194      1.7042"):
-        assert digits in printed
-    assert re.search(r"scores +\(32, 2, 20, 20\)", printed)
-    assert table(trace_attention(example_layer(), EXAMPLE)) in printed
+    assert trace.table(trace_attention(trace.example_layer(), trace.EXAMPLE)) in printed
+    assert re.search(r"^raw scores +\(32, 2, 20, 20\)\nd_k +8\nscores +\(32, 2, 20, 20\)$", printed, re.MULTILINE)
 
 
 def test_a_learned_kernel_predicts_left_out_examples_better_than_a_fixed_one():
@@ -39,15 +67,13 @@ def test_a_learned_kernel_predicts_left_out_examples_better_than_a_fixed_one():
     ys = pooling.true_function(xs) + 0.3 * torch.randn(50, dtype=torch.float64)
     others = ~torch.eye(50, dtype=torch.bool)
 
-    def error(score):
-        return (pooling.pool(score, xs, xs, ys, visible=others) - ys).square().mean().item()
+    def error(kernel):
+        return (pool(xs, xs, ys, kernel, visible=others) - ys).square().mean().item()
 
-    fitted = pooling.fit_width(xs, ys)
-    with torch.no_grad():
-        learned = error(fitted)
-        widths = torch.linspace(0.2, 8, 100).tolist()
-        best = min(error(pooling.Gaussian(w, learned=False).double()) for w in widths)
-    assert learned < error(pooling.Gaussian(1.0).double()) < error(pooling.uniform)
+    learned = error(pooling.fit_width(xs, ys))
+    best = min(error(Kernel(gaussian_kernel, w)) for w in torch.linspace(0.2, 8, 100).tolist())
+    assert learned < error(gaussian_kernel) < error(uniform_kernel)
+    assert error(epanechnikov_kernel) < error(uniform_kernel)
     assert learned == pytest.approx(best, rel=0.01)
 
 
@@ -60,19 +86,70 @@ def test_the_picture_is_made_of_its_patches_row_by_row():
     assert patches.picture(attend(x, x, x))[1, 0] == 0.5  # half of what is seen from a pale patch is dark
 
 
-@pytest.mark.parametrize(("name", "printed"), [("pooling", "learned kernel, w ="), ("patches", "Drew out.png")])
-def test_experiments_draw_a_picture(tmp_path, name, printed):
+@pytest.mark.parametrize(
+    ("name", "printed"), [("pooling", "Gaussian, learned w = "), ("patches", "X2  0.1888  0.3112  0.1888  0.3112")]
+)
+def test_experiments_print_numbers_without_matplotlib_and_draw_a_picture_with_it(tmp_path, name, printed):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')", encoding="utf-8")
+    finished = run_module(name, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert printed in finished.stdout
+    finished = run_module(name, "--output", "out.png", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert finished.stderr == f"experiments.{name}: drawing needs matplotlib: pip install matplotlib\n"
+    (tmp_path / "matplotlib.py").unlink()
     pytest.importorskip("matplotlib")
     finished = run_module(name, "--output", "out.png", cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
-    assert printed in finished.stdout
+    assert finished.stdout.endswith("Drew out.png\n")
     width, height = png_size(tmp_path / "out.png")
     assert width > 1000
     assert height > 400
 
 
-def test_drawing_without_matplotlib_is_a_line_that_says_what_to_install(tmp_path):
-    (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')", encoding="utf-8")
-    finished = run_module("patches", cwd=tmp_path)
-    assert finished.returncode == 2
-    assert finished.stderr == "experiments.patches: drawing needs matplotlib: pip install matplotlib\n"
+def test_the_table_of_next_characters_is_scored_on_every_validation_character(tmp_path, capsys):
+    text = "abcabcabdabc" * 50
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    assert bigram.main(["--corpus", str(tmp_path / "text.txt")]) == 0
+    training, validation = text[:540], text[539:]
+    total = 0.0
+    for first, second in pairwise(validation):
+        n_pair = sum(training[i : i + 2] == first + second for i in range(539))
+        probability = (n_pair + 1) / (training[:-1].count(first) + 4)
+        total -= torch.log(torch.tensor(probability, dtype=torch.float64)).item()
+    assert f"validation loss {total / 60:.4f} nats" in capsys.readouterr().out
+
+
+def test_the_loss_of_an_untrained_table_is_that_of_a_uniform_guess():
+    assert bigram.mean_loss(Bigram(7).double(), torch.randint(7, (100,))) == pytest.approx(torch.tensor(7.0).log())
+
+
+def test_a_corpus_that_is_missing_is_one_line(capsys):
+    assert bigram.main(["--corpus", "nowhere.txt"]) == 2
+    assert re.fullmatch(r"experiments.bigram: .*nowhere.txt: no such file.*\n", capsys.readouterr().err)
+
+
+def test_strings_are_padded_and_their_targets_are_reversed():
+    source, mask, target = reversal_batch(500, torch.Generator().manual_seed(0))
+    lengths = mask.sum(1).tolist()
+    assert set(lengths) == set(range(1, LONGEST + 1))
+    for row, n, answer in zip(source.tolist(), lengths, target.tolist(), strict=True):
+        assert answer == row[:n][::-1] + [END] * (LONGEST + 1 - n)
+
+
+def test_the_reversal_command_prints_strings_and_how_many_are_right(capsys):
+    assert reverse.main(["--steps", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^ *[a-l]+ -> [a-l?]* +(right|wrong)$", printed, re.MULTILINE)
+    assert re.search(r"^\d+ of \d+ strings", printed, re.MULTILINE)
+
+
+def test_the_textbook_command_trains_and_writes_the_same_for_the_same_seed(capsys):
+    outputs = []
+    for seed in ("1", "1", "2"):
+        assert textbook.main(["--steps", "2", "--seed", seed]) == 0
+        outputs.append(capsys.readouterr().out.partition("It writes:\n")[2])
+    assert len(outputs[0]) > textbook.SAMPLE_LENGTH
+    assert outputs[0] == outputs[1] != outputs[2]
+    assert textbook.main(["--seconds", "0.01"]) == 0
+    assert capsys.readouterr().out.count("step 1 ") == 1

@@ -1,0 +1,56 @@
+"""Attention pooling as regression: predict y at x as the average of known y_i, weighted by how near each x_i is."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from model.attention import masked_softmax
+
+LogKernel = Callable[[Tensor], Tensor]
+
+
+def gaussian_kernel(u: Tensor) -> Tensor:
+    """Return log K(u) = -u^2 / 2, up to a constant: every example counts, near ones most."""
+    return -u.square() / 2
+
+
+def epanechnikov_kernel(u: Tensor) -> Tensor:
+    """Return log K(u) of K(u) = max(1 - u^2, 0), up to a constant: only examples within one width count."""
+    outside = u.abs() >= 1
+    return torch.log1p(-u.masked_fill(outside, 0.0).square()).masked_fill(outside, -math.inf)
+
+
+def uniform_kernel(u: Tensor) -> Tensor:
+    """Return log K(u) = 0: every example counts alike, and the prediction is the plain average."""
+    return torch.zeros_like(u)
+
+
+class Kernel(nn.Module):
+    """A kernel of width 1 / w: log K(w (x - x_i)), with w learned or fixed."""
+
+    def __init__(self, log_kernel: LogKernel = gaussian_kernel, w: float = 1.0, *, learned: bool = False):
+        super().__init__()
+        self.log_kernel = log_kernel
+        self.w = nn.Parameter(torch.tensor(w), requires_grad=learned)
+
+    def forward(self, difference: Tensor) -> Tensor:
+        return self.log_kernel(difference * self.w)
+
+
+def pooling_weights(x: Tensor, xs: Tensor, kernel: LogKernel, *, visible: Tensor | None = None) -> Tensor:
+    """Return the weight (T, S) of each example xs (S,) in the prediction at each x (T,).
+
+    Each row is the softmax of log K(x - x_i) over the examples (Nadaraya, 1964; Watson, 1964), so attention with x as
+    query and x_i as keys. The kernel sees the differences themselves: expanding (x - x_i)^2 would lose digits far from
+    zero. visible (T, S) hides examples. A row is zero if no visible example is within reach of the kernel.
+    """
+    scores = kernel(x[:, None] - xs[None, :])  # (T, S)
+    within_reach = scores > -math.inf
+    return masked_softmax(scores, visible=within_reach if visible is None else within_reach & visible)
+
+
+def pool(x: Tensor, xs: Tensor, ys: Tensor, kernel: LogKernel, *, visible: Tensor | None = None) -> Tensor:
+    """Return the prediction (T,) at x (T,) from examples xs (S,) and ys (S,). See `pooling_weights`."""
+    return pooling_weights(x, xs, kernel, visible=visible) @ ys

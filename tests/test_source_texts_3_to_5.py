@@ -1,0 +1,240 @@
+"""The source texts on attention, statement by statement, to their printed digits: texts 3 to 5."""
+
+import math
+
+import pytest
+import torch
+from scratch import CausalHead
+
+from model.attention import attend, causal_mask, masked_softmax
+from model.config import ModelConfig
+from model.gpt import GPT
+from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
+from model.textbook.bigram import Bigram
+from model.textbook.gpt import TextbookGPT
+from model.textbook.head import Head
+from model.textbook.multi_head import MultiHeadAttention, join_heads, split_heads
+from model.textbook.pooling import Kernel, epanechnikov_kernel, gaussian_kernel, pool, pooling_weights
+from model.textbook.trace import trace_attention
+
+N, T, S, H, D, V = 3, 5, 7, 2, 6, 11
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def randn(*shape):
+    return torch.randn(*shape)
+
+
+# 3. Queries, keys, values and attention pooling
+
+
+def test_text_3_attention_is_a_weighted_sum_whose_weights_come_from_compatibility():
+    q, keys = torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 0.0], [-100.0, 0.0]])
+    values = torch.tensor([[3.0], [5.0]])
+    torch.testing.assert_close(attend(q, keys, values), torch.tensor([[3.0]]))
+    torch.testing.assert_close(attend(q, keys, values, score=uniform), torch.tensor([[4.0]]))
+
+
+@pytest.mark.parametrize("w", [1.0, 2.5])
+def test_text_3_gaussian_pooling_is_nadaraya_watson_regression(w):
+    x, xi, y = torch.linspace(0, 5, 9), torch.rand(20) * 5, randn(20)
+    expected = [sum(y * torch.exp(-(((a - xi) * w) ** 2) / 2)) / sum(torch.exp(-(((a - xi) * w) ** 2) / 2)) for a in x]
+    actual = attend(x[:, None], xi[:, None], y[:, None], score=Gaussian(w))
+    torch.testing.assert_close(actual.squeeze(1), torch.stack(expected))
+
+
+@pytest.mark.parametrize("w", [1.0, 2.5])
+def test_text_3_pooling_with_a_gaussian_kernel_equals_attention_with_gaussian_scores(w):
+    x, xi, y = torch.linspace(0, 5, 9), torch.rand(20) * 5, randn(20)
+    expected = attend(x[:, None], xi[:, None], y[:, None], score=Gaussian(w)).squeeze(1)
+    torch.testing.assert_close(pool(x, xi, y, Kernel(gaussian_kernel, w)), expected)
+
+
+def test_text_3_the_gaussian_kernel_is_exact_far_from_zero():
+    years, y = torch.arange(2000, 2021), randn(21)
+    expected = torch.softmax(-((years[:, None] - years) ** 2).double() / 2, dim=1) @ y
+    actual = pool(years.float(), years.float(), y.float(), gaussian_kernel)
+    torch.testing.assert_close(actual, expected.float(), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
+def test_text_3_the_weights_fall_with_distance(log_kernel):
+    xs = torch.tensor([3.0, 2.5, 4.0, 1.7, 4.6, 0.9])  # at growing distances from 3
+    weights = pooling_weights(torch.tensor([3.0]), xs, Kernel(log_kernel, 0.4))[0]
+    assert (weights.diff() < 0).all()
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_text_3_the_kernel_is_a_choice():
+    x, xs, ys = torch.tensor([1.0, 9.0]), torch.tensor([0.5, 1.0, 1.8, 3.0]), torch.tensor([1.0, 2, 4, 8])
+    density = torch.tensor([0.75, 1.0, 0.36])  # 1 - u^2; the last example lies beyond one width
+    expected = (density * ys[:3]).sum() / density.sum()
+    actual = pool(x, xs, ys, epanechnikov_kernel)
+    torch.testing.assert_close(actual, torch.stack((expected, torch.tensor(0.0))))  # nothing is near 9
+    assert not torch.allclose(pool(x, xs, ys, gaussian_kernel)[0], actual[0])
+
+
+@pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
+def test_text_3_the_width_of_a_pooling_kernel_is_learned(log_kernel):
+    x, xs, ys = torch.linspace(0, 5, 9), torch.rand(20) * 5, randn(20)
+    kernel = Kernel(log_kernel, 0.7, learned=True)
+    pool(x, xs, ys, kernel).square().sum().backward()
+
+    def loss(w):
+        return pool(x, xs, ys, Kernel(log_kernel, w)).square().sum().item()
+
+    assert kernel.w.grad.item() == pytest.approx((loss(0.7 + 1e-6) - loss(0.7 - 1e-6)) / 2e-6, rel=1e-5)
+    assert not Kernel(log_kernel).w.requires_grad
+
+
+def test_text_3_the_width_of_the_kernel_is_learned_or_fixed():
+    assert [p.shape for p in Gaussian(2.0).parameters()] == [()]
+    assert list(Gaussian(2.0, learned=False).parameters()) == []
+    score = Gaussian(1.0)
+    score(randn(T, D), randn(S, D)).sum().backward()
+    assert score.w.grad != 0
+
+
+def test_text_3_additive_scores_take_queries_and_keys_of_different_widths():
+    score, q, k = Additive(4, 3, hidden=8), randn(N, T, 4), randn(N, S, 3)
+    for n in range(N):
+        for t in range(T):
+            for s in range(S):
+                hidden = torch.tanh(score.query.weight @ q[n, t] + score.key.weight @ k[n, s])
+                torch.testing.assert_close(score(q, k)[n, t, s], score.weight.weight[0] @ hidden)
+
+
+def test_text_3_scaled_products_need_equal_widths_and_leave_that_of_the_values_free():
+    assert attend(randn(4, 3), randn(6, 3), randn(6, 2)).shape == (4, 2)
+
+
+# 4. Self-attention from first principles
+
+
+def test_text_4_the_simplest_self_attention_has_no_parameters():
+    x = randn(T, D)
+    weights = torch.exp(x @ x.T)
+    weights = weights / weights.sum(1, keepdim=True)
+    expected = torch.stack([sum(weights[i, j] * x[j] for j in range(T)) for i in range(T)])
+    torch.testing.assert_close(attend(x, x, x, score=dot), expected)
+
+
+def test_text_4_permuting_the_sequence_permutes_the_output_and_changes_nothing_else():
+    layer, x, order = MultiHeadAttention(8, H), randn(N, T, 8), torch.randperm(T)
+    torch.testing.assert_close(layer(x[:, order]), layer(x)[:, order])
+
+
+def test_text_4_wide_heads_have_the_full_width_each_and_are_unified_by_one_map():
+    layer, x = MultiHeadAttention(8, 3, head_size=8, output_bias=True), randn(N, T, 8)
+    assert layer.query.weight.shape == (24, 8)
+    assert layer.proj.weight.shape == (8, 24)
+    heads = [
+        attend(*(x @ linear.weight[h : h + 8].T for linear in (layer.query, layer.key, layer.value)))
+        for h in (0, 8, 16)
+    ]
+    torch.testing.assert_close(layer(x), layer.proj(torch.cat(heads, dim=-1)))
+
+
+def test_text_4_unify_heads_has_a_bias_and_the_three_input_maps_have_none():
+    layer = MultiHeadAttention(8, 3, head_size=8, output_bias=True)
+    assert [linear.bias is None for linear in (layer.query, layer.key, layer.value)] == [True] * 3
+    assert layer.proj.bias.shape == (8,)
+
+
+def test_text_4_scaling_both_by_the_fourth_root_equals_dividing_the_scores_by_the_root():
+    q, k = randn(N, T, D), randn(N, S, D)
+    torch.testing.assert_close(dot(q / D**0.25, k / D**0.25), dot(q, k) / math.sqrt(D))
+    torch.testing.assert_close(scaled_dot(q, k), dot(q, k) / math.sqrt(D))
+
+
+# 5. Predicting the next character
+
+
+def test_text_5_the_average_of_the_past_by_a_normalised_triangle_equals_the_masked_softmax_of_zeros():
+    x, triangle = randn(N, T, D), torch.tril(torch.ones(T, T))
+    averaged = triangle / triangle.sum(1, keepdim=True) @ x
+    weights = torch.softmax(torch.zeros(T, T).masked_fill(triangle == 0, float("-inf")), dim=-1)
+    torch.testing.assert_close(weights @ x, averaged)
+    torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), averaged)
+
+
+def test_text_5_a_head_weighs_its_past_by_scaled_products_of_its_maps():
+    head, x = Head(8, D, block_size=T), randn(N, T, 8)
+    q, k, v = (x @ linear.weight.T for linear in (head.query, head.key, head.value))
+    scores = (q @ k.mT * D**-0.5).masked_fill(torch.tril(torch.ones(T, T)) == 0, -math.inf)
+    torch.testing.assert_close(head(x), scores.softmax(-1) @ v)
+    torch.testing.assert_close(head(x), attend(q, k, v, causal=True))
+    assert all(linear.bias is None for linear in (head.query, head.key, head.value))
+    with pytest.raises(ValueError, match="x has 5 positions; the mask has 4"):
+        Head(8, D, block_size=4)(x)
+
+
+def test_text_5_the_head_equals_one_written_from_the_statement():
+    head, scratch, x = Head(8, D, block_size=10), CausalHead(8, D), randn(N, T, 8)
+    scratch.load_state_dict(head.state_dict())
+    torch.testing.assert_close(head(x), scratch(x))
+
+
+def test_text_5_before_attention_the_previous_character_alone_predicts_the_next():
+    ids = torch.randint(V, (4000,))
+    model = Bigram(V)
+    model.fit(ids)
+    for i, j in ((0, 0), (3, 7), (10, 2)):
+        n_pairs = sum(a == i and b == j for a, b in zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True))
+        n_first = ids[:-1].tolist().count(i)
+        assert model(torch.tensor([[i]])).softmax(-1)[0, 0, j].item() == pytest.approx((n_pairs + 1) / (n_first + V))
+    changed = ids.clone()
+    changed[:9] = (changed[:9] + 1) % V
+    assert torch.equal(model(ids[None])[0, 9:], model(changed[None])[0, 9:])
+
+
+def gpts():
+    """Both GPTs, with random weights everywhere."""
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 12, "block_size": 16}
+    for model in (GPT(ModelConfig(**sizes), V), TextbookGPT(V, **sizes)):
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(torch.randn_like(p) * 0.3)
+        yield model
+
+
+@pytest.mark.parametrize("model", list(gpts()), ids=["GPT", "TextbookGPT"])
+def test_text_5_only_attention_moves_information_between_positions(model):
+    model.double()
+    ids = torch.randint(V, (1, T))
+    changed = (ids + 1) % V
+    changed[0, 3] = ids[0, 3]  # every character but this one
+    assert not torch.allclose(model(ids)[0, 3], model(changed)[0, 3])
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.proj.weight.zero_()
+    assert torch.equal(model(ids)[0, 3], model(changed)[0, 3])
+    assert not torch.allclose(model(ids)[0, 2], model(changed)[0, 2])
+
+
+def test_text_5_softmax_sharpens_towards_one_hot_as_scores_grow():
+    scores = torch.tensor([0.1, -0.2, 0.3, -0.2, 0.5])
+    peaks = [masked_softmax(scores * factor).max().item() for factor in (1, 8, 100)]
+    assert peaks == sorted(peaks)
+    assert peaks[0] < 0.3
+    assert peaks[2] > 0.999
+
+
+def test_text_5_without_the_mask_every_position_sees_every_position():
+    layer, x = MultiHeadAttention(8, H), randn(1, T, 8)
+    assert (trace_attention(layer, x)["weights"] > 0).all()
+    past = trace_attention(layer, x, causal=True)["weights"] > 0
+    assert torch.equal(past, causal_mask(T, T).expand(1, H, T, T))
+
+
+def test_text_5_sequences_of_a_batch_never_see_each_other():
+    layer, x = MultiHeadAttention(8, H), randn(N, T, 8)
+    torch.testing.assert_close(layer(x)[1], layer(x[1:2])[0])
+
+
+def test_text_5_in_cross_attention_keys_and_values_come_from_elsewhere():
+    layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
+    q, k, v = layer.query(x), layer.key(memory), layer.value(memory)
+    expected = layer.proj(join_heads(attend(*(split_heads(y, H) for y in (q, k, v)))))
+    torch.testing.assert_close(layer(x, memory), expected)
