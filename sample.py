@@ -95,7 +95,7 @@ class Writer:
 
     def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
         self.model, self.vocabulary, self.sampling, self.options = model, vocabulary, sampling, options
-        self.device = model.head.weight.device
+        self.device = model.lm_head.weight.device
 
     def write(self, prompt: str, *, seed: int) -> None:
         """One text streams as it is made; several are made side by side and shown one after the other."""

@@ -204,7 +204,7 @@ def explained(run: RunFolder) -> Iterator[None]:
 def write_sample(state: TrainingState) -> str:
     """What the network writes now; the random numbers follow from the seed, so that samples can be compared."""
     vocabulary, model = state.corpus.vocabulary, state.model
-    prompt = torch.from_numpy(vocabulary.encode(vocabulary.default_prompt)).long()[None].to(model.head.weight.device)
+    prompt = torch.from_numpy(vocabulary.encode(vocabulary.default_prompt)).long()[None].to(model.lm_head.weight.device)
     model.eval()
     settings = state.config.train
     ids = generate(model, prompt, settings.sample_length, sampling=Sampling(temperature=0.8), seed=settings.seed)

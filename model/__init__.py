@@ -1,13 +1,13 @@
-"""The network and nothing else: no files, no arguments, no training.
+"""The model and nothing else: no files, no arguments, no training.
 
-Read `attention.py` first (one head, then several side by side), then `block.py`, then `gpt.py`.
+Read `attention.py` first, then `self_attention.py`, `block.py` and `gpt.py`.
 """
 
-from model.attention import Head, MultiHeadAttention, attend
+from model.attention import attend
 from model.block import Block
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.generate import Sampling, generate
 from model.gpt import GPT
 
-__all__ = ["GPT", "Block", "Head", "KVCache", "ModelConfig", "MultiHeadAttention", "Sampling", "attend", "generate"]
+__all__ = ["GPT", "Block", "KVCache", "ModelConfig", "Sampling", "attend", "generate"]

@@ -1,23 +1,29 @@
 """The shape of a GPT, checked once and never changed afterwards."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Literal, get_args
+
+from model.positions import POSITIONS
+from model.scoring import check_score
+from model.shape import LayerShape
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Everything that decides the network's shape, except the vocabulary size, which is a fact of the corpus.
+    """Everything that decides a GPT's shape, except the vocabulary size, which is a property of the corpus.
 
     The defaults are the modern shape. `norm="layer", mlp="gelu", positions="learned", qk_norm=False, logit_softcap=0,
     bias=True` gives GPT-2's layers (Radford et al., 2019).
 
-    Raises ValueError, with a sentence that names the setting, where a value cannot work.
+    Raises ValueError, with a sentence that names the setting, if a value is impossible.
     """
 
     n_layer: int = 4
-    n_head: int | tuple[int, ...] = 4  # of every layer, or a number for each
-    n_kv_head: int | None = None  # heads of keys and values, shared by those of the queries; None: n_head
+    n_head: int | tuple[int, ...] = 4  # one number for all layers, or one for each
+    n_kv_head: int | None = None  # heads of keys and values, shared by the query heads; None: n_head
     n_embd: int = 128
     block_size: int = 256
     head_size: int | None = None  # None: n_embd / n_head
@@ -27,32 +33,42 @@ class ModelConfig:
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
     qk_norm: bool = True
-    logit_softcap: float = 15.0  # 0: logits are not capped
+    logit_softcap: float = 15.0  # 0: no cap
     attention: Literal["auto", "explicit", "fused"] = "auto"
     score: Literal["uniform", "dot", "scaled_dot", "additive", "gaussian"] = "scaled_dot"
     score_hidden: int = 16  # hidden width of the additive score
     score_width: float | None = None  # width of the gaussian kernel; None: learned
 
     def __post_init__(self):
-        for name in ("n_layer", "n_embd", "block_size", "head_size", "n_kv_head", "score_hidden"):
+        for field in fields(self):
+            value, names = getattr(self, field.name), get_args(field.type)
+            if str in map(type, names) and value not in names:
+                raise ValueError(f"model.{field.name}={value} must be one of {', '.join(names)}")
+        for name in ("n_layer", "n_embd", "block_size", "head_size", "n_kv_head"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"model.{name}={value} must be at least 1")
-        if self.score_width is not None and not self.score_width > 0:
-            raise ValueError(f"model.score_width={self.score_width} must be above 0")
-        if self.attention == "fused" and self.score != "scaled_dot":
-            raise ValueError(f"model.attention=fused knows scaled_dot alone; set auto for model.score={self.score}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout={self.dropout} must be at least 0 and below 1")
         if not self.logit_softcap >= 0:
             raise ValueError(f"model.logit_softcap={self.logit_softcap} must be 0 (no cap) or above")
         if isinstance(self.n_head, tuple) and len(self.n_head) != self.n_layer:
             raise ValueError(
-                f"model.n_head={list(self.n_head)} names {len(self.n_head)} layers; model.n_layer={self.n_layer} needs "
-                "as many, or one number for all"
+                f"model.n_head={list(self.n_head)} has {len(self.n_head)} entries; give one for each of the "
+                f"{self.n_layer} layers, or one number for all"
             )
+        check_score(self.score, hidden=self.score_hidden, width=self.score_width, form=self.attention)
         for n_head in self.n_head if isinstance(self.n_head, tuple) else (self.n_head,):
             self._check_heads(n_head)
+
+    @cached_property
+    def layers(self) -> tuple[LayerShape, ...]:
+        """The shape of each layer's attention."""
+        heads = self.n_head if isinstance(self.n_head, tuple) else (self.n_head,) * self.n_layer
+        return tuple(map(self._layer, heads))
+
+    def _layer(self, n_head: int) -> LayerShape:
+        return LayerShape(n_head, self.n_kv_head or n_head, self.head_size or self.n_embd // n_head)
 
     def _check_heads(self, n_head: int) -> None:
         if n_head < 1:
@@ -61,43 +77,30 @@ class ModelConfig:
             possible = self._possible_head_counts(n_head)
             raise ValueError(
                 f"model.n_head={n_head} does not divide model.n_embd={self.n_embd}; "
-                + (f"try {_spoken_list(possible)}, or set model.head_size" if possible else "set model.head_size")
+                + (f"try {_in_words(possible)}, or set model.head_size" if possible else "set model.head_size")
             )
-        size = self.head_size or self.n_embd // n_head
-        if self.positions == "rope" and size % 2:
-            raise ValueError(
-                f"a head of {size} channels cannot be rotated in pairs; choose model.n_head or "
-                "model.head_size so that the size of a head is even, or set model.positions=learned"
-            )
+        POSITIONS[self.positions].check(self._layer(n_head))
         if self.n_kv_head is not None and n_head % self.n_kv_head:
             divisors = [n for n in range(1, n_head + 1) if n_head % n == 0]
             raise ValueError(
-                f"model.n_kv_head={self.n_kv_head} does not divide model.n_head={n_head}; try {_spoken_list(divisors)}"
+                f"model.n_kv_head={self.n_kv_head} does not divide model.n_head={n_head}; try {_in_words(divisors)}"
             )
 
-    def layer(self, i: int) -> "ModelConfig":
-        """The config of layer i alone, in which n_head is one number."""
-        return replace(self, n_layer=1, n_head=self.n_head[i] if isinstance(self.n_head, tuple) else self.n_head)
-
-    @property
-    def size_per_head(self) -> int:
-        """Of a config whose n_head is one number, see `layer`."""
-        return self.head_size or self.n_embd // self.n_head
-
-    @property
-    def kv_heads(self) -> int:
-        """Of a config whose n_head is one number, see `layer`."""
-        return self.n_kv_head or self.n_head
-
     def _possible_head_counts(self, n_head: int) -> list[int]:
-        """The (at most four) divisors of n_embd nearest to the head count that was asked for."""
-        even_heads_only = self.positions == "rope"
+        """Return the divisors of n_embd nearest to the given head count, at most four."""
         small = [n for n in range(1, math.isqrt(self.n_embd) + 1) if self.n_embd % n == 0]
         divisors = {*small, *(self.n_embd // n for n in small)}
-        divisors = [n for n in divisors if not (even_heads_only and self.n_embd // n % 2)]
-        return sorted(sorted(divisors, key=lambda n: abs(n - n_head))[:4])
+        possible = [n for n in divisors if self._positions_allow(n)]
+        return sorted(sorted(possible, key=lambda n: abs(n - n_head))[:4])
+
+    def _positions_allow(self, n_head: int) -> bool:
+        try:
+            POSITIONS[self.positions].check(self._layer(n_head))
+        except ValueError:
+            return False
+        return True
 
 
-def _spoken_list(numbers: list[int]) -> str:
+def _in_words(numbers: Sequence[int]) -> str:
     *most, last = map(str, numbers)
     return f"{', '.join(most)} or {last}" if most else last

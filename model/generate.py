@@ -1,31 +1,30 @@
-"""Writing: one character after another, each drawn from the model's guess about what comes next."""
+"""Sampling text: one character after another, each drawn from what the model predicts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.cache import KVCache
-from model.cuda_graph import CapturedFunction
-from model.decode import Decoder
+from model.cache import KVCache, StaticKVCache
 from model.gpt import GPT
+from model.kernels.cuda_graph import CapturedFunction
 
-LOWEST_TEMPERATURE = 1e-6  # below it, logits would overflow and only the likeliest character could be drawn
-DRAWS_AHEAD = 1024  # random numbers are made in portions, so that memory does not grow with the length
+LOWEST_TEMPERATURE = 1e-6  # below it, logits would overflow; only the likeliest character can be drawn anyway
+DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not grow with the length
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How a character is drawn from logits.
+    """How to draw a character from logits.
 
-    temperature divides the logits; 0 takes the likeliest character. The filters then keep, one after the other:
-    top_k: the k likeliest (Fan et al., 2018); any k of the vocabulary's size or more keeps all.
-    top_p: the likeliest whose probabilities first reach p together (nucleus: Holtzman et al., 2020); 1 keeps all.
-    min_p: those at least min_p times as likely as the likeliest (Nguyen et al., 2024); 0 keeps all.
+    temperature divides the logits; 0 takes the likeliest character. Then three filters apply in this order:
+    top_k keeps the k likeliest characters (Fan et al., 2018); None, or the vocabulary's size, keeps all.
+    top_p keeps the likeliest ones whose probabilities add up to p (nucleus: Holtzman et al., 2020); 1 keeps all.
+    min_p keeps those at least min_p times as likely as the likeliest (Nguyen et al., 2024); 0 keeps all.
 
-    Raises ValueError where a value is out of its range.
+    Raises ValueError if a value is out of range.
     """
 
     temperature: float = 1.0
@@ -44,7 +43,7 @@ class Sampling:
             raise ValueError(f"min_p={self.min_p} must be at least 0 and at most 1")
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Probabilities (B, V) of each character, from logits (B, V)."""
+        """Return the probability of each character, (B, V), from logits (B, V)."""
         if self.temperature < LOWEST_TEMPERATURE:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         logits = logits / self.temperature
@@ -73,29 +72,34 @@ def generate(
     seed: int = 0,
     use_cache: bool = True,
 ) -> Iterator[Tensor]:
-    """Yields `length` times the next ids (B,) after prompt (B, T), T >= 1: B streams that continue it independently.
+    """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
-    Stream i is drawn with random numbers that follow from (seed, i), so it is the same however many others there are.
-    What a character is predicted from follows from its place alone (see `window_start`), so the text is the same with
-    the cache and without, also past block_size. Memory does not grow with the length.
+    The random numbers of stream i depend on (seed, i) only, so its text is the same however many others there are.
+    Which characters predict the next one depends on its place only (see `window_start`), so the text is the same with
+    and without the cache, past block_size too. Memory does not grow with the length.
+
+    Raises ValueError if the prompt is empty.
     """
     if prompt.size(1) < 1:
         raise ValueError("prompt must hold at least one character")
     B, device = prompt.size(0), prompt.device
     block_size = model.config.block_size
-    cache = KVCache(model.config, B, dtype=model.head.weight.dtype, device=device) if use_cache else None
+    on_gpu = device.type == "cuda"
+    kind = StaticKVCache if on_gpu else KVCache
+    cache = kind(model.config, B, dtype=model.lm_head.weight.dtype, device=device) if use_cache else None
+
+    def predict_and_draw(ids: Tensor, uniform: Tensor) -> Tensor:
+        """Return the characters (B,) that follow ids (B, T)."""
+        return _draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform)
+
+    draw_next = CapturedStep(model, predict_and_draw, B) if on_gpu and use_cache else predict_and_draw
     draws = _uniform_draws(seed, B, device)
-    read_and_draw = ReadAndDraw(model, cache, sampling) if use_cache and Decoder.can_decode(model) else None
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)
     context = prompt[:, start:]  # what the next character is predicted from
     unseen = context  # the part of it that the cache does not hold yet
     for _ in range(length):
-        if read_and_draw and unseen.size(1) == 1:
-            ids = read_and_draw(unseen[:, 0], next(draws))
-        else:
-            logits = model(unseen, cache) if use_cache else model(context)  # (B, T, V)
-            ids = _draw(sampling.probabilities(logits[:, -1]), next(draws))
+        ids = draw_next(unseen if use_cache else context, next(draws))
         yield ids
         n_seen += 1
         context = torch.cat((context, ids[:, None]), dim=1)
@@ -107,41 +111,33 @@ def generate(
                 cache.clear()
 
 
-class ReadAndDraw:
-    """The step that is repeated: reads a character of each stream into the cache and draws the one after it.
+class CapturedStep:
+    """A sampling step on a GPU: a CUDA graph replays it for single characters.
 
-    (ids (B,), numbers (B,) from (0, 1]) -> ids (B,). On a GPU the step is captured in a CUDA graph.
+    (ids (B, T), numbers (B,)) -> ids (B,), like `step` itself. A graph does not run hooks on modules, so a model that
+    has hooks runs without the graph.
     """
 
-    def __init__(self, model: GPT, cache: KVCache, sampling: Sampling):
-        self.cache = cache
-        on_gpu = model.head.weight.device.type == "cuda"
-        self.decoder = decoder = Decoder(model, cache, fixed_shapes=on_gpu)
-
-        def step(ids: Tensor, uniform: Tensor) -> Tensor:
-            return _draw(sampling.probabilities(decoder(ids)), uniform)
-
-        self.step, self.captured = step, None
-        if on_gpu:
-            self.drawn = drawn = torch.zeros(cache.batch_size, dtype=torch.long, device=model.head.weight.device)
-            # Closed over local names alone: in a cycle of references, graph and cache would outlive the text.
-            self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(step(ids, uniform)))
+    def __init__(self, model: GPT, step: Callable[[Tensor, Tensor], Tensor], batch_size: int):
+        self.step = step
+        self.hooks = [hooks for m in model.modules() for hooks in (m._forward_hooks, m._forward_pre_hooks)]
+        self.drawn = drawn = torch.zeros(batch_size, dtype=torch.long, device=model.lm_head.weight.device)
+        # The closure holds local names only: in a reference cycle, graph and cache would outlive the text.
+        self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(step(ids, uniform)))
 
     def __call__(self, ids: Tensor, uniform: Tensor) -> Tensor:
-        if self.captured is None:
+        if ids.size(1) > 1 or any(self.hooks):
             return self.step(ids, uniform)
-        self.decoder.follow_cache()
         self.captured(ids, uniform)
-        self.cache.advance()
         return self.drawn.clone()
 
 
 def window_start(n_seen: int, block_size: int) -> int:
-    """Where the context of the next character starts, with n_seen characters before it.
+    """Return where the context of the next character starts, given n_seen characters before it.
 
-    At 0 until the window of block_size is full. From then on the window moves on by half its size whenever it is full,
-    and what it then holds is read anew: positions count from the window's start, so each character costs one position
-    between moves, and each sees at least half a window.
+    The context starts at 0 until the window of block_size is full. A full window moves on by half its size, and the
+    model reads it again, since positions count from the window's start. So each character costs one position between
+    moves, and its context is at least half a window.
     """
     if n_seen <= block_size:
         return 0
@@ -150,8 +146,8 @@ def window_start(n_seen: int, block_size: int) -> int:
 
 
 def _uniform_draws(seed: int, n_streams: int, device: torch.device) -> Iterator[Tensor]:
-    """Numbers (n_streams,) from (0, 1], made on the CPU so that they are the same for every device."""
-    # PyTorch's CPU generator takes 32 bits of a seed and drops the rest, so seed and stream are hashed into one.
+    """Yield numbers (n_streams,) from (0, 1], drawn on the CPU so that they are the same for every device."""
+    # PyTorch's CPU generator uses 32 bits of a seed, so seed and stream are hashed into one number.
     seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(n_streams)]
     generators = [torch.Generator().manual_seed(s) for s in seeds]
     while True:
@@ -160,8 +156,8 @@ def _uniform_draws(seed: int, n_streams: int, device: torch.device) -> Iterator[
 
 
 def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Ids (B,) by inverting the cumulative probabilities (B, V) at numbers (B,) from (0, 1]."""
+    """Return ids (B,) by inverting the cumulative probabilities (B, V) at numbers (B,) from (0, 1]."""
     cumulative = probabilities.cumsum(-1)
-    # The sum may miss 1 by rounding; a share of the sum itself always falls on an id that is possible.
+    # The sum may miss 1 by rounding; a share of the sum itself always falls on a possible id.
     share = uniform * cumulative[:, -1]
     return torch.searchsorted(cumulative, share[:, None]).squeeze(1)

@@ -1,15 +1,16 @@
 """Normalisation over the channels."""
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model import by_hand
-from model.config import ModelConfig
+from model.kernels import backward
 
 
 def rms_norm(x: Tensor) -> Tensor:
-    """x / sqrt(mean(x^2)) over the last dimension (Zhang and Sennrich, 2019)."""
-    return by_hand.RMSNorm.apply(x) if by_hand.worthwhile(x) else F.rms_norm(x, (x.size(-1),))
+    """Return x / sqrt(mean(x^2)) over the last dimension (Zhang and Sennrich, 2019)."""
+    return backward.rms_norm(x) if backward.is_faster(x) else F.rms_norm(x, (x.size(-1),))
 
 
 class RMSNorm(nn.Module):
@@ -19,5 +20,7 @@ class RMSNorm(nn.Module):
         return rms_norm(x)
 
 
-def make_norm(config: ModelConfig) -> nn.Module:
-    return RMSNorm() if config.norm == "rms" else nn.LayerNorm(config.n_embd, bias=config.bias)
+def make_norm(name: str, width: int, *, bias: bool) -> nn.Module:
+    """Return the layer of `model.norm`: "rms", or "layer" (Ba et al., 2016) with weights and an optional bias."""
+    norms: dict[str, Callable[[], nn.Module]] = {"rms": RMSNorm, "layer": lambda: nn.LayerNorm(width, bias=bias)}
+    return norms[name]()

@@ -1,38 +1,111 @@
-"""Rotary positions: queries and keys turned by an angle that grows with their position."""
+"""Position schemes: how a GPT knows the order of its characters. One class each, behind one interface."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from model import by_hand
+from model.kernels import backward
+from model.shape import LayerShape
 
 
-class Rotary(nn.Module):
-    """Cosines and sines of every position's angles (RoFormer, Su et al., 2021, eq. 15).
+@dataclass(frozen=True)
+class Places:
+    """Which T positions of the window a forward pass computes, out of S that attention can reach.
 
-    Pair i of a head's D channels turns by `position * base ** (-2 i / D)` radians, so a score depends on how far apart
-    query and key are and not on where they stand. The pairs are channels i and i + D/2.
+    index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
+    visible: (T, S), the positions that each query may attend to; None means causal attention.
     """
 
-    def __init__(self, head_size: int, block_size: int, *, base: float = 10_000.0):
+    index: slice | Tensor
+    visible: Tensor | None = None
+
+
+class PositionScheme:
+    """The interface of all schemes. Each overrides the one method through which it works.
+
+    A scheme is made once for a GPT: `Scheme(layers, n_embd, block_size)`.
+    """
+
+    @staticmethod
+    def check(layer: LayerShape) -> None:
+        """Raise ValueError if the scheme cannot work with a layer of this shape."""
+
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        """Return the embeddings x (B, T, C) with their positions."""
+        return x
+
+    def rotate(self, x: Tensor, places: Places) -> Tensor:
+        """Return the queries or keys x (B, T, H, D) with their positions."""
+        return x
+
+    def bias(self, n_head: int, places: Places, n_keys: int) -> Tensor | None:
+        """Return what is added to the scores, (H, T, S); None if nothing is."""
+        return None
+
+
+class Learned(PositionScheme, nn.Embedding):
+    """A learned vector for each position, added to the embeddings (Radford et al., 2018)."""
+
+    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
+        super().__init__(block_size, n_embd)
+
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        return x + self.weight[places.index]
+
+
+class Rotary(PositionScheme, nn.Module):
+    """Queries and keys turn by an angle that grows with their position (RoFormer, Su et al., 2021, eq. 15).
+
+    Pair i of a head's D channels, which are channels i and i + D/2, turns by position * 10,000^(-2 i / D) radians. So a
+    score depends on the distance from query to key and not on where they stand.
+    """
+
+    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
         super().__init__()
-        if head_size % 2:
-            raise ValueError(f"head_size={head_size} must be even: channels are rotated in pairs")
-        pair = torch.arange(head_size // 2, dtype=torch.float64)
-        angle = torch.outer(torch.arange(block_size, dtype=torch.float64), base ** (-2 * pair / head_size))
-        # Not part of the checkpoint: they follow from the config.
-        self.register_buffer("cos", angle.cos().float(), persistent=False)  # (block_size, D/2)
-        self.register_buffer("sin", angle.sin().float(), persistent=False)
+        self.block_size, self.head_sizes = block_size, {layer.head_size for layer in layers}
+        for size in self.head_sizes:
+            table = rotary_table(size, block_size).to(torch.get_default_dtype())
+            # Not part of a checkpoint: the table follows from the config.
+            self.register_buffer(f"table_{size}", table, persistent=False)
 
-    def forward(self, start: int, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each (length, 1, D/2), of positions start to start + length - 1."""
-        rows = slice(start, start + length)
-        return self.cos[rows, None], self.sin[rows, None]
+    @staticmethod
+    def check(layer: LayerShape) -> None:
+        if layer.head_size % 2:
+            raise ValueError(
+                f"model.positions=rope rotates pairs of channels, but a head has {layer.head_size} channels; choose "
+                "model.n_head or model.head_size so that heads have an even size, or set model.positions=learned"
+            )
+
+    def rotate(self, x: Tensor, places: Places) -> Tensor:
+        table = getattr(self, f"table_{x.size(-1)}")
+        cos, sin = table[:, places.index].to(x.dtype)  # (T, 1, D/2) each
+        return rotate_pairs(x, cos, sin)
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> "Rotary":
+        """Move the tables with the model, computed anew: those of a float64 model are not rounded to float32 first."""
+        super()._apply(fn, recurse)
+        for size in self.head_sizes:
+            name = f"table_{size}"
+            setattr(self, name, rotary_table(size, self.block_size).to(getattr(self, name)))
+        return self
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns x (..., T, H, D) by the angles of its positions, given as cosines and sines (T, 1, D/2)."""
-    if by_hand.worthwhile(x):
-        return by_hand.Rotate.apply(x, cos.to(x.dtype), sin.to(x.dtype))
-    first, second = x.chunk(2, dim=-1)  # (..., T, H, D/2) each
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+def rotary_table(head_size: int, block_size: int) -> Tensor:
+    """Return cosines and sines of every position's angles, (2, block_size, 1, D/2), float64."""
+    pair = torch.arange(head_size // 2, dtype=torch.float64)
+    angle = torch.outer(torch.arange(block_size, dtype=torch.float64), 10_000.0 ** (-2 * pair / head_size))
+    return torch.stack((angle.cos(), angle.sin())).unsqueeze(2)
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the pairs of channels of x (B, T, H, D) by angles given as cosines and sines (T, 1, D/2)."""
+    if backward.is_faster(x):
+        return backward.rotate_pairs(x, cos, sin)
+    first, second = x.chunk(2, dim=-1)  # (B, T, H, D/2) each
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+# By the names of `model.positions`.
+POSITIONS: dict[str, type[Learned | Rotary]] = {"rope": Rotary, "learned": Learned}

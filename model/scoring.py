@@ -1,6 +1,6 @@
-"""How well a query and a key match: the scores that attention turns into weights.
+"""Scoring functions: how well a query and a key match. Attention turns scores into weights.
 
-Each takes queries (..., T, D) and keys (..., S, D) and gives scores (..., T, S).
+Each takes queries (..., T, D) and keys (..., S, D) and returns scores (..., T, S).
 """
 
 from collections.abc import Callable
@@ -9,39 +9,37 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.config import ModelConfig
-
 Score = Callable[[Tensor, Tensor], Tensor]
 
-# Elements of the additive score's T x S x hidden intermediate that are in memory at one time.
+# Elements of the additive score's T x S x hidden intermediate that are in memory at once.
 ADDITIVE_ELEMENTS = 1 << 22
 
 
 def uniform(q: Tensor, k: Tensor) -> Tensor:
-    """0 for every pair: attention becomes the plain average of what is visible. The widths of q and k are free."""
+    """Return 0 for every pair, so that attention averages what is visible. q and k may have different widths."""
     return q.new_zeros(()).expand(*q.shape[:-1], k.size(-2))
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
-    """q . k (Luong et al., 2015)."""
+    """Return q . k (Luong et al., 2015)."""
     _check_widths(q, k)
     return q @ k.transpose(-2, -1)
 
 
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
-    """q . k / sqrt(D) ("Attention Is All You Need", 2017, eq. 1): of variance 1 where q's and k's channels are.
+    """Return q . k / sqrt(D) ("Attention Is All You Need", 2017, eq. 1).
 
-    The queries are scaled and not the scores, of which there are more.
+    If the channels of q and k have variance 1, so have the scores. Scaling q costs less than scaling the scores.
     """
     _check_widths(q, k)
     return (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)
 
 
 class Additive(nn.Module):
-    """w . tanh(W_q q + W_k k) (Bahdanau et al., 2015): queries (..., T, query_size), keys (..., S, key_size).
+    """w . tanh(W_q q + W_k k) (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
 
-    The sum of every query with every key, hidden channels wide, is never held for all queries at once: it is made for a
-    few of them at a time and, in training, made again for the backward pass.
+    The sums of all queries with all keys, hidden channels wide, would fill the memory. They are computed for a few
+    queries at a time, and again in the backward pass.
     """
 
     def __init__(self, query_size: int, key_size: int, hidden: int):
@@ -68,9 +66,9 @@ class Additive(nn.Module):
 
 
 class Gaussian(nn.Module):
-    """-|(q - k) w|^2 / 2, the exponent of the Gaussian kernel (Nadaraya, 1964; Watson, 1964), 1/w being its width.
+    """-|(q - k) w|^2 / 2, the exponent of a Gaussian kernel of width 1/w (Nadaraya, 1964; Watson, 1964).
 
-    w is learned, beginning from the given value, or fixed at it.
+    w starts at the given value, and is learned from there or fixed.
     """
 
     def __init__(self, w: float = 1.0, *, learned: bool = True):
@@ -88,18 +86,29 @@ class Gaussian(nn.Module):
         return q @ k.transpose(-2, -1) - (q_squares.unsqueeze(-1) + k_squares.unsqueeze(-2)) / 2
 
 
-def make_score(config: ModelConfig) -> Score:
-    """The scoring function of `model.score` for a layer's heads; additive and gaussian bring parameters along."""
-    D = config.size_per_head
-    if config.score == "additive":
-        return Additive(D, D, config.score_hidden)
-    if config.score == "gaussian":
-        learned = config.score_width is None
-        # Like scaled_dot at the start: w^2 q.k = q.k / sqrt(D).
-        return Gaussian(D**-0.25 if learned else 1 / config.score_width, learned=learned)
-    return {"uniform": uniform, "dot": dot, "scaled_dot": scaled_dot}[config.score]
+def make_score(name: str, head_size: int, *, hidden: int, width: float | None) -> Score:
+    """Return the scoring function of `model.score` for heads of head_size channels.
+
+    hidden: hidden width of the additive score. width: of the Gaussian kernel, None if it is learned. A learned kernel
+    starts like scaled_dot: w^2 q . k = q . k / sqrt(D).
+    """
+    if name == "additive":
+        return Additive(head_size, head_size, hidden)
+    if name == "gaussian":
+        return Gaussian(head_size**-0.25) if width is None else Gaussian(1 / width, learned=False)
+    return {"uniform": uniform, "dot": dot, "scaled_dot": scaled_dot}[name]
+
+
+def check_score(name: str, *, hidden: int, width: float | None, form: str) -> None:
+    """Raise ValueError if these settings of the scores, or `model.attention` = form, do not work together."""
+    if hidden < 1:
+        raise ValueError(f"model.score_hidden={hidden} must be at least 1")
+    if width is not None and not width > 0:
+        raise ValueError(f"model.score_width={width} must be above 0")
+    if form == "fused" and name != "scaled_dot":
+        raise ValueError(f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {name}")
 
 
 def _check_widths(q: Tensor, k: Tensor) -> None:
     if q.size(-1) != k.size(-1):
-        raise ValueError(f"q has shape {tuple(q.shape)}; expected a width of {k.size(-1)}, that of k")
+        raise ValueError(f"q has shape {tuple(q.shape)}; expected the width of k, {k.size(-1)}")

@@ -4,19 +4,10 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from model.attention import (
-    MultiHeadAttention,
-    attend,
-    attend_fused,
-    causal_mask,
-    choose_form,
-    combine_masks,
-    masked_softmax,
-)
-from model.scoring import dot, scaled_dot
-from model.trace import trace_attention
+from model import attention
+from model.attention import attend, causal_mask, masked_softmax
+from model.scoring import dot
 
 N, T, S, H, D = 3, 5, 7, 2, 6
 
@@ -43,7 +34,8 @@ def random_case(seed):
 def test_attention_equals_pytorchs_in_values_and_gradients_over_random_shapes_and_masks(seed):
     q, k, v, visible = random_case(seed)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.expand(*q.shape[:-1], k.size(-2)))
-    for actual in (attend(q, k, v, visible=visible), attend_fused(q, k, v, visible=visible)):
+    for form in ("explicit", "fused"):
+        actual = attend(q, k, v, visible=visible, form=form)
         torch.testing.assert_close(actual, expected)
         torch.testing.assert_close(gradients(actual, (q, k, v)), gradients(expected, (q, k, v)))
 
@@ -53,49 +45,18 @@ def test_attention_equals_pytorchs_in_values_and_gradients_over_random_shapes_an
 def test_the_fused_form_equals_the_explicit_one_where_it_is_causal(n_queries, n_keys, masked):
     q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
     visible = torch.rand(N, 1, 1, n_keys) < 0.5 if masked else None  # blind queries included
-    explicit = attend(q, k, v, visible=visible, causal=True)
-    fused = attend_fused(q, k, v, visible=visible, causal=True)
+    explicit, fused = (attend(q, k, v, visible=visible, causal=True, form=form) for form in ("explicit", "fused"))
     torch.testing.assert_close(fused, explicit)
     torch.testing.assert_close(gradients(fused, (q, k, v)), gradients(explicit, (q, k, v)))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_layer_equals_pytorchs_multihead_attention_over_random_shapes_and_masks(seed):
-    draw = random.Random(seed)
-    torch.manual_seed(seed)
-    n_head, head_size, n, t, s = (draw.randint(1, 5) for _ in range(5))
-    width, key_size, value_size = n_head * head_size, draw.randint(1, 9), draw.randint(1, 9)
-    bias = draw.random() < 0.5
-    ours = MultiHeadAttention(width, n_head, key_size=key_size, value_size=value_size, bias=bias)
-    theirs = nn.MultiheadAttention(width, n_head, bias=bias, batch_first=True, kdim=key_size, vdim=value_size)
-    with torch.no_grad():
-        own_maps = {"q_proj_weight": ours.query, "k_proj_weight": ours.key, "v_proj_weight": ours.value}
-        for name, linear in own_maps.items():
-            if theirs._qkv_same_embed_dim:
-                theirs.in_proj_weight.view(3, width, width)[list(own_maps).index(name)].copy_(linear.weight)
-            else:
-                getattr(theirs, name).copy_(linear.weight)
-        if bias:
-            theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in own_maps.values()]))
-        theirs.out_proj.load_state_dict(ours.proj.state_dict())
-    inputs = [
-        torch.randn(*shape, requires_grad=True) for shape in ((n, t, width), (n, s, key_size), (n, s, value_size))
-    ]
-    padding, between = torch.rand(n, s) < 0.7, torch.rand(t, s) < 0.7
-    padding[:, 0] = between[:, 0] = True
-    actual = ours(*inputs, padding_mask=padding, memory_mask=between)
-    expected, _ = theirs(*inputs, key_padding_mask=~padding, attn_mask=~between, need_weights=False)
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
-
-
-@pytest.mark.parametrize("attention", [attend, attend_fused])
-def test_a_query_from_which_all_is_hidden_takes_nothing_and_learns_nothing(attention):
+@pytest.mark.parametrize("form", ["explicit", "fused"])
+def test_a_query_that_sees_no_key_gets_zeros_and_zero_gradients(form):
     q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (T, S, S))
     visible = torch.rand(N, 1, T, S) < 0.5
     visible[0] = False
     visible[1, :, 2] = False
-    y = attention(q, k, v, visible=visible)
+    y = attend(q, k, v, visible=visible, form=form)
     assert (y[0] == 0).all()
     assert (y[1, :, 2] == 0).all()
     for gradient in gradients(y, (q, k, v)):
@@ -130,96 +91,117 @@ def test_fewer_queries_than_keys_are_the_last_positions():
     assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
 
 
-def test_dropout_of_weights_keeps_their_mean():
+def test_dropped_weights_keep_their_mean():
     torch.manual_seed(3)
     q, k, v = torch.zeros(1, 1, D), torch.zeros(1, 4, D), torch.ones(1, 4, 1)
-    draws = torch.stack([attend(q, k, v, dropout=0.25) for _ in range(4000)])
+    draws = torch.stack([attend(q, k, v, dropout=0.25, form="explicit") for _ in range(4000)])
     assert set(draws.round(decimals=6).unique().tolist()) == {round(n / 3, 6) for n in range(5)}
     assert abs(draws.mean() - 1) < 5 * math.sqrt(1 / 12 / 4000)  # variance of the mean of 4: (1/3) / 4
 
 
-def test_a_trace_ends_in_what_the_layer_computes():
-    layer, x, memory = MultiHeadAttention(8, H), torch.randn(N, T, 8), torch.randn(N, S, 8)
-    padding = torch.rand(N, S) < 0.5
-    torch.testing.assert_close(
-        trace_attention(layer, x, memory, padding_mask=padding)["result"], layer(x, memory, padding_mask=padding)
-    )
-    torch.testing.assert_close(trace_attention(layer, x, causal=True)["result"], layer(x, causal=True))
+both_forms = pytest.mark.parametrize("form", ["explicit", "fused"])
 
 
-def test_a_memory_that_is_mapped_once_gives_what_it_gives_mapped_each_time():
-    layer, memory = MultiHeadAttention(8, H), torch.randn(N, S, 8)
-    mapped = layer.keys_and_values(memory, memory)
-    for x in torch.randn(3, N, T, 8):
-        torch.testing.assert_close(layer.attend_to(layer.queries(x), *mapped), layer(x, memory))
+@both_forms
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"masked": True}, {"biased": True}], ids=str)
+def test_query_heads_that_share_a_key_head_equal_heads_with_copies_of_it(form, options):
+    H, K, length = 6, 2, 5
+    q, k, v = (torch.randn(N, n, length, D, requires_grad=True) for n in (H, K, K))
+    masks = {
+        "causal": options.get("causal", False),
+        "visible": torch.rand(N, H, length, length) < 0.7 if options.get("masked") else None,
+        "bias": torch.randn(H, length, length) if options.get("biased") else None,
+    }
+    shared = attend(q, k, v, form=form, **masks)
+    copied = attend(q, *(x.repeat_interleave(H // K, dim=1) for x in (k, v)), form="explicit", **masks)
+    torch.testing.assert_close(shared, copied)
+    torch.testing.assert_close(gradients(shared, (q, k, v)), gradients(copied, (q, k, v)))
 
 
-def test_auto_takes_the_explicit_form_only_where_the_fused_one_is_slow_or_unable():
-    def chosen(dtype, requires_grad=True, S=8, wanted="auto", dropout=0.0, score=scaled_dot, causal=False):
-        q, k = torch.zeros(1, 2, 1, 4, dtype=dtype, requires_grad=requires_grad), torch.zeros(1, 2, S, 4, dtype=dtype)
-        return choose_form(wanted, score, q, k, dropout=dropout, simply_causal=causal)
-
-    assert chosen(torch.bfloat16) == "explicit"
-    assert chosen(torch.bfloat16, causal=True) == "by hand"
-    assert chosen(torch.float32, causal=True, dropout=0.1) == "by hand"
-    assert chosen(torch.float32, causal=True) == "fused"
-    assert chosen(torch.bfloat16, causal=True, wanted="explicit") == "explicit"
-    assert chosen(torch.bfloat16, requires_grad=False) == "fused"
-    assert chosen(torch.bfloat16, S=513) == "fused"
-    assert chosen(torch.float32) == "fused"
-    assert chosen(torch.float32, dropout=0.1) == "explicit"
-    assert chosen(torch.float32, score=dot) == "explicit"
-    assert chosen(torch.bfloat16, wanted="fused") == "fused"
-    assert chosen(torch.float32, wanted="explicit") == "explicit"
+@both_forms
+@pytest.mark.parametrize(("n_queries", "n_keys"), [(7, 7), (1, 9), (4, 9)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_bias_is_added_to_the_scores_before_the_softmax(form, n_queries, n_keys, masked):
+    q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
+    bias = torch.randn(H, n_queries, n_keys, requires_grad=True)
+    visible = torch.rand(N, 1, n_queries, n_keys) < 0.5 if masked else None
+    past = causal_mask(n_queries, n_keys)
+    allowed = past if visible is None else past & visible
+    scores = (torch.einsum("nhtd,nhsd->nhts", q, k) / math.sqrt(D) + bias).masked_fill(~allowed, -math.inf)
+    expected = torch.nan_to_num(scores.softmax(-1)) @ v
+    actual = attend(q, k, v, bias=bias, causal=True, visible=visible, form=form)
+    torch.testing.assert_close(actual, expected)
 
 
-LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
+def test_every_implementation_that_auto_chooses_equals_the_explicit_form():
+    q, k, v = (torch.randn(N, n, T, D, requires_grad=True) for n in (4, 2, 2))
+    bias = torch.randn(4, T, T)
+    for options in ({"causal": True}, {"causal": True, "bias": bias}, {"visible": causal_mask(T, T)}, {"score": dot}):
+        for dtype in (torch.float64, torch.bfloat16):
+            cast = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+            auto, explicit = (attend(*cast, form=form, **options) for form in ("auto", "explicit"))
+            tolerance = {torch.float64: 1e-12, torch.bfloat16: 0.1}[dtype]
+            torch.testing.assert_close(auto, explicit, atol=tolerance, rtol=tolerance)
+            for a, b in zip(gradients(auto.double(), cast), gradients(explicit.double(), cast), strict=True):
+                torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+def test_auto_chooses_the_implementation_that_was_measured_to_be_the_fastest(monkeypatch):
+    chosen = []
+
+    def record(name, function):
+        return lambda *arguments, **options: chosen.append(name) or function(*arguments, **options)
+
+    monkeypatch.setattr(attention, "_fused", record("fused", attention._fused))
+    monkeypatch.setattr(attention, "attention_weights", record("explicit", attention.attention_weights))
+    monkeypatch.setattr(attention.backward, "causal_attention", record("written", attention.backward.causal_attention))
+
+    def choice(dtype, requires_grad=True, S=8, **options):
+        q, k = torch.zeros(1, 2, 8, 4, dtype=dtype, requires_grad=requires_grad), torch.zeros(1, 2, S, 4, dtype=dtype)
+        chosen.clear()
+        attend(q, k, k.clone(), **options)
+        (name,) = chosen
+        return name
+
+    assert choice(torch.bfloat16) == "explicit"
+    assert choice(torch.bfloat16, causal=True) == "written"
+    assert choice(torch.bfloat16, causal=True, bias=torch.zeros(8, 8)) == "explicit"
+    assert choice(torch.bfloat16, causal=True, S=9) == "explicit"
+    assert choice(torch.float32, causal=True, dropout=0.1) == "written"
+    assert choice(torch.float32, causal=True) == "fused"
+    assert choice(torch.bfloat16, causal=True, form="explicit") == "explicit"
+    assert choice(torch.bfloat16, requires_grad=False) == "fused"
+    assert choice(torch.bfloat16, S=513) == "fused"
+    assert choice(torch.float32) == "fused"
+    assert choice(torch.float32, dropout=0.1) == "explicit"
+    assert choice(torch.float32, score=dot) == "explicit"
+    assert choice(torch.bfloat16, form="fused") == "fused"
+    assert choice(torch.float32, form="explicit") == "explicit"
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda q, k, v: attend(q, k[:2], v), r"k has shape \(2, 7, 6\); expected the leading dimensions \(3,\) of q"),
-        (lambda q, k, v: attend(q, k, v[:, 1:]), r"v has shape \(3, 6, 6\); expected \(3, 7\), those of k"),
-        (lambda q, k, v: attend(k, q, q, causal=True), r"q has shape \(3, 7, 6\); expected at most .* the 5 keys"),
+        (
+            lambda q, k, v: attend(q, k[:2], v),
+            r"k has shape \(2, 7, 6\); expected the leading dimensions \(3,\) of q, or a number",
+        ),
+        (lambda q, k, v: attend(q, k, v[:, 1:]), r"v has shape \(3, 6, 6\); expected \(3, 7\), as in k"),
+        (
+            lambda q, k, v: attend(k, q, q, causal=True),
+            r"q has shape \(3, 7, 6\); causal attention allows at most as many queries as keys: 5",
+        ),
         (
             lambda q, k, v: attend(q, k, v, visible=torch.ones(S, T)),
-            r"visible has shape \(7, 5\); expected one that broadcasts to \(3, 5, 7\)",
+            r"visible has shape \(7, 5\); it must broadcast to \(3, 5, 7\)",
         ),
         (lambda q, k, v: attend(q, k, v, visible=torch.ones(2, 3, T, S)), "visible has shape"),
-        (lambda q, k, v: attend(q[..., 1:], k, v), r"q has shape \(3, 5, 5\); expected a width of 6, that of k"),
         (
-            lambda q, k, v: combine_masks(torch.ones(N, T), shape=(N, T, S)),
-            r"padding_mask has shape \(3, 5\); expected \(N, S\) = \(3, 7\)",
+            lambda q, k, v: attend(q[..., 1:], k, v, form="explicit"),
+            r"q has shape \(3, 5, 5\); expected the width of k, 6",
         ),
-        (
-            lambda q, k, v: combine_masks(attention_mask=torch.ones(S, T), shape=(N, T, S)),
-            r"attention_mask has shape \(7, 5\); expected \(T, S\) = \(5, 7\)",
-        ),
-        (
-            lambda q, k, v: combine_masks(memory_mask=torch.ones(N, T, S), shape=(N, T, S)),
-            r"memory_mask has shape \(3, 5, 7\); expected \(T, S\) = \(5, 7\)",
-        ),
-        (
-            lambda q, k, v: MultiHeadAttention(**LAYER)(q),
-            r"queries has shape \(3, 5, 6\); expected \(N, length, 3\)",
-        ),
-        (
-            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k),
-            r"keys has shape \(3, 7, 6\); expected \(N, length, 4\)",
-        ),
-        (
-            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v),
-            r"values has shape \(3, 7, 6\); expected \(N, length, 5\)",
-        ),
-        (
-            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v[:, 1:, :5]),
-            r"values has shape \(3, 6, 5\); expected \(N, S\) = \(3, 7\)",
-        ),
-        (
-            lambda q, k, v: MultiHeadAttention(**LAYER)(q[0, ..., :3]),
-            r"queries has shape \(5, 3\); expected \(N, length, 3\)",
-        ),
+        (lambda q, k, v: attend(q, k, v, score=dot, form="fused"), "form='fused' computes scaled_dot scores only"),
+        (lambda q, k, v: attend(q, k, v, bias=torch.ones(2, T, S)), r"bias has shape \(2, 5, 7\); it must broadcast"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_shape_and_what_was_expected(call, message):

@@ -3,15 +3,21 @@ import torch
 from torch import nn
 
 from model.attention import causal_mask
-from model.block import MLP, Block
+from model.block import Block
 from model.config import ModelConfig
+from model.mlp import MLPS
 from model.norm import RMSNorm
+from model.positions import Places, PositionScheme
 
 B, T, C, H = 2, 7, 12, 3
 
 
 def config(**settings):
     return ModelConfig(n_embd=C, n_head=H, positions="learned", qk_norm=False, **settings)
+
+
+def make_mlp(kind):
+    return MLPS[kind](C, bias=False, dropout=0.0)
 
 
 def test_rms_norm_divides_by_the_root_of_the_mean_square():
@@ -28,18 +34,19 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square():
     ],
 )
 def test_the_mlp_computes_its_published_formula(kind, formula):
-    mlp, x = MLP(config(mlp=kind)), torch.randn(B, T, C)
+    mlp, x = make_mlp(kind), torch.randn(B, T, C)
     torch.testing.assert_close(mlp(x), formula(x @ mlp.up.weight.T) @ mlp.proj.weight.T)
 
 
 def test_swiglu_has_as_many_parameters_as_the_others():
-    sizes = {kind: sum(p.numel() for p in MLP(config(mlp=kind)).parameters()) for kind in ("relu2", "gelu", "swiglu")}
+    sizes = {kind: sum(p.numel() for p in make_mlp(kind).parameters()) for kind in ("relu2", "gelu", "swiglu")}
     assert sizes == {"relu2": 8 * C * C, "gelu": 8 * C * C, "swiglu": 8 * C * C}
 
 
 def test_a_textbook_block_equals_pytorchs_transformer_layer(float64):
     torch.manual_seed(1)
-    block = Block(config(norm="layer", mlp="gelu", bias=True))
+    settings = config(norm="layer", mlp="gelu", bias=True)
+    block = Block(settings, settings.layers[0])
     oracle = nn.TransformerEncoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
     pairs = {
         "self_attn.in_proj_weight": block.attention.qkv.weight,
@@ -57,4 +64,4 @@ def test_a_textbook_block_equals_pytorchs_transformer_layer(float64):
     }
     oracle.load_state_dict({name: p.detach() for name, p in pairs.items()})
     x = torch.randn(B, T, C)
-    torch.testing.assert_close(block(x), oracle(x, src_mask=~causal_mask(T, T)))
+    torch.testing.assert_close(block(x, PositionScheme(), Places(slice(0, T))), oracle(x, src_mask=~causal_mask(T, T)))

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import os
 import pickle
@@ -7,6 +8,8 @@ import zipfile
 import pytest
 import torch
 
+from model.config import ModelConfig
+from model.gpt import GPT
 from training import checkpoint as checkpoint_module
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.config import Config
@@ -30,6 +33,16 @@ def saved(tmp_path):
     path = tmp_path / "latest.pt"
     save_checkpoint(make_checkpoint(), path)
     return path
+
+
+def test_a_checkpoint_from_before_a_parameter_was_renamed_still_loads(tmp_path):
+    config = ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3)
+    weights = GPT(config, 5).state_dict()
+    weights["head.weight"] = torch.randn_like(weights.pop("lm_head.weight"))
+    checkpoint = dataclasses.replace(make_checkpoint(), settings=to_dict(Config(model=config)), model=weights)
+    save_checkpoint(checkpoint, tmp_path / "old.pt")
+    model = load_checkpoint(tmp_path / "old.pt").build_model()
+    assert torch.equal(model.lm_head.weight, weights["head.weight"])
 
 
 def test_what_is_saved_is_what_is_loaded(saved):

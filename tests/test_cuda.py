@@ -11,9 +11,9 @@ from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse
 from model.attention import attend, attend_fused, choose_form
 from model.config import ModelConfig
-from model.cuda_graph import CapturedFunction
 from model.generate import Sampling, generate
 from model.gpt import GPT
+from model.kernels.cuda_graph import CapturedFunction
 from model.scoring import scaled_dot
 from training.runtime import choose_runtime
 

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from model import by_hand
 from model.attention import attend
-from model.dropout import Dropout, dropout, keep_mask
+from model.dropout import dropout
+from model.kernels import backward
+from model.kernels.dropout import keep_mask
 
 
 @pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.9])
@@ -50,18 +51,18 @@ def test_gradients_flow_where_numbers_were_kept():
 
 
 def test_nothing_is_dropped_outside_training():
-    layer, x = Dropout(0.9), torch.randn(50)
-    assert torch.equal(layer.eval()(x), x)
-    assert (layer.train()(x) == 0).any()
+    x = torch.randn(50)
+    assert torch.equal(dropout(x, 0.9, training=False), x)
+    assert (dropout(x, 0.9, training=True) == 0).any()
 
 
-def test_attention_written_out_drops_the_weights_that_the_explicit_form_drops():
+def test_hand_written_attention_drops_the_weights_that_the_explicit_form_drops():
     torch.manual_seed(2)
     q, k, v = (torch.randn(2, 3, 9, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     results = []
     for form in (
-        lambda: attend(q, k, v, causal=True, dropout=0.3),
-        lambda: by_hand.CausalAttention.apply(q, k, v, 0.3),
+        lambda: attend(q, k, v, causal=True, dropout=0.3, form="explicit"),
+        lambda: backward.causal_attention(q, k, v, 0.3),
     ):
         torch.manual_seed(7)
         y = form()

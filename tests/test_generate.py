@@ -34,6 +34,26 @@ def test_the_text_is_the_same_with_the_cache_and_without_also_past_the_context(p
     assert cached.unique().numel() > 3  # a text that says nothing would prove nothing
 
 
+def test_a_silenced_head_is_silent_in_sampling_with_the_cache_and_without():
+    model, prompt = make_model(), torch.randint(V, (2, 5))
+    whole = write(model, prompt, 40)
+    hook = model.blocks[1].attention.proj.register_forward_pre_hook(
+        lambda _, inputs: (torch.cat((torch.zeros_like(inputs[0][..., :10]), inputs[0][..., 10:]), dim=-1),)
+    )
+    silenced = write(model, prompt, 40)
+    assert torch.equal(silenced, write(model, prompt, 40, use_cache=False))
+    assert not torch.equal(silenced, whole)
+    hook.remove()
+    assert torch.equal(write(model, prompt, 40), whole)
+
+
+def test_the_explicit_form_is_obeyed_in_sampling(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_, **__: calls.append(1))
+    write(make_model(attention="explicit"), torch.randint(V, (2, 5)), 20)
+    assert calls == []
+
+
 @pytest.mark.parametrize("score", ["uniform", "dot", "additive", "gaussian"])
 def test_every_score_writes_the_same_text_with_the_cache_and_without(score):
     model, prompt = make_model(score=score, n_head=(2, 5, 10), n_kv_head=1), torch.randint(V, (2, 5))

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.cache import KVCache
+from model.cache import KVCache, StaticKVCache
 from model.config import ModelConfig
 from model.gpt import GPT
 
@@ -89,13 +89,27 @@ def test_order_matters(config):
 
 
 @every_form
-@pytest.mark.parametrize("pieces", [[1] * T, [4, 1, 6], [T]])
-def test_reading_in_pieces_with_a_cache_gives_the_logits_of_reading_at_once(config, pieces):
-    model, ids = trained_looking(config), torch.randint(V, (B, T))
-    cache = KVCache(config, B)
+@pytest.mark.parametrize("kind", [KVCache, StaticKVCache])
+@pytest.mark.parametrize("pieces", [[1] * T, [4, 1, 6], [T]], ids=str)
+@torch.inference_mode()
+def test_reading_in_pieces_with_a_cache_gives_the_logits_of_reading_at_once(config, pieces, kind):
+    model, ids = trained_looking(config).double(), torch.randint(V, (B, T))
+    cache = kind(config, B, dtype=torch.float64)
+    model(torch.randint(V, (B, 3)), cache)  # what the cache held before must not matter
+    cache.clear()
     logits = [model(piece, cache) for piece in ids.split(pieces, dim=1)]
-    torch.testing.assert_close(torch.cat(logits, dim=1), model(ids))
-    assert cache.length == T
+    torch.testing.assert_close(torch.cat(logits, dim=1), model(ids), rtol=0, atol=1e-12)
+
+
+def test_a_float64_model_returns_float64_logits_and_a_float32_model_float32():
+    model, ids = trained_looking(MODERN), torch.randint(V, (B, T))
+    single = model(ids)
+    assert single.dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model(ids).dtype == torch.float32
+    double = model.double()(ids)
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(double.float(), single, atol=1e-4, rtol=1e-4)
 
 
 def test_ids_of_another_shape_are_refused():
@@ -116,7 +130,7 @@ def test_more_positions_than_the_context_holds_are_refused():
 def test_capped_logits_stay_within_the_cap():
     model = trained_looking(MODERN)
     with torch.no_grad():
-        model.head.weight.mul_(1000)
+        model.lm_head.weight.mul_(1000)
     assert model(torch.randint(V, (B, T))).abs().max() <= 15
 
 

@@ -20,23 +20,25 @@ def test_every_head_count_that_is_offered_works(n_head, n_embd):
 
 
 def test_the_size_of_a_head_may_be_free_of_width_and_head_count():
-    assert ModelConfig(n_head=5, n_embd=64, head_size=10).size_per_head == 10
-    assert ModelConfig(n_head=4, n_embd=64).size_per_head == 16
+    assert ModelConfig(n_head=5, n_embd=64, head_size=10).layers[0].head_size == 10
+    assert ModelConfig(n_head=4, n_embd=64).layers[0].head_size == 16
 
 
 def test_each_layer_may_have_a_head_count_of_its_own():
-    config = ModelConfig(n_layer=3, n_head=(8, 4, 2), n_embd=64, n_kv_head=2)
-    layers = [config.layer(i) for i in range(3)]
+    layers = ModelConfig(n_layer=3, n_head=(8, 4, 2), n_embd=64, n_kv_head=2).layers
     assert [layer.n_head for layer in layers] == [8, 4, 2]
-    assert [layer.size_per_head for layer in layers] == [8, 16, 32]
-    assert [layer.kv_heads for layer in layers] == [2, 2, 2]
-    assert ModelConfig(n_head=4, n_embd=64).layer(2).kv_heads == 4
+    assert [layer.head_size for layer in layers] == [8, 16, 32]
+    assert [layer.n_kv_head for layer in layers] == [2, 2, 2]
+    assert ModelConfig(n_head=4, n_embd=64).layers[2].n_kv_head == 4
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_head": (4, 4)}, r"model.n_head=\[4, 4\] names 2 layers; model.n_layer=4 needs as many, or one number"),
+        (
+            {"n_head": (4, 4)},
+            r"model.n_head=\[4, 4\] has 2 entries; give one for each of the 4 layers, or one number for all",
+        ),
         ({"n_head": (4, 4, 4, 5), "n_embd": 64}, "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8"),
         ({"n_head": (4, 4, 4, 0)}, "model.n_head=0 must be at least 1"),
         (
@@ -44,9 +46,13 @@ def test_each_layer_may_have_a_head_count_of_its_own():
             "model.n_kv_head=4 does not divide model.n_head=6; try 1, 2, 3 or 6",
         ),
         ({"n_kv_head": 0}, "model.n_kv_head=0 must be at least 1"),
-        ({"score": "dot", "attention": "fused"}, "model.attention=fused knows scaled_dot alone"),
+        (
+            {"score": "dot", "attention": "fused"},
+            "model.attention=fused computes scaled_dot scores only; set model.attention=auto for dot",
+        ),
         ({"score_width": 0.0}, "model.score_width=0.0 must be above 0"),
         ({"score_hidden": 0}, "model.score_hidden=0 must be at least 1"),
+        ({"positions": "ropes"}, "model.positions=ropes must be one of rope, learned"),
         ({"n_head": 0}, "model.n_head=0 must be at least 1"),
         ({"n_head": -1}, "model.n_head=-1 must be at least 1"),
         ({"n_layer": 0}, "model.n_layer=0"),
@@ -54,7 +60,7 @@ def test_each_layer_may_have_a_head_count_of_its_own():
         ({"dropout": 1.0}, r"model.dropout=1.0 must be at least 0 and below 1"),
         ({"dropout": float("nan")}, "model.dropout=nan"),
         ({"logit_softcap": -1.0}, "model.logit_softcap=-1.0"),
-        ({"n_embd": 12, "n_head": 4}, "a head of 3 channels cannot be rotated in pairs"),
+        ({"n_embd": 12, "n_head": 4}, "rope rotates pairs of channels, but a head has 3 channels"),
     ],
 )
 def test_values_that_cannot_work_are_named(settings, message):

@@ -52,7 +52,7 @@ def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_decay(
     assert decayed == {n for n in names.values() if n.startswith("blocks") and n.endswith("weight") and "norm" not in n}
     set_lr(optimizers, 0.5)
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}
-    assert rates["head.weight"] == 0.0005
+    assert rates["lm_head.weight"] == 0.0005
     assert rates["blocks.0.mlp.up.weight"] == (0.025 if name == "muon" else 0.0005)
 
 

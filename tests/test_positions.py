@@ -1,25 +1,32 @@
 import pytest
 import torch
 
-from model.positions import Rotary, rotate
+from model.config import ModelConfig
+from model.gpt import GPT
+from model.positions import Learned, Places, Rotary
+from model.shape import LayerShape
 
-B, T, H, D = 2, 9, 3, 6
+B, T, H, D, C = 2, 9, 3, 6, 10
+LAYERS = [LayerShape(H, H, D), LayerShape(H, H, 4)]
+
+
+def places(start, end):
+    return Places(slice(start, end))
 
 
 def test_rotation_multiplies_complex_pairs_by_unit_numbers_of_the_published_angles():
-    rotary = Rotary(D, T)
     x = torch.randn(B, T, H, D)
     pairs = torch.complex(x[..., : D // 2].double(), x[..., D // 2 :].double())
     angles = torch.arange(T)[:, None].double() * 10_000.0 ** (-2 * torch.arange(D // 2).double() / D)
     expected = pairs * torch.polar(torch.ones_like(angles), angles)[:, None]
-    actual = rotate(x, *rotary(0, T))
+    actual = Rotary(LAYERS, C, T).rotate(x, places(0, T))
     torch.testing.assert_close(actual, torch.cat((expected.real, expected.imag), dim=-1).float())
 
 
-def test_a_score_depends_only_on_the_distance_of_query_and_key():
-    rotary = Rotary(D, 40)
-    q, k = torch.randn(D).expand(1, 40, 1, D), torch.randn(D).expand(1, 40, 1, D)
-    q, k = rotate(q, *rotary(0, 40)).squeeze(), rotate(k, *rotary(0, 40)).squeeze()
+def test_a_rotary_score_depends_only_on_the_distance_of_query_and_key():
+    rotary = Rotary(LAYERS, C, 40)
+    q, k = (torch.randn(D).expand(1, 40, 1, D) for _ in range(2))
+    q, k = (rotary.rotate(x, places(0, 40)).squeeze() for x in (q, k))
     scores = q @ k.T
     for distance in (0, 1, 7, 30):
         diagonal = scores.diagonal(-distance)
@@ -27,12 +34,32 @@ def test_a_score_depends_only_on_the_distance_of_query_and_key():
     assert not torch.allclose(scores[5, 5], scores[5, 4])
 
 
-def test_positions_continue_from_where_they_start():
-    rotary = Rotary(D, T)
-    for whole, part in zip(rotary(0, T), rotary(4, 3), strict=True):
-        assert torch.equal(part, whole[4:7])
+@pytest.mark.parametrize("index", [slice(4, 7), torch.tensor([4, 5, 6])], ids=["slice", "tensor"])
+def test_positions_continue_from_where_they_start(index):
+    x, embedded = torch.randn(B, T, H, D), torch.randn(B, T, C)
+    rotary, learned = Rotary(LAYERS, C, T), Learned(LAYERS, C, T)
+    here = Places(index)
+    torch.testing.assert_close(rotary.rotate(x[:, 4:7], here), rotary.rotate(x, places(0, T))[:, 4:7])
+    torch.testing.assert_close(learned.embed(embedded[:, 4:7], here), learned.embed(embedded, places(0, T))[:, 4:7])
 
 
 def test_a_head_of_odd_size_cannot_be_rotated():
-    with pytest.raises(ValueError, match="head_size=5 must be even"):
-        Rotary(5, T)
+    with pytest.raises(ValueError, match="a head has 5 channels"):
+        Rotary.check(LayerShape(H, H, 5))
+
+
+def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():
+    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=D, block_size=T), 5).double()
+    x = torch.randn(1, T, 1, D, dtype=torch.float64)
+    angle = (T - 1) * 10_000.0 ** (-2 / D)
+    turned = model.position_embedding.rotate(x, places(0, T))[0, -1, 0]
+    expected = x[0, -1, 0, 1] * torch.cos(torch.tensor(angle, dtype=torch.float64))
+    expected = expected - x[0, -1, 0, 1 + D // 2] * torch.sin(torch.tensor(angle, dtype=torch.float64))
+    torch.testing.assert_close(turned[1], expected, atol=1e-14, rtol=0)
+
+
+def test_tables_follow_the_model_to_another_type_and_back():
+    rotary = Rotary(LAYERS, C, T)
+    before = rotary.table_6.clone()
+    assert rotary.double().table_6.dtype == torch.float64
+    assert torch.equal(rotary.float().table_6, before)

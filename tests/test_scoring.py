@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from model import scoring
-from model.config import ModelConfig
 from model.scoring import Additive, Gaussian, dot, make_score, scaled_dot, uniform
 
 B, H, T, S, D = 2, 3, 5, 7, 4
@@ -58,18 +57,17 @@ def test_additive_scores_never_hold_all_sums_of_queries_and_keys():
     assert sum(kept) < n * n * hidden / 10
 
 
-def test_a_layers_score_is_that_of_the_setting():
-    config = {"n_embd": 16, "n_head": 2}
-    assert make_score(ModelConfig(**config)) is scaled_dot
-    assert make_score(ModelConfig(**config, score="dot")) is dot
-    assert make_score(ModelConfig(**config, score="uniform")) is uniform
-    additive = make_score(ModelConfig(**config, score="additive", score_hidden=5))
-    assert (additive.query.weight.shape, additive.key.weight.shape) == ((5, 8), (5, 8))
-    fixed = make_score(ModelConfig(**config, score="gaussian", score_width=4.0))
-    assert fixed.w.item() == 0.25
-    assert not list(fixed.parameters())
-    learned = make_score(ModelConfig(**config, score="gaussian"))
-    q, k = torch.randn(T, 8), torch.randn(S, 8)
-    difference = learned(q, k) - scaled_dot(q, k)  # at the start, equal but for terms of q and of k alone
-    mixed = difference[1:, 1:] - difference[:-1, 1:] - difference[1:, :-1] + difference[:-1, :-1]
-    torch.testing.assert_close(mixed, torch.zeros_like(mixed))
+def test_a_name_selects_the_scoring_function_with_its_settings():
+    assert make_score("scaled_dot", 8, hidden=5, width=None) is scaled_dot
+    assert make_score("additive", 8, hidden=5, width=None).query.weight.shape == (5, 8)
+    assert make_score("gaussian", 8, hidden=5, width=None).w.requires_grad
+    fixed = make_score("gaussian", 8, hidden=5, width=2.0)
+    assert list(fixed.parameters()) == []
+    assert fixed.w == 0.5
+
+
+def test_a_learned_gaussian_starts_as_a_scaled_product_of_normalised_vectors():
+    q, k = (torch.nn.functional.normalize(torch.randn(4, 8), dim=-1) for _ in range(2))
+    gaussian = make_score("gaussian", 8, hidden=5, width=None)
+    difference = gaussian(q, k) - scaled_dot(q, k)
+    torch.testing.assert_close(difference, difference[:1, :1].expand_as(difference))  # a softmax removes a constant

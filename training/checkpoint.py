@@ -18,6 +18,7 @@ from training.config import Config
 from training.config_file import build_config
 
 FORMAT = 1
+RENAMED = {"head.weight": "lm_head.weight"}  # of parameters, since older checkpoints
 SEAL = b"sha256:"
 SEAL_BYTES = len(SEAL) + 64
 
@@ -84,6 +85,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if fields.pop("format") != FORMAT:
             raise CheckpointError(f"{path}: was written by another version of this project, which this one cannot read")
+        fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         return Checkpoint(**fields)
     except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is no checkpoint of this project ({str(error).splitlines()[0]})") from None

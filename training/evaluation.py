@@ -34,7 +34,7 @@ def evaluate(model: GPT, ids: np.ndarray, block_size: int, runtime: Runtime) -> 
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_characters = 0
-    at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.head.out_features)
+    at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.lm_head.out_features)
     for inputs, targets in evaluation_windows(ids, block_size=block_size, batch_size=max(1, at_once // block_size)):
         inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
         with runtime.autocast():

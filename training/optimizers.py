@@ -1,19 +1,20 @@
 """The optimisers of a config, and their learning rates step by step."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
+from model.gpt import GPT
 from training.config import OptimConfig
 from training.muon import Muon
 
 
-def make_optimizers(model: nn.Module, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
+def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
     """AdamW for all parameters or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the rest.
 
     dtype: of Muon's products. Every group carries `peak_lr`, its highest learning rate; see `set_lr`.
     """
-    matrices = [p for p in model.blocks.parameters() if p.ndim == 2]
+    matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in in_blocks]
     on_gpu = rest[0].device.type == "cuda"

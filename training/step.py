@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data.batches import TrainingBatches
-from model.cuda_graph import CapturedFunction
+from model.kernels.cuda_graph import CapturedFunction
 from training.optimizers import set_lr
 from training.runtime import Runtime
 from training.state import TrainingState

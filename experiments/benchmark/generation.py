@@ -29,8 +29,8 @@ def measure_generation(name: str, config: ModelConfig, *, streams: int, repeats:
 
     seconds = time_repeats(write, repeats, chosen)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    caches = [2 * layer.kv_heads * layer.size_per_head for layer in map(config.layer, range(config.n_layer))]
-    cached = sum(caches) * config.block_size // 2 * model.head.weight.element_size()
+    caches = [2 * layer.n_kv_head * layer.head_size for layer in config.layers]
+    cached = sum(caches) * config.block_size // 2 * model.lm_head.weight.element_size()
     read = torch.zeros((weights + streams * cached) // 4, device=chosen)
     limit = streams / min(time_repeats(read.sum, 20, chosen, warm_up=3))
     plural = "stream" if streams == 1 else "streams"
@@ -61,5 +61,5 @@ def make_model(config: ModelConfig, device: torch.device) -> GPT:
     keep_freed_memory()
     torch.manual_seed(0)
     model = GPT(config, VOCABULARY_SIZE).to(device).eval()
-    torch.nn.init.normal_(model.head.weight)
+    torch.nn.init.normal_(model.lm_head.weight)
     return model

@@ -61,7 +61,7 @@ def analyse(
 @torch.inference_mode()
 def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
     """How every head weighs the characters ids (T,): (N, T, T), float32, on the CPU."""
-    device = model.head.weight.device
+    device = model.lm_head.weight.device
     batch = torch.from_numpy(ids.astype(np.int64))[None].to(device)
     return torch.cat([weights[0].float().cpu() for weights in attention_weights(model, batch)])
 

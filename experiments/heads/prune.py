@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from torch import Tensor
 
 from experiments.heads.knock_out import Head
-from model.config import ModelConfig
+from model.shape import LayerShape
 from training.checkpoint import Checkpoint
 from training.config_file import to_dict
 
@@ -38,14 +38,14 @@ def prune(checkpoint: Checkpoint, heads: Collection[Head]) -> Checkpoint:
     layers are of different sizes, for which there is no setting.
     """
     config = checkpoint.config()
-    layers = [config.model.layer(i) for i in range(config.model.n_layer)]
-    if any(layer.kv_heads < layer.n_head for layer in layers):
+    layers = config.model.layers
+    if any(layer.n_kv_head < layer.n_head for layer in layers):
         raise ValueError("--prune: these heads share keys and values (model.n_kv_head), and none can go by itself")
-    if len({layer.size_per_head for layer in layers}) > 1:
+    if len({layer.head_size for layer in layers}) > 1:
         raise ValueError("--prune: the layers have heads of different sizes; set model.head_size in training to prune")
     kept = [[h for h in range(layer.n_head) if (i, h) not in heads] for i, layer in enumerate(layers)]
     model = dataclasses.replace(
-        config.model, n_head=tuple(map(len, kept)), head_size=layers[0].size_per_head, n_kv_head=None
+        config.model, n_head=tuple(map(len, kept)), head_size=layers[0].head_size, n_kv_head=None
     )
     weights = dict(checkpoint.model)
     for i, (layer, left) in enumerate(zip(layers, kept, strict=True)):
@@ -69,9 +69,9 @@ def prune(checkpoint: Checkpoint, heads: Collection[Head]) -> Checkpoint:
     )
 
 
-def _slice(name: str, value: Tensor, layer: ModelConfig, kept: list[int]) -> Tensor:
+def _slice(name: str, value: Tensor, layer: LayerShape, kept: list[int]) -> Tensor:
     """What is left of a layer's parameter: q, k and v lie behind each other in the rows of `qkv`."""
-    H, D = layer.n_head, layer.size_per_head
+    H, D = layer.n_head, layer.head_size
     if name in ("qkv.weight", "qkv.bias"):
         return value.unflatten(0, (3, H, D))[:, kept].flatten(0, 2).clone()
     if name == "proj.weight":

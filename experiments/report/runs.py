@@ -142,7 +142,7 @@ def effective(config: Config) -> Config:
     """The same for configs of the same network and training, whichever settings say it; seed and name left out."""
     model = config.model
     if isinstance(model.n_head, int):
-        model = dataclasses.replace(model, head_size=model.size_per_head, n_kv_head=model.kv_heads)
+        model = dataclasses.replace(model, head_size=model.layers[0].head_size, n_kv_head=model.layers[0].n_kv_head)
     return dataclasses.replace(_of_a_variant(config), model=model)
 
 

@@ -2,11 +2,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model import by_hand
 from model.attention import attend
 from model.config import ModelConfig
 from model.gpt import GPT
-from model.positions import Rotary
+from model.kernels import backward
+from model.positions import rotary_table
 
 B, T, H, D = 2, 5, 3, 4
 
@@ -18,24 +18,30 @@ def plain_rotation(x, cos, sin):
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
+def plain_attention(q, k, v):
+    return attend(q, k, v, causal=True, form="explicit")
+
+
 def case(name):
-    """(form written out, the same in plain operations, inputs)"""
+    """Return an operation with a hand-written backward pass, its plain form, and inputs."""
     torch.manual_seed(4)
     x, q, k, v = (torch.randn(B, H, T, D, requires_grad=True) for _ in range(4))
-    turns = tuple(t.double() for t in Rotary(D, 9)(2, T))
+    turns = tuple(rotary_table(D, 9)[:, 2 : 2 + T])
+    shared = tuple(torch.randn(B, 1, T, D, requires_grad=True) for _ in range(2))
     return {
-        "RMSNorm": (by_hand.RMSNorm.apply, lambda x: F.rms_norm(x, (D,)), (x,)),
-        "SquaredReLU": (by_hand.SquaredReLU.apply, lambda x: F.relu(x).square(), (x,)),
-        "Rotate": (by_hand.Rotate.apply, plain_rotation, (x.transpose(1, 2), *turns)),
-        "CausalAttention": (by_hand.CausalAttention.apply, lambda q, k, v: attend(q, k, v, causal=True), (q, k, v)),
+        "RMS norm": (backward.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
+        "squared ReLU": (backward.squared_relu, lambda x: F.relu(x).square(), (x,)),
+        "rotation": (backward.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
+        "causal attention": (backward.causal_attention, plain_attention, (q, k, v)),
+        "attention with a shared key head": (backward.causal_attention, plain_attention, (q, *shared)),
     }[name]
 
 
-FORMS = ("RMSNorm", "SquaredReLU", "Rotate", "CausalAttention")
+FORMS = ("RMS norm", "squared ReLU", "rotation", "causal attention", "attention with a shared key head")
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_form_written_out_has_the_values_and_gradients_of_the_plain_operations(name):
+def test_an_operation_has_the_values_and_gradients_of_its_plain_form(name):
     form, plain, inputs = case(name)
     learned = [x for x in inputs if x.requires_grad]
     actual, expected = form(*inputs), plain(*inputs)
@@ -48,25 +54,25 @@ def test_a_form_written_out_has_the_values_and_gradients_of_the_plain_operations
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_gradient_written_out_is_the_slope_of_the_values(name):
+def test_a_hand_written_gradient_equals_finite_differences(name):
     form, _, inputs = case(name)
     assert torch.autograd.gradcheck(form, inputs)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.05, 1.0, 300.0])
-def test_a_norm_of_coarse_numbers_is_pytorchs_to_their_precision(scale):
-    """Training takes the one and evaluation the other: they must agree for small numbers too, where eps counts."""
+def test_the_norm_of_bfloat16_numbers_equals_pytorchs_to_their_precision(scale):
+    """Training runs one and evaluation the other. They must agree for small numbers too, where eps matters."""
     x = (scale * torch.randn(50, 64)).bfloat16().requires_grad_()
-    torch.testing.assert_close(by_hand.RMSNorm.apply(x), F.rms_norm(x, (64,)), rtol=0.02, atol=0.01)
+    torch.testing.assert_close(backward.rms_norm(x), F.rms_norm(x, (64,)), rtol=0.02, atol=0.01)
 
 
-def test_a_norm_over_zeros_is_zero_and_has_finite_gradients():
+def test_the_norm_of_zeros_has_finite_gradients():
     x = torch.zeros(3, 4, requires_grad=True)
-    by_hand.RMSNorm.apply(x).sum().backward()
+    backward.rms_norm(x).sum().backward()
     assert x.grad.isfinite().all()
 
 
-def test_a_network_has_the_same_loss_and_gradients_with_and_without_them(monkeypatch):
+def test_a_model_has_the_same_gradients_with_and_without_the_hand_written_operations(monkeypatch):
     model = GPT(ModelConfig(n_layer=2, n_head=H, n_embd=H * D, block_size=T), 7)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
@@ -78,22 +84,21 @@ def test_a_network_has_the_same_loss_and_gradients_with_and_without_them(monkeyp
         return [parameter.grad for parameter in model.parameters()]
 
     with_them = gradients()
-    monkeypatch.setattr(by_hand, "worthwhile", lambda x: False)
+    monkeypatch.setattr(backward, "is_faster", lambda x: False)
     plain = gradients()
     assert all(gradient.abs().sum() > 0 for gradient in plain)
-    # Logits are float32 whatever the type of the weights.
-    torch.testing.assert_close(with_them, plain, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(with_them, plain)
 
 
-def test_they_compute_in_the_type_of_autocast_as_linear_maps_do():
+def test_the_norm_returns_the_type_of_autocast_as_linear_maps_do():
     x = torch.randn(B, T, D, dtype=torch.float32, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = by_hand.RMSNorm.apply(x)
+        y = backward.rms_norm(x)
     assert y.dtype == torch.bfloat16
     y.float().square().sum().backward()
     assert x.grad.dtype == torch.float32
 
 
-def test_nothing_is_written_out_where_no_gradient_is_asked_for():
-    assert by_hand.worthwhile(torch.zeros(2, requires_grad=True))
-    assert not by_hand.worthwhile(torch.zeros(2))
+def test_hand_written_operations_run_only_for_gradients():
+    assert backward.is_faster(torch.zeros(2, requires_grad=True))
+    assert not backward.is_faster(torch.zeros(2))

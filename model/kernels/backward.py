@@ -1,0 +1,136 @@
+"""Operations with hand-written backward passes, for training on a CPU.
+
+Each equals the plain operations named in its docstring, in values and gradients, and is up to twice as fast: autograd
+takes one operation at a time and keeps what each of them read, and training on a CPU waits for memory.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from model.kernels.dropout import keep_mask
+
+
+def is_faster(x: Tensor) -> bool:
+    """Return whether to use these operations on x: on a CPU, for gradients, and unless a compiler does better."""
+    return x.requires_grad and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    """Return `F.rms_norm(x, (C,))` of x (..., C), in the type that matrix products are computed in."""
+    return RMSNormFunction.apply(x)
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """Return `F.relu(x).square()`."""
+    return SquaredReLUFunction.apply(x)
+
+
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return `positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D/2)."""
+    return RotatePairsFunction.apply(x, cos, sin)
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+    """Return `attend(q, k, v, causal=True, dropout=dropout)`: q (..., H, T, D), k and v (..., K, T, D)."""
+    return CausalAttentionFunction.apply(q, k, v, dropout)
+
+
+class RMSNormFunction(Function):
+    """y = x r with r = 1 / sqrt(mean(x^2) + eps). With the mean over channels, dx = r (dy - y mean(dy y))."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        # Like PyTorch, sum in float32 and take its eps even if x is coarser.
+        precise = torch.promote_types(x.dtype, torch.float32)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=precise)  # (..., 1)
+        r = (norm.square_() / x.size(-1) + torch.finfo(precise).eps).rsqrt_().to(x.dtype)
+        y = x * r
+        if torch.is_autocast_enabled("cpu"):
+            y = y.to(torch.get_autocast_dtype("cpu"))
+        ctx.save_for_backward(y, r)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor) -> Tensor:
+        y, r = ctx.saved_tensors
+        mean = torch.linalg.vecdot(dy, y).unsqueeze(-1) / y.size(-1)  # (..., 1)
+        return torch.addcmul(dy, y, mean, value=-1) * r
+
+
+class SquaredReLUFunction(Function):
+    """y = max(x, 0)^2, dx = 2 max(x, 0) dy."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        return (dy * positive).mul_(2)
+
+
+class RotatePairsFunction(Function):
+    """Rotate pairs of channels by an angle; the gradient rotates back."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _rotate(x, cos, sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _rotate(dy, cos, -sin), None, None
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    (first, second), (y_first, y_second) = x.chunk(2, dim=-1), y.chunk(2, dim=-1)
+    torch.mul(first, cos, out=y_first).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=y_second).addcmul_(first, sin)
+    return y
+
+
+class CausalAttentionFunction(Function):
+    """y = (m p) v with p = softmax(q k^T / sqrt(D)) over each query's past and m the dropout mask.
+
+    With s the scores: dv = (m p)^T dy, dp = m (dy v^T), ds = p (dp - sum(p dp)), dq = ds k / sqrt(D),
+    dk = ds^T q / sqrt(D). The G query heads that share a key head are G T queries to it, so the products over queries
+    add up their gradients. Below, N counts sequences and key heads.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+        shape, (T, D) = q.shape, k.shape[-2:]
+        k, v = k.reshape(-1, T, D), v.reshape(-1, T, D)
+        q = q.reshape(len(k), -1, D)  # (N, G T, D)
+        # The mask is added within the product: 0 where a query may look.
+        future = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1).repeat(q.size(1) // T, 1)  # (G T, T)
+        p = torch.baddbmm(future, q, k.mT, alpha=D**-0.5).softmax(dim=-1)  # (N, G T, T)
+        m = keep_mask(p, dropout) if dropout else None
+        ctx.save_for_backward(q, k, v, p, m)
+        return torch.bmm(p if m is None else m * p, v).view(shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, v, p, m = ctx.saved_tensors
+        scale = q.size(-1) ** -0.5
+        shape, kv_shape = dy.shape, (*dy.shape[:-3], -1, *k.shape[1:])
+        dy = dy.reshape(q.shape)
+        dp = torch.bmm(dy, v.mT)  # (N, G T, T)
+        dp = dp if m is None else dp.mul_(m)
+        ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
+        dq = torch.baddbmm(q, ds, k, beta=0, alpha=scale)
+        dk = torch.baddbmm(k, ds.mT, q, beta=0, alpha=scale)
+        dv = torch.bmm((p if m is None else m * p).mT, dy)
+        return dq.view(shape), dk.view(kv_shape), dv.view(kv_shape), None

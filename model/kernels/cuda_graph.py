@@ -1,0 +1,57 @@
+"""CUDA graphs: GPU work that Python launches once and then replays."""
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+WARM_UP = 3  # ordinary calls before the capture, in which libraries and optimisers allocate their state
+
+
+class CapturedFunction:
+    """A function of GPU tensors that runs as usual at first and is then replayed as a CUDA graph.
+
+    New shapes of the inputs cause a new capture. The function must not wait for the GPU, must write its results to
+    tensors that exist before the call, and must not depend on CPU values that change (PyTorch's notes on CUDA
+    semantics, "CUDA Graphs").
+    """
+
+    def __init__(self, function: Callable[..., object]):
+        self.function = function
+        self.shapes: list[torch.Size] = []
+        self.n_calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.inputs: list[Tensor] = []  # the graph reads from these tensors
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self, *inputs: Tensor) -> None:
+        shapes = [tensor.shape for tensor in inputs]
+        if shapes != self.shapes:
+            self.shapes, self.n_calls, self.graph, self.inputs = shapes, 0, None, []
+        self.n_calls += 1
+        if self.n_calls <= WARM_UP:
+            self._warm_up(inputs)
+            return
+        graph = self.graph or self._capture(inputs)
+        for static, tensor in zip(self.inputs, inputs, strict=True):
+            static.copy_(tensor, non_blocking=True)
+        graph.replay()
+
+    def _warm_up(self, inputs: tuple[Tensor, ...]) -> None:
+        """Call the function in a side stream, as PyTorch requires before a capture."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*capturable=True.*")
+            self.function(*inputs)
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def _capture(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
+        """Record the function's work in a graph, without running it."""
+        self.inputs, self.graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
+        inference = torch.is_inference_mode_enabled()
+        # The tensors that a capture makes for its random numbers outlive it, so they must not be inference tensors
+        # (github.com/pytorch/pytorch/issues/166792).
+        with torch.inference_mode(False), torch.cuda.graph(self.graph), torch.inference_mode(inference):
+            self.function(*self.inputs)
+        return self.graph
