@@ -55,7 +55,26 @@ class Learned(PositionScheme, nn.Embedding):
         return x + self.weight[places.index]
 
 
-class Rotary(PositionScheme, nn.Module):
+class Tables(nn.Module):
+    """Tables of numbers that follow from the config, so they are not part of a checkpoint.
+
+    They have the type of the model, each number rounded once: those of a float64 model are never float32 on the way.
+    """
+
+    def __init__(self, exact: dict[str, Tensor]):
+        super().__init__()
+        self.exact = exact  # float64
+        for name, table in exact.items():
+            self.register_buffer(name, table.to(torch.get_default_dtype()), persistent=False)
+
+    def _apply(self, fn: Callable, recurse: bool = True) -> "Tables":
+        super()._apply(fn, recurse)
+        for name, table in self.exact.items():
+            setattr(self, name, table.to(getattr(self, name)))
+        return self
+
+
+class Rotary(PositionScheme, Tables):
     """Queries and keys turn by an angle that grows with their position (RoFormer, Su et al., 2021, eq. 15).
 
     Pair i of a head's D channels, which are channels i and i + D/2, turns by position * 10,000^(-2 i / D) radians. So a
@@ -63,12 +82,8 @@ class Rotary(PositionScheme, nn.Module):
     """
 
     def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
-        super().__init__()
-        self.block_size, self.head_sizes = block_size, {layer.head_size for layer in layers}
-        for size in self.head_sizes:
-            table = rotary_table(size, block_size).to(torch.get_default_dtype())
-            # Not part of a checkpoint: the table follows from the config.
-            self.register_buffer(f"table_{size}", table, persistent=False)
+        sizes = {layer.head_size for layer in layers}
+        super().__init__({f"angles_{size}": rotary_table(size, block_size) for size in sizes})
 
     @staticmethod
     def check(layer: LayerShape) -> None:
@@ -79,17 +94,9 @@ class Rotary(PositionScheme, nn.Module):
             )
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
-        table = getattr(self, f"table_{x.size(-1)}")
+        table = getattr(self, f"angles_{x.size(-1)}")
         cos, sin = table[:, places.index].to(x.dtype)  # (T, 1, D/2) each
         return rotate_pairs(x, cos, sin)
-
-    def _apply(self, fn: Callable, recurse: bool = True) -> "Rotary":
-        """Move the tables with the model, computed anew: those of a float64 model are not rounded to float32 first."""
-        super()._apply(fn, recurse)
-        for size in self.head_sizes:
-            name = f"table_{size}"
-            setattr(self, name, rotary_table(size, self.block_size).to(getattr(self, name)))
-        return self
 
 
 def rotary_table(head_size: int, block_size: int) -> Tensor:
