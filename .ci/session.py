@@ -1,0 +1,114 @@
+"""Steps of a session on a GPU: each a command with a time limit, whose result is on the disk as soon as it ends."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET_LOSS = 1.4697  # validation loss of nanoGPT's GPU recipe for tiny Shakespeare
+LONGEST_LOG = 150_000  # bytes of output kept of each step
+KILL_S = 10  # between asking a step to end and ending it
+
+
+class Session:
+    """The steps so far and their files."""
+
+    def __init__(self, folder: Path, work: Path, machine: dict, limit_s: float):
+        self.folder, self.work, self.machine, self.steps = folder, work, machine, []
+        self.end_s = time.monotonic() + limit_s - 2 * KILL_S
+        self.log = folder / "log.txt"
+        self.log.write_bytes(b"")
+
+    @property
+    def left_s(self) -> float:
+        return max(1.0, self.end_s - time.monotonic())
+
+    def run(
+        self,
+        name: str,
+        command: list,
+        *,
+        share: float,
+        result: Callable[[dict], dict] = lambda step: {},
+        cwd: Path | None = None,
+        keep_output: bool = True,
+    ) -> dict:
+        """Run a command; return its record, extended by `result`, after writing it to the files."""
+        shown = " ".join(str(part).replace(f"{ROOT}/", "") or "''" for part in command[1:])
+        began_s, limit_s = time.monotonic(), share * self.left_s
+        print(f"{name} (at most {limit_s:.0f} s) ...", flush=True)
+        start = self.log.stat().st_size
+        with self.log.open("ab") as log:
+            log.write(f"\n== {name}: python {shown}\n".encode())
+            log.flush()
+            output = log if keep_output else subprocess.DEVNULL
+            status = run_command([str(c) for c in command], limit_s, cwd or self.work, output, log)
+        content = self.log.read_bytes()
+        self.log.write_bytes(content[:start] + content[start:][-LONGEST_LOG:])
+        tail = content[start:].decode(errors="replace").strip().splitlines()[-20:]
+        step = {
+            "name": name,
+            "command": f"python {shown}",
+            "status": status,
+            "value": tail[-1].strip("= "),
+            "seconds": round(time.monotonic() - began_s, 2),
+            "tail": tail,
+        }
+        step |= result(step)
+        self.steps.append(step)
+        self.save()
+        print(f"  {status} after {step['seconds']:.0f} s: {step['value']}", flush=True)
+        return step
+
+    def save(self) -> None:
+        """Rewrite results.json and table.md."""
+        results = {"machine": self.machine, "target_loss": TARGET_LOSS, "steps": self.steps}
+        header = f"{self.machine['gpu'] or 'CPU'}, PyTorch {self.machine['torch']}"
+        (self.folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        table = [f"| {header} | command | value |", "|---|---|---|"]
+        for step in self.steps:
+            value = step["value"] if step["status"] == "passed" else f"{step['status']}; {step['value']}"
+            table.append(f"| {step['name']} | `{step['command']}` | {value} |")
+            for figure in step.get("figures", []):
+                share = f", {figure['median'] / figure['limit']:.0%} of its limit" if figure["limit"] else ""
+                table.append(f"| {figure['name']} | | {figure['median']:,.4g} {figure['unit']}{share} |")
+        (self.folder / "table.md").write_text("\n".join(table) + "\n")
+
+    def report(self) -> int:
+        """Print the table and all failures; return the exit status."""
+        print((self.folder / "table.md").read_text())
+        failures = [step for step in self.steps if step["status"] != "passed"]
+        for step in failures:
+            print(f"FAILURE: {step['name']}: {step['status']}", *step["tail"], sep="\n  ")
+        print(f"{len(self.steps) - len(failures)} of {len(self.steps)} steps passed; results are in {self.folder}")
+        return 1 if failures else 0
+
+
+def run_command(command: list[str], limit_s: float, cwd: Path, output, errors) -> str:
+    """Run a command and end it, with all its processes, after limit_s: "passed", "failed" or "out of time"."""
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        start_new_session=True,
+    )
+    try:
+        return "passed" if process.wait(timeout=limit_s) == 0 else "failed"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)  # train.py saves, the benchmark writes its file
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=KILL_S)
+        return "out of time"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
