@@ -1,1 +1,1 @@
-"""Text to batches of character ids: `sources.py` finds it, `corpus.py` encodes it, `batches.py` cuts it up."""
+"""Text to batches of character ids: `sources.py` finds text, `corpus.py` encodes it, `batches.py` makes batches."""

@@ -1,4 +1,4 @@
-"""Which text to learn, and how much of it is kept for validation."""
+"""Settings of the text: which one to train on and how to split it."""
 
 import codecs
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Raises ValueError, with a sentence that names the setting, where a value cannot work."""
+    """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
     corpus: str = "shakespeare"  # a name, a file, a folder of .txt files, or a glob
-    fallback: str | None = None  # trained on, after a warning, where the corpus cannot be downloaded
-    val_fraction: float = 0.1  # the last part of the text, never trained on
+    fallback: str | None = None  # used, after a warning, if the download of the corpus fails
+    val_fraction: float = 0.1  # fraction of the text, from its end, for validation
     encoding: str = "utf-8"
 
     def __post_init__(self):

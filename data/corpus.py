@@ -1,4 +1,4 @@
-"""A text as character ids: encoded once into a memory-mapped file, and opened from there ever after."""
+"""Text as character ids, encoded once into a memory-mapped file and opened from there afterwards."""
 
 import codecs
 import hashlib
@@ -16,9 +16,9 @@ from data.files import replacing
 from data.sources import DEFAULT_CACHE, DownloadError, find_files
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
-CHUNK_BYTES = 1 << 16  # small enough that everything made of a chunk stays in the processor's cache
+CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
 UNICODE = 0x110000
-# A file touched this recently could change again without its time changing; it is read again at the next start.
+# A file changed this recently could change again within the resolution of its timestamp: the next start reads it again.
 SETTLED_NS = 2_000_000_000
 
 
@@ -26,9 +26,9 @@ SETTLED_NS = 2_000_000_000
 class Corpus:
     """An encoded text.
 
-    ids: (n_characters,) memory-mapped, of the smallest unsigned integer type.
-    digest: SHA-256 of its file or, where there are several, of their digests in order.
-    fallback_reason: why this is the config's fallback corpus; None where it is the corpus that was asked for.
+    ids: (n_characters,) memory-mapped array of the smallest unsigned integer type.
+    digest: SHA-256 of the file, or of the digests of several files in order.
+    fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
     name: str
@@ -38,27 +38,26 @@ class Corpus:
     fallback_reason: str | None = None
 
     def split(self, val_fraction: float, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Views (training, validation) of the ids: the last val_fraction of the text is for validation.
+        """Return views (training, validation) of the ids; the last val_fraction of the text is for validation.
 
-        The validation part begins one character early, so that its first character has something to be predicted from.
-        Raises ValueError where a part is too short for a window of block_size characters and the one after it.
+        The validation view starts one character early: that character is the context of the first prediction.
+        Raises ValueError if a part is too short for a window of block_size characters and the next character.
         """
         n_train = int(len(self.ids) * (1 - val_fraction))
         train, val = self.ids[:n_train], self.ids[max(n_train - 1, 0) :]
         if min(len(train), len(val)) <= block_size:
             raise ValueError(
-                f"the corpus {self.name} is too short: {len(train):,} characters to train on and "
-                f"{len(self.ids) - n_train:,} to validate on, where model.block_size={block_size} needs more than "
-                f"{block_size:,} and at least {block_size:,}; lower model.block_size, change data.val_fraction or take "
-                "a longer text"
+                f"the corpus {self.name} is too short: model.block_size={block_size} needs more than {block_size:,} "
+                f"characters for training and at least {block_size:,} for validation, but there are {len(train):,} and "
+                f"{len(self.ids) - n_train:,}; lower model.block_size, change data.val_fraction or use a longer text"
             )
         return train, val
 
 
 def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Corpus:
-    """The config's corpus or, where that cannot be downloaded and the config names one, its fallback.
+    """Open the config's corpus or, if its download fails and the config names a fallback, the fallback.
 
-    Raises ValueError where the text is missing, empty, or not in data.encoding.
+    Raises ValueError if the text is missing, empty, or not in data.encoding.
     """
     try:
         return load_corpus(config.corpus, config.encoding, cache=cache)
@@ -71,7 +70,7 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Corpus:
 def load_corpus(
     name: str, encoding: str = "utf-8", *, cache: Path = DEFAULT_CACHE, fallback_reason: str | None = None
 ) -> Corpus:
-    """A named corpus, file, folder or glob as ids, encoded into the cache unless the same content lies there."""
+    """Open a named corpus, file, folder or glob; encode it into the cache first unless the cache has this content."""
     files = find_files(name, cache=cache)
     folder = cache / "encoded"
     source = hashlib.sha256(json.dumps([encoding, *map(str, files)]).encode()).hexdigest()
@@ -82,7 +81,7 @@ def load_corpus(
         started_ns = time.time_ns()
         digest, characters = _scan(files, encoding)
         if not characters:
-            raise ValueError(f"the corpus {name} is empty ({files[0]}); name a text with characters in it")
+            raise ValueError(f"the corpus {name} is empty ({files[0]}); choose a text that is not empty")
         vocabulary = Vocabulary(characters)
         ids_path = _ids_path(folder, digest, encoding, vocabulary)
         n_characters = _encode(files, encoding, vocabulary, ids_path, digest)
@@ -103,30 +102,30 @@ def load_corpus(
 
 
 def _stats(files: list[Path]) -> list[list]:
-    """What changes about a file when its content does: [path, bytes, time of content, time of status], each."""
+    """Return [path, size, mtime, ctime] of each file: these reveal a change of its content."""
     stats = [(path, path.stat()) for path in files]
     return [[str(path), s.st_size, s.st_mtime_ns, s.st_ctime_ns] for path, s in stats]
 
 
 def _ids_path(folder: Path, digest: str, encoding: str, vocabulary: Vocabulary) -> Path:
-    """Where the ids of some content lie, whatever it is called and however it came here."""
+    """Return the path of the encoded ids. It depends on the content, not on the name or path of the source."""
     return folder / f"{digest[:32]}.{encoding}.{vocabulary.dtype}"
 
 
 def _read_record(path: Path) -> dict | None:
-    """What is known of a source, or None where that is nothing, or where the ids it speaks of are not whole."""
+    """Return the record of an encoded source, or None if it is missing or its ids are missing or incomplete."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         vocabulary = Vocabulary(record["characters"])
         ids_path = _ids_path(path.parent, record["digest"], record["encoding"], vocabulary)
-        is_whole = ids_path.stat().st_size == record["n_characters"] * vocabulary.dtype.itemsize
-        return record if is_whole else None
+        is_complete = ids_path.stat().st_size == record["n_characters"] * vocabulary.dtype.itemsize
+        return record if is_complete else None
     except (FileNotFoundError, ValueError, KeyError):
         return None
 
 
 def _scan(files: list[Path], encoding: str) -> tuple[str, str]:
-    """Digest and set of characters of the files, read in one pass."""
+    """Return the digest and the set of characters of the files, reading them once."""
     hashes, seen = _Hashes(), np.zeros(UNICODE, dtype=bool)
     for path, content, text in _read(files, encoding, "Reading"):
         hashes.update(path, content)
@@ -135,9 +134,9 @@ def _scan(files: list[Path], encoding: str) -> tuple[str, str]:
 
 
 def _encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> int:
-    """Writes the ids of the files, which must still have this digest; returns how many there are."""
+    """Write the ids of the files to target; return their number. Raises ValueError if the digest has changed."""
     hashes, n_characters = _Hashes(), 0
-    changed = ValueError(f"{files[0]}: the text changed while it was read; start again")
+    changed = ValueError(f"{files[0]}: the text changed while it was being read; start again")
     with replacing(target) as out:
         for path, content, text in _read(files, encoding, "Encoding"):
             hashes.update(path, content)
@@ -152,7 +151,7 @@ def _encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pa
 
 
 class _Hashes:
-    """SHA-256 of one file, or of the hashes of several: where one ends and the next begins is part of the content."""
+    """SHA-256 of one file, or of the digests of several files, so that the boundaries between files matter."""
 
     def __init__(self):
         self._of_files = {}
@@ -166,24 +165,24 @@ class _Hashes:
 
 
 def _read(files: list[Path], encoding: str, doing: str) -> Iterator[tuple[Path, bytes, str]]:
-    """Bytes and text of each of the files, in order and chunk by chunk, so that a corpus may be larger than memory."""
+    """Yield (path, bytes, text) of the files in order, chunk by chunk: a corpus may be larger than memory."""
     total = sum(path.stat().st_size for path in files)
     with tqdm(total=total, unit="B", unit_scale=True, desc=doing, disable=None, delay=1, leave=False) as bar:
         for path in files:
             decoder = codecs.getincrementaldecoder(encoding)()
             with path.open("rb") as file:
-                n_decoded = 0  # bytes before those that the decoder still holds back
+                n_decoded = 0  # bytes decoded so far, without those that the decoder still buffers
                 while True:
                     content = file.read(CHUNK_BYTES)
-                    n_held = len(decoder.getstate()[0])
+                    n_buffered = len(decoder.getstate()[0])
                     try:
                         text = decoder.decode(content, final=not content)
                     except UnicodeDecodeError as error:
                         raise ValueError(
                             f"{path} is not {encoding}: byte {n_decoded + error.start:,} ({error.reason}); "
-                            "convert the file, or name its encoding with data.encoding, such as cp1252 or utf-16"
+                            "convert the file or set data.encoding to its encoding, such as cp1252 or utf-16"
                         ) from None
-                    n_decoded += n_held + len(content) - len(decoder.getstate()[0])
+                    n_decoded += n_buffered + len(content) - len(decoder.getstate()[0])
                     yield path, content, text
                     if not content:
                         break

@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not there at all."""
+"""Atomic writing: a file appears complete or not at all."""
 
 import contextlib
 import os
@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the path's place once it is whole and on the disk, and leaves no trace if that fails.
+    """Open a file for writing that replaces `path` once it is complete and flushed to disk.
 
-    Until then it lies beside the path under a name that ends in .part. Raises OSError where it cannot be written.
+    Until then, the content is in a file beside it whose name ends in .part. After an error, that file is deleted and
+    `path` is unchanged. Raises OSError if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # machines may share the folder
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # several machines may share the folder
     try:
         with partial.open("wb") as file:
             yield file
@@ -28,7 +29,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Puts a rename on the disk; only POSIX systems let a folder be flushed."""
+    """Flush a rename to disk. Only POSIX systems can flush a folder."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Where a corpus comes from: named ones, downloaded once and verified, and paths of one's own."""
+"""The files of a corpus: a named corpus, downloaded once and verified, or the user's own files."""
 
 import difflib
 import glob
@@ -21,7 +21,7 @@ TIMEOUT_S = 20
 
 
 class DownloadError(ValueError):
-    """A named corpus is neither here nor to be had."""
+    """A named corpus is not in the cache and cannot be downloaded."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ NAMED: dict[str, Download | Path] = {
 
 
 def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
-    """The files of a corpus, in the order in which they are read.
+    """Return the files of a corpus in reading order.
 
-    corpus: a name of NAMED, a file, a folder (its .txt files, subfolders included, sorted by path) or a glob.
+    corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders, sorted by path) or a glob.
 
-    Raises DownloadError where a named corpus cannot be downloaded, ValueError where there is nothing at the path.
+    Raises DownloadError if a named corpus cannot be downloaded, ValueError if the path has no text file.
     """
     source = NAMED.get(corpus)
     if isinstance(source, Download):
@@ -57,11 +57,11 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
     if path.is_dir():
         files = sorted(p for p in path.rglob("*.txt") if p.is_file())
         if not files:
-            raise ValueError(f"data.corpus={corpus}: the folder holds no .txt file; name the file or a glob")
+            raise ValueError(f"data.corpus={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
     elif path.exists():
-        raise ValueError(f"data.corpus={corpus}: is neither a file nor a folder")
+        raise ValueError(f"data.corpus={corpus}: not a regular file or folder; give a file, a folder or a glob")
     else:
         files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
         if not files:
@@ -72,7 +72,7 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
 
 
 def _downloaded(name: str, source: Download, cache: Path) -> Path:
-    """The verified file of a named corpus, fetched first where it is not in the cache yet."""
+    """Return the verified file of a named corpus; download it if the cache does not have it."""
     target = cache / f"{name}.txt"
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
         return target
@@ -84,19 +84,20 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
             continue
         if hashlib.sha256(content).hexdigest() != source.sha256:
-            reasons.append(f"{url}: {len(content):,} bytes that are not the text with SHA-256 {source.sha256[:12]}...")
+            reasons.append(f"{url}: the {len(content):,} bytes do not have the SHA-256 {source.sha256[:12]}...")
             continue
         with replacing(target) as file:
             file.write(content)
         return target
     raise DownloadError(
-        f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, or set "
-        f"CORPUS_MIRROR to a folder or URL that holds {name}.txt, or train on the bundled text with data.corpus=selmere"
+        f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "
+        f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
+        "data.corpus=selmere"
     )
 
 
 def _mirrored(name: str) -> list[str]:
-    """Where CORPUS_MIRROR, a folder or a URL prefix, says the file is: one address or none."""
+    """Return the URL of the corpus on CORPUS_MIRROR, a folder or a URL prefix, or nothing if that is not set."""
     mirror = os.environ.get("CORPUS_MIRROR")
     if not mirror:
         return []
@@ -106,7 +107,7 @@ def _mirrored(name: str) -> list[str]:
 
 
 def _fetch(url: str, n_bytes: int) -> bytes:
-    """What lies at an address, at most one byte more than expected; raises OSError or ValueError."""
+    """Download at most a chunk more than n_bytes from a URL. Raises OSError, HTTPException or ValueError."""
     content = bytearray()
     with (
         urllib.request.urlopen(url, timeout=TIMEOUT_S) as response,

@@ -1,4 +1,4 @@
-"""Characters and their ids."""
+"""The mapping between characters and ids."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class UnknownCharacterError(ValueError):
-    """A text holds a character that the vocabulary lacks; `position` counts characters from 0."""
+    """A text contains a character that is not in the vocabulary; `position` is its index in the text."""
 
     def __init__(self, character: str, position: int):
         self.character, self.position = character, position
@@ -14,12 +14,12 @@ class UnknownCharacterError(ValueError):
 
 
 class Vocabulary:
-    """The sorted set of characters of a corpus: id i is the i-th of them by code point."""
+    """The characters of a corpus, sorted by code point; a character's id is its index in this order."""
 
     def __init__(self, characters: Iterable[str]):
         self.characters = "".join(sorted(set(characters)))
         self._code_points = code_points(self.characters)
-        # Row `code point` holds its id, and every other row, the last one included, holds len(self): unknown.
+        # Row c holds the id of code point c. All other rows, including the last, hold len(self) for "unknown".
         highest = int(self._code_points[-1]) if self.characters else -1
         self._table = np.full(highest + 2, len(self), dtype=smallest_dtype(len(self) + 1))
         self._table[self._code_points] = np.arange(len(self))
@@ -33,7 +33,7 @@ class Vocabulary:
 
     @property
     def default_prompt(self) -> str:
-        """What text begins from where nothing else is asked for: a line's start, as far as there are lines."""
+        """The prompt used when none is given: a line break if the vocabulary has one, else its first character."""
         return "\n" if "\n" in self.characters else self.characters[0]
 
     @property
@@ -42,8 +42,8 @@ class Vocabulary:
         return smallest_dtype(len(self))
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids (len(text),) of the characters. Raises UnknownCharacterError at the first one that has none."""
-        if text.isascii() and len(self) < 256:  # Python translates bytes faster than NumPy takes rows
+        """Return the ids (len(text),) of the characters. Raises UnknownCharacterError at the first unknown one."""
+        if text.isascii() and len(self) < 256:  # bytes.translate is faster than numpy.take
             ids = np.frombuffer(bytearray(text.encode().translate(self._ascii_ids)), dtype=np.uint8)
         else:
             ids = self._table.take(code_points(text), mode="clip")
@@ -53,16 +53,17 @@ class Vocabulary:
         return ids.astype(self.dtype, copy=False)
 
     def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of the ids."""
         return "".join(self.characters[i] for i in ids)
 
 
 def code_points(text: str) -> np.ndarray:
-    """Unicode code points (len(text),) of a text, as integers that NumPy indexes with directly."""
+    """Return the Unicode code points (len(text),) of a text, as NumPy's index type."""
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.intp)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.intp)
 
 
 def smallest_dtype(n_values: int) -> np.dtype:
-    """The smallest unsigned integer type that holds 0 to n_values - 1."""
+    """Return the smallest unsigned integer type that holds 0 to n_values - 1."""
     return np.min_scalar_type(max(n_values - 1, 0))

@@ -8,11 +8,11 @@ KEYS = list(np.random.SeedSequence(1).generate_state(6, np.uint64))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 17, 64, 1000, 4097])
-def test_a_permutation_takes_every_index_to_a_place_of_its_own(n):
+def test_a_permutation_maps_every_index_to_a_different_one(n):
     assert sorted(permute(np.arange(n), n, KEYS)) == list(range(n))
 
 
-def test_permutations_of_different_keys_have_nothing_in_common():
+def test_permutations_with_different_keys_are_uncorrelated():
     n = 10_000
     a, b = (permute(np.arange(n), n, [key + np.uint64(k) for key in KEYS]) for k in (0, 1))
     for pairs in ((a, b), (a, np.arange(n)), (np.diff(a), np.diff(b))):
@@ -20,7 +20,7 @@ def test_permutations_of_different_keys_have_nothing_in_common():
     assert (a == b).sum() < 10  # one is expected by chance
 
 
-def test_a_permutation_of_a_hundred_billion_needs_no_memory_for_it():
+def test_a_permutation_of_a_hundred_billion_indices_needs_no_memory_for_them():
     n = 10**11
     places = permute(np.arange(1000) * 10**8, n, KEYS)
     assert len(set(places.tolist())) == 1000
@@ -34,7 +34,7 @@ def make_batches(n_characters=103, block_size=7, batch_size=4, seed=0):
 
 
 def epochs(batches, n_epochs):
-    """The window starts of each epoch, as they come."""
+    """Return the window starts (n_epochs, windows_per_epoch) in order."""
     n = n_epochs * batches.windows_per_epoch
     starts = np.concatenate([batches.starts(number) for number in range(-(-n // batches.batch_size))])
     return starts[:n].reshape(n_epochs, -1)
@@ -48,13 +48,13 @@ def test_every_epoch_covers_every_character(n_characters):
         assert inputs == set(range(n_characters - 1))  # the last character is only ever a target
 
 
-def test_every_epoch_has_an_order_and_an_offset_of_its_own():
+def test_every_epoch_has_a_new_order_and_a_new_offset():
     visited = epochs(make_batches(), 30)
     assert len({tuple(starts) for starts in visited}) == 30
     assert len({tuple(sorted(starts)) for starts in visited}) == 7
 
 
-def test_targets_are_the_characters_that_follow():
+def test_targets_are_the_next_characters():
     inputs, targets = make_batches()[3]
     assert inputs.shape == targets.shape == (4, 7)
     assert inputs.dtype == targets.dtype == torch.int64
@@ -62,7 +62,7 @@ def test_targets_are_the_characters_that_follow():
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(7))
 
 
-def test_a_batch_follows_from_seed_and_number_alone():
+def test_a_batch_depends_only_on_seed_and_number():
     forwards, backwards = make_batches(), make_batches()
     expected = [forwards[number][0] for number in range(30)]
     for number in reversed(range(30)):
@@ -70,20 +70,20 @@ def test_a_batch_follows_from_seed_and_number_alone():
     assert not torch.equal(make_batches(seed=1)[0][0], expected[0])
 
 
-def test_batches_of_another_size_visit_the_same_windows_in_the_same_order():
+def test_the_batch_size_does_not_change_the_order_of_the_windows():
     few, many = make_batches(batch_size=2), make_batches(batch_size=6)
     assert np.array_equal(
         np.concatenate([few.starts(n) for n in range(9)]), np.concatenate([many.starts(n) for n in range(3)])
     )
 
 
-def test_a_text_without_a_window_is_refused():
-    with pytest.raises(ValueError, match="7 characters hold no window of 7"):
+def test_a_text_shorter_than_a_window_is_an_error():
+    with pytest.raises(ValueError, match="7 characters are too few for a window of 7"):
         make_batches(n_characters=7)
 
 
 @pytest.mark.parametrize("n_characters", [2, 7, 8, 9, 57, 60])
-def test_an_evaluation_scores_every_character_but_the_first_once_and_in_order(n_characters):
+def test_an_evaluation_scores_every_character_except_the_first_once_and_in_order(n_characters):
     ids = np.arange(n_characters, dtype=np.uint8)
     windows = list(evaluation_windows(ids, block_size=7, batch_size=3))
     assert torch.cat([targets.flatten() for _, targets in windows]).tolist() == list(range(1, n_characters))

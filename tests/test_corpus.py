@@ -22,7 +22,7 @@ def write(path, content):
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 1 << 20])
-def test_a_text_is_encoded_whole_however_it_is_cut_into_chunks(tmp_path, cache, monkeypatch, chunk_bytes):
+def test_chunk_boundaries_do_not_change_the_encoded_text(tmp_path, cache, monkeypatch, chunk_bytes):
     monkeypatch.setattr(corpus_module, "CHUNK_BYTES", chunk_bytes)
     text = "\ufeffMüßiggang 🙂\r\n明月\r\n"
     corpus = load_corpus(write(tmp_path / "a.txt", text), cache=cache)
@@ -31,7 +31,7 @@ def test_a_text_is_encoded_whole_however_it_is_cut_into_chunks(tmp_path, cache, 
     assert corpus.digest == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_bundled_play_is_a_corpus_of_the_same_alphabet_as_shakespeare(cache):
+def test_the_bundled_play_has_its_known_size_and_a_small_alphabet(cache):
     corpus = load_corpus("selmere", cache=cache)
     assert corpus.ids.dtype == np.uint8
     assert len(corpus.ids) == 171_949
@@ -40,7 +40,7 @@ def test_the_bundled_play_is_a_corpus_of_the_same_alphabet_as_shakespeare(cache)
 
 def test_shakespeare_has_its_published_size_and_alphabet(cache):
     if not (os.environ.get("CORPUS_MIRROR") or (sources.DEFAULT_CACHE / "shakespeare.txt").exists()):
-        pytest.skip("neither a mirror nor a downloaded copy is here")
+        pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
     corpus = load_corpus("shakespeare")
     assert (len(corpus.ids), len(corpus.vocabulary)) == (1_115_394, 65)
     train, val = corpus.split(0.1, 256)
@@ -48,17 +48,17 @@ def test_shakespeare_has_its_published_size_and_alphabet(cache):
     assert len(val) - 1 == 111_540
 
 
-def test_files_are_joined_in_order(tmp_path, cache):
+def test_several_files_are_joined_in_the_order_of_their_names(tmp_path, cache):
     write(tmp_path / "2.txt", "two\n")
     write(tmp_path / "1.txt", "one\n")
     corpus = load_corpus(str(tmp_path), cache=cache)
     assert corpus.vocabulary.decode(corpus.ids) == "one\ntwo\n"
 
 
-def test_a_second_start_reads_nothing_but_the_encoded_file(tmp_path, cache, monkeypatch):
+def test_a_second_start_reads_only_the_encoded_file(tmp_path, cache, monkeypatch):
     path = write(tmp_path / "a.txt", "some text\n")
     os.utime(path, (1e9, 1e9))
-    monkeypatch.setattr(corpus_module, "SETTLED_NS", 0)  # as if the file had lain here for a while
+    monkeypatch.setattr(corpus_module, "SETTLED_NS", 0)  # as if the file were old
     first = load_corpus(path, cache=cache)
     monkeypatch.setattr(corpus_module, "_read", None)  # reading again would fail
     second = load_corpus(path, cache=cache)
@@ -66,7 +66,7 @@ def test_a_second_start_reads_nothing_but_the_encoded_file(tmp_path, cache, monk
     assert (first.digest, first.vocabulary.characters) == (second.digest, second.vocabulary.characters)
 
 
-def test_a_file_written_just_now_is_read_again_since_its_time_may_not_show_a_change(tmp_path, cache, monkeypatch):
+def test_a_file_written_just_now_is_read_again_because_its_timestamp_may_hide_a_change(tmp_path, cache, monkeypatch):
     path, scan, scanned = write(tmp_path / "a.txt", "some text\n"), corpus_module._scan, []
     monkeypatch.setattr(corpus_module, "_scan", lambda *arguments: scanned.append(1) or scan(*arguments))
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_file_written_just_now_is_read_again_since_its_time_may_not_show_a_cha
     assert len(scanned) == 2
 
 
-def test_a_changed_file_is_noticed_even_when_its_size_and_time_stay(tmp_path, cache):
+def test_a_changed_file_is_noticed_even_if_its_size_and_modification_time_stay(tmp_path, cache):
     path = write(tmp_path / "a.txt", "some text\n")
     os.utime(path, ns=(10**18, 10**18))
     load_corpus(path, cache=cache)
@@ -84,13 +84,13 @@ def test_a_changed_file_is_noticed_even_when_its_size_and_time_stay(tmp_path, ca
     assert corpus.vocabulary.decode(corpus.ids) == "same text\n"
 
 
-def test_the_same_content_elsewhere_shares_its_encoded_file(tmp_path, cache):
+def test_files_with_the_same_content_share_an_encoded_file(tmp_path, cache):
     for name in ("a.txt", "b.txt"):
         load_corpus(write(tmp_path / name, "some text\n"), cache=cache)
     assert len(list((cache / "encoded").glob("*.uint8"))) == 1
 
 
-def test_where_one_file_ends_and_the_next_begins_is_part_of_the_content(tmp_path, cache):
+def test_the_boundary_between_two_files_is_part_of_the_digest(tmp_path, cache):
     parts = ["ab".encode("utf-16"), "cd".encode("utf-16")]  # with a byte-order mark each
     (tmp_path / "parts").mkdir()
     for n, part in enumerate(parts):
@@ -106,7 +106,7 @@ def test_where_one_file_ends_and_the_next_begins_is_part_of_the_content(tmp_path
 
 
 @pytest.mark.parametrize("later", ["same size!\n", "longer than before\n"])
-def test_a_text_that_changes_while_it_is_read_is_refused_and_nothing_of_it_kept(tmp_path, cache, monkeypatch, later):
+def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_file(tmp_path, cache, monkeypatch, later):
     path, scan = write(tmp_path / "a.txt", "!abcdef size hon lgrtmv\n"), corpus_module._scan
 
     def scan_then_change(*arguments):
@@ -115,13 +115,13 @@ def test_a_text_that_changes_while_it_is_read_is_refused_and_nothing_of_it_kept(
         return result
 
     monkeypatch.setattr(corpus_module, "_scan", scan_then_change)
-    with pytest.raises(ValueError, match=r"a.txt: the text changed while it was read; start again"):
+    with pytest.raises(ValueError, match=r"a.txt: the text changed while it was being read; start again"):
         load_corpus(path, cache=cache)
     assert list((cache / "encoded").iterdir()) == []
 
 
 @pytest.mark.parametrize("keep", [None, 0, 5])
-def test_an_encoded_file_that_is_lost_or_cut_short_is_made_again(tmp_path, cache, monkeypatch, keep):
+def test_a_missing_or_truncated_encoded_file_is_made_again(tmp_path, cache, monkeypatch, keep):
     monkeypatch.setattr(corpus_module, "SETTLED_NS", 0)
     path = write(tmp_path / "a.txt", "some text\n")
     load_corpus(path, cache=cache)
@@ -132,7 +132,7 @@ def test_an_encoded_file_that_is_lost_or_cut_short_is_made_again(tmp_path, cache
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 4, 1 << 20])
-def test_text_that_is_not_utf8_is_named_with_the_offset_of_the_byte(tmp_path, cache, monkeypatch, chunk_bytes):
+def test_the_error_for_text_that_is_not_utf8_names_the_offset_of_the_byte(tmp_path, cache, monkeypatch, chunk_bytes):
     monkeypatch.setattr(corpus_module, "CHUNK_BYTES", chunk_bytes)
     path = write(tmp_path / "a.txt", "hé llo".encode() + b"\xff" + b" and more")
     with pytest.raises(ValueError, match=r"a.txt is not utf-8: byte 7 .*data.encoding"):
@@ -143,28 +143,28 @@ def test_text_that_is_not_utf8_is_named_with_the_offset_of_the_byte(tmp_path, ca
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig"])
-def test_another_encoding_can_be_named(tmp_path, cache, encoding):
+def test_other_encodings_can_be_set(tmp_path, cache, encoding):
     corpus = load_corpus(write(tmp_path / "a.txt", "café\n".encode(encoding)), encoding, cache=cache)
     assert corpus.vocabulary.decode(corpus.ids) == "café\n"
 
 
-def test_an_empty_file_is_refused(tmp_path, cache):
+def test_an_empty_file_is_an_error(tmp_path, cache):
     with pytest.raises(ValueError, match="is empty"):
         load_corpus(write(tmp_path / "a.txt", ""), cache=cache)
 
 
-def test_both_parts_of_a_text_too_short_for_a_window_are_told(tmp_path, cache):
+def test_the_error_for_a_text_that_is_too_short_gives_the_size_of_both_parts(tmp_path, cache):
     corpus = load_corpus(write(tmp_path / "a.txt", "0123456789" * 10), cache=cache)
     train, val = corpus.split(0.2, 20)
     assert corpus.vocabulary.decode(train) == "0123456789" * 8
-    assert corpus.vocabulary.decode(val) == "9" + "0123456789" * 2  # the character before is there to predict from
-    with pytest.raises(ValueError, match=r"too short: 80 characters .* and 20 to validate on.* model.block_size=21"):
+    assert corpus.vocabulary.decode(val) == "9" + "0123456789" * 2  # starts with the context of its first prediction
+    with pytest.raises(ValueError, match=r"too short: model.block_size=21 .* there are 80 and 20; lower"):
         corpus.split(0.2, 21)
     with pytest.raises(ValueError, match="too short"):
         load_corpus(write(tmp_path / "b.txt", "x"), cache=cache).split(0.1, 1)
 
 
-def test_the_fallback_steps_in_where_a_download_fails_and_says_why(cache, monkeypatch):
+def test_the_fallback_replaces_a_corpus_whose_download_fails_and_gives_the_reason(cache, monkeypatch):
     monkeypatch.setitem(sources.NAMED, "story", Download(url="http://127.0.0.1:9/x", sha256="0" * 64, n_bytes=9))
     monkeypatch.delenv("CORPUS_MIRROR", raising=False)
     corpus = open_corpus(DataConfig(corpus="story", fallback="selmere"), cache=cache)
@@ -174,12 +174,12 @@ def test_the_fallback_steps_in_where_a_download_fails_and_says_why(cache, monkey
         open_corpus(DataConfig(corpus="story"), cache=cache)
 
 
-def test_the_fallback_does_not_hide_a_path_that_is_not_there(cache):
+def test_the_fallback_does_not_replace_a_missing_file(cache):
     with pytest.raises(ValueError, match="no such file"):
         open_corpus(DataConfig(corpus="no/such/file.txt", fallback="selmere"), cache=cache)
 
 
-def test_no_partial_file_is_left_where_encoding_fails(tmp_path, cache, monkeypatch):
+def test_a_failed_encoding_leaves_no_partial_file(tmp_path, cache, monkeypatch):
     path = write(tmp_path / "a.txt", "some text\n")
     monkeypatch.setattr(corpus_module.Vocabulary, "encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -197,6 +197,6 @@ def test_no_partial_file_is_left_where_encoding_fails(tmp_path, cache, monkeypat
         ({"encoding": "rot13"}, "data.encoding=rot13"),
     ],
 )
-def test_settings_that_cannot_work_are_named(settings, message):
+def test_the_error_for_an_invalid_setting_names_it(settings, message):
     with pytest.raises(ValueError, match=message):
         DataConfig(**settings)

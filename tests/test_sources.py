@@ -13,7 +13,7 @@ TEXT = b"Once upon a time there was a corpus.\n" * 100
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A web server on this machine that serves a folder, and a named corpus `story` at an address that it lacks."""
+    """Serve a folder on this machine; the named corpus `story` is origin.txt there, which does not exist yet."""
     folder = tmp_path / "served"
     folder.mkdir()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
@@ -39,7 +39,7 @@ def test_a_named_corpus_is_downloaded_once_and_verified(server, tmp_path):
     assert find_files("story", cache=tmp_path / "cache") == [path]
 
 
-def test_a_mirror_comes_before_the_origin_and_may_be_a_folder_or_an_address(server, tmp_path, monkeypatch):
+def test_a_mirror_is_tried_first_and_may_be_a_folder_or_a_url(server, tmp_path, monkeypatch):
     folder, url = server
     (folder / "story.txt").write_bytes(TEXT)
     for n, mirror in enumerate((str(folder), url, f"{url}/")):
@@ -48,7 +48,7 @@ def test_a_mirror_comes_before_the_origin_and_may_be_a_folder_or_an_address(serv
         assert path.read_bytes() == TEXT
 
 
-def test_the_origin_is_asked_where_the_mirror_has_nothing_good(server, tmp_path, monkeypatch):
+def test_the_origin_is_tried_if_the_file_on_the_mirror_is_wrong(server, tmp_path, monkeypatch):
     folder, _ = server
     (folder / "origin.txt").write_bytes(TEXT)
     (folder / "story.txt").write_bytes(TEXT[:-1] + b"?")
@@ -60,7 +60,7 @@ def test_the_origin_is_asked_where_the_mirror_has_nothing_good(server, tmp_path,
 @pytest.mark.parametrize(
     "served", [None, b"<html>Please log in</html>", TEXT[:100], TEXT + b"more", TEXT.replace(b"time", b"mime", 1)]
 )
-def test_nothing_is_kept_of_a_download_that_is_not_the_text(server, tmp_path, served):
+def test_a_download_with_the_wrong_content_leaves_no_file(server, tmp_path, served):
     folder, _ = server
     if served is not None:
         (folder / "origin.txt").write_bytes(served)
@@ -69,7 +69,7 @@ def test_nothing_is_kept_of_a_download_that_is_not_the_text(server, tmp_path, se
     assert not list((tmp_path / "cache").rglob("*.*"))
 
 
-def test_a_damaged_copy_in_the_cache_is_fetched_again(server, tmp_path):
+def test_a_damaged_copy_in_the_cache_is_downloaded_again(server, tmp_path):
     folder, _ = server
     (folder / "origin.txt").write_bytes(TEXT)
     (path,) = find_files("story", cache=tmp_path / "cache")
@@ -78,13 +78,13 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(server, tmp_path):
     assert path.read_bytes() == TEXT
 
 
-def test_an_address_where_no_one_listens_is_a_failed_download(tmp_path, monkeypatch):
+def test_a_refused_connection_is_a_failed_download(tmp_path, monkeypatch):
     monkeypatch.setitem(sources.NAMED, "story", Download(url="http://127.0.0.1:9/x", sha256="0" * 64, n_bytes=9))
     with pytest.raises(DownloadError, match="refused"):
         find_files("story", cache=tmp_path)
 
 
-def test_a_folder_means_its_text_files_in_order_and_a_glob_what_it_matches(tmp_path):
+def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.txt", "notes.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -94,10 +94,10 @@ def test_a_folder_means_its_text_files_in_order_and_a_glob_what_it_matches(tmp_p
     assert [p.name for p in find_files(f"{tmp_path}/notes.md")] == ["notes.md"]
 
 
-def test_a_file_that_is_not_there_is_named_with_what_might_be_meant(tmp_path):
+def test_the_error_for_a_missing_file_suggests_a_name(tmp_path):
     with pytest.raises(ValueError, match=r"data.corpus=shakespear: no such file.*did you mean shakespeare\?"):
         find_files("shakespear")
     with pytest.raises(ValueError, match="named corpora: shakespeare, selmere"):
         find_files(str(tmp_path / "gone.txt"))
-    with pytest.raises(ValueError, match=r"holds no .txt file"):
+    with pytest.raises(ValueError, match=r"contains no .txt file"):
         find_files(str(tmp_path))

@@ -14,7 +14,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_any_text_survives_the_round_trip(text):
+def test_decoding_restores_any_encoded_text(text):
     vocabulary = Vocabulary(text)
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert vocabulary.decode(vocabulary.encode(text[::-1])) == text[::-1]
@@ -27,7 +27,7 @@ def test_ids_follow_the_order_of_the_code_points():
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (65_537, np.uint32)])
-def test_ids_take_the_smallest_type_that_holds_them(size, dtype):
+def test_ids_have_the_smallest_type_that_can_represent_them(size, dtype):
     characters = [chr(0x10000 + i) for i in range(size)]
     vocabulary = Vocabulary(characters)
     ids = vocabulary.encode("".join(characters))
@@ -36,12 +36,12 @@ def test_ids_take_the_smallest_type_that_holds_them(size, dtype):
 
 
 @pytest.mark.parametrize("unknown", ["z", "B", "~", "é", "€", "🙂", "\U0010ffff", "\0"])
-def test_an_unknown_character_is_named_with_its_place(unknown):
+def test_the_error_for_an_unknown_character_gives_the_character_and_its_position(unknown):
     with pytest.raises(UnknownCharacterError) as error:
         Vocabulary("abc").encode(f"abca{unknown}b{unknown}")
     assert (error.value.character, error.value.position) == (unknown, 4)
 
 
-def test_text_begins_at_the_start_of_a_line_where_there_are_lines():
+def test_the_default_prompt_is_a_line_break_if_the_vocabulary_has_one():
     assert Vocabulary("ab\n").default_prompt == "\n"
     assert Vocabulary("xyz").default_prompt == "x"
