@@ -9,11 +9,12 @@ from conftest import ROOT
 from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
+from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, time_repeats
-from experiments.benchmark.generation import measure_generation
 from experiments.benchmark.memory import measure_context
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
+from experiments.benchmark.sampling import measure_sampling
 from experiments.benchmark.training import flops_per_character, measure_training
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -23,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"positions": "learned", "mlp": "gelu"}])
-def test_operations_are_those_that_pytorch_counts(settings):
+def test_operations_per_character_are_those_that_pytorch_counts(settings):
     config = ModelConfig(n_layer=3, n_head=2, n_embd=24, block_size=12, attention="explicit", **settings)
     model, ids = GPT(config, 17), torch.zeros(5, 12, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
@@ -31,26 +32,26 @@ def test_operations_are_those_that_pytorch_counts(settings):
     assert flops_per_character(model, 12) * ids.numel() == counter.get_total_flops()
 
 
-def test_a_figure_tells_median_spread_and_share_of_its_limit():
-    figure = Figure("writing", "characters/s", [3.0, 1.0, 8.0], limit=12.0, limit_is="the limit")
+def test_a_figure_shows_its_median_spread_and_share_of_its_limit():
+    figure = Figure("sampling", "characters/s", [3.0, 1.0, 8.0], limit=12.0, limit_is="the limit")
     assert figure.median == 3
     assert "3 characters/s" in str(figure)
     assert "1 to 8" in str(figure)
     assert "25.0% of the limit" in str(figure)
 
 
-def test_work_is_timed_as_often_as_asked_and_not_while_it_warms_up():
+def test_warm_up_repeats_are_run_but_not_timed():
     calls = []
     assert len(time_repeats(lambda: calls.append(1), 3, CPU, warm_up=2)) == 3
     assert len(calls) == 5
 
 
-def test_peaks_of_the_machine_are_measured():
+def test_the_peaks_of_the_machine_are_above_zero():
     assert measure_matrix_product(CPU, torch.float32, 1).median > 0.1
     assert measure_copy(CPU, 1).median > 0.1
 
 
-def test_training_is_measured_with_its_share_of_the_peak(workplace):
+def test_the_training_figures_give_speed_arithmetic_and_memory(workplace):
     config = load_config(workplace / "tiny.yaml", ["train.dtype=float32"])
     speed, arithmetic, memory = measure_training("tiny", config, {"float32": 100.0}, repeats=4)
     assert len(speed.values) == len(arithmetic.values) == 4
@@ -58,14 +59,14 @@ def test_training_is_measured_with_its_share_of_the_peak(workplace):
     assert memory.unit == "MB"
 
 
-def test_writing_is_measured_for_all_streams_together():
+def test_the_sampling_figure_counts_the_characters_of_all_streams():
     config = ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8)
-    figure = measure_generation("tiny", config, streams=3, repeats=2, device="cpu")
+    figure = measure_sampling("tiny", config, streams=3, repeats=2, device="cpu")
     assert len(figure.values) == 2
     assert figure.limit > figure.median > 0
 
 
-def test_encoding_is_measured_on_a_text_of_the_size_asked_for(monkeypatch):
+def test_the_encoded_text_has_the_requested_size(monkeypatch):
     sizes = []
 
     def load(path, cache):
@@ -79,14 +80,14 @@ def test_encoding_is_measured_on_a_text_of_the_size_asked_for(monkeypatch):
     assert all(0.8e6 < size < 1.3e6 for size in sizes)
 
 
-def test_memory_of_a_context_is_measured():
+def test_the_memory_of_a_context_length_is_given_in_megabytes():
     figure = measure_context(32, "fused", "cpu")
     assert figure.unit == "MB"
 
 
 @pytest.mark.slow
-def test_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context():
-    """The same 8,192 characters: in windows 32 times as long, scores alone would take 32 times as much."""
+def test_the_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context_length():
+    """For the same 8,192 characters, scores in windows 32 times as long take 32 times the memory."""
     script = (
         "from experiments.benchmark.memory import measure_context as m; import sys;"
         "print(m(int(sys.argv[1]), sys.argv[2], 'cpu').median)"
@@ -102,7 +103,7 @@ def test_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context(
 
 
 @pytest.mark.slow
-def test_the_benchmark_keeps_every_figure_as_json(tmp_path):
+def test_the_benchmark_writes_all_figures_as_json(tmp_path):
     file = tmp_path / "figures.json"
     command = [sys.executable, "-m", "experiments.benchmark", "--quick", "--only", "encoding", "--json", str(file)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -113,3 +114,14 @@ def test_the_benchmark_keeps_every_figure_as_json(tmp_path):
     assert "matrix product, float32" in names
     assert "encoding, ASCII" in names
     assert all(figure["values"] for figure in kept["figures"])
+
+
+def test_a_measurement_that_fails_is_listed_and_the_others_still_run(monkeypatch):
+    figure = ("memory", Figure, {"name": "memory", "unit": "MB", "values": [1.0]})
+    jobs = [("first", divmod, {"unknown": 1}), figure]
+    monkeypatch.setattr("experiments.benchmark.__main__._jobs", lambda *_, **__: jobs)
+    failures = []
+    *_, last = benchmark.run(CPU, failures, quick=True, only="")
+    assert last == [Figure("memory", "MB", [1.0])]
+    assert len(failures) == 1
+    assert failures[0].startswith("first failed: TypeError: ")

@@ -1,1 +1,1 @@
-"""Speed and memory of this machine and of everything that is run on it: python -m experiments.benchmark"""
+"""Speed and memory of training, sampling and encoding on this machine: python -m experiments.benchmark"""

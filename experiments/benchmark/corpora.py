@@ -1,4 +1,4 @@
-"""Encoding a large text: speed and memory."""
+"""Speed and memory of encoding a large text."""
 
 import tempfile
 import time
@@ -13,9 +13,9 @@ from training.runtime import peak_memory_bytes
 
 
 def measure_encoding(name: str, alphabet: str, megabytes: int, repeats: int) -> list[Figure]:
-    """Megabytes a second from a text file to ids, on one thread; and what the memory grew by.
+    """Measure megabytes per second from a text file to ids on one thread, and the growth of the peak memory.
 
-    The text repeats the bundled one, with this alphabet appended to each copy. To be run in a process of its own.
+    The text repeats the bundled play and appends `alphabet` to each copy. Call this in a new process.
     """
     torch.set_num_threads(1)
     text = ((BUNDLED / "selmere.txt").read_text(encoding="utf-8") + alphabet).encode()

@@ -1,4 +1,4 @@
-"""A measured figure, its spread, and what share it is of what the machine could do."""
+"""A measured figure: its median, its spread and its share of what the machine can do."""
 
 import statistics
 import time
@@ -10,7 +10,10 @@ import torch
 
 @dataclass(frozen=True)
 class Figure:
-    """values: one for each repeat, in `unit`; limit: what the machine could reach, in the same unit, and why."""
+    """A name and one value per repeat, in `unit`.
+
+    limit: the most that this machine can reach, in the same unit. limit_is: what sets the limit.
+    """
 
     name: str
     unit: str
@@ -32,7 +35,7 @@ class Figure:
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits until the device has done what it was asked for."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -40,7 +43,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def time_repeats(work: Callable[[], object], repeats: int, device: torch.device, *, warm_up: int = 1) -> list[float]:
-    """Seconds that each of the repeats of some work takes, after warm_up repeats that are not counted."""
+    """Return the seconds of each repeat of `work`, after warm_up repeats that do not count."""
     seconds = []
     for repeat in range(warm_up + repeats):
         synchronise(device)

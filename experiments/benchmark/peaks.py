@@ -1,4 +1,4 @@
-"""What the machine can do: matrix products by type, and how fast it copies memory."""
+"""Peaks of the machine: the speed of matrix products and of memory copies."""
 
 import functools
 
@@ -11,7 +11,7 @@ COPIED_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "mps": 1 << 28}
 
 
 def measure_matrix_product(device: torch.device, dtype: torch.dtype, repeats: int) -> Figure:
-    """Billions of operations a second, of the size of square matrices that does best."""
+    """Measure GFLOP/s of products of square matrices; return the figure of the fastest size."""
     tries = []
     for size in SIZES[device.type]:
         a = torch.randn(size, size, device=device).to(dtype)
@@ -23,7 +23,7 @@ def measure_matrix_product(device: torch.device, dtype: torch.dtype, repeats: in
 
 
 def measure_copy(device: torch.device, repeats: int) -> Figure:
-    """Billions of bytes a second, those read and those written, of a copy that no cache holds."""
+    """Measure GB/s of a copy too large for any cache, counting the bytes read and the bytes written."""
     source = torch.ones(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = time_repeats(lambda: target.copy_(source), max(5, repeats), device)

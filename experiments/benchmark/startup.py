@@ -1,4 +1,4 @@
-"""How long the commands take until something happens, from the start of the process."""
+"""Time from the start of a command to its first result."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def measure_startup(repeats: int) -> list[Figure]:
-    """Seconds until PyTorch is imported, until training has made a step, and until sample.py writes a character."""
+    """Measure the seconds to import PyTorch, to the end of the first training step and to the first character."""
     with tempfile.TemporaryDirectory() as folder:
         train = [str(ROOT / "train.py"), "--config", str(ROOT / "configs" / "shakespeare.yaml"), "data.corpus=selmere"]
         train += ["train.max_steps=1", "train.log_every_steps=1", "train.sample_length=0"]
@@ -22,20 +22,22 @@ def measure_startup(repeats: int) -> list[Figure]:
         characters = [_seconds_until("A", sample, folder) for _ in range(repeats)]
     return [
         Figure("start-up: import torch", "s", imports),
-        Figure("start-up: train.py, to the end of the first step", "s", steps),
-        Figure("start-up: sample.py, to the first character", "s", characters),
+        Figure("start-up: train.py, first step", "s", steps),
+        Figure("start-up: sample.py, first character", "s", characters),
     ]
 
 
-def _seconds_until(sign: str, arguments: list[str], folder: str) -> float:
-    """Seconds until a Python process prints a line that begins with a sign."""
+def _seconds_until(prefix: str, arguments: list[str], folder: str) -> float:
+    """Return the seconds until a Python process prints a line that starts with `prefix`."""
     began_s = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         for line in process.stdout:
-            if line.startswith(sign):
+            if line.startswith(prefix):
                 elapsed_s = time.perf_counter() - began_s
                 process.stdout.read()
                 return elapsed_s
-    raise RuntimeError(f"python {' '.join(arguments)} ended with status {process.returncode} and never said {sign!r}")
+    raise RuntimeError(
+        f"python {' '.join(arguments)} ended with status {process.returncode} and did not print {prefix!r}"
+    )

@@ -1,4 +1,4 @@
-"""Training steps of named shapes: speed, share of the machine's peak, and memory."""
+"""Speed, arithmetic and memory of training steps."""
 
 import dataclasses
 
@@ -16,9 +16,9 @@ from training.step import TrainingStep
 
 
 def flops_per_character(model: GPT, block_size: int) -> int:
-    """Operations of a training step for each character, forward and backward (PaLM: Chowdhery et al., 2022, app. B).
+    """Return the operations per character of a forward and backward pass (PaLM: Chowdhery et al., 2022, appendix B).
 
-    6 for each weight of a matrix product, and 12 T for each channel of the heads of each layer, masked scores included.
+    These are 6 for each weight of a matrix product and, including masked scores, 12 T for each channel of all heads.
     """
     matrices = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2 and "embedding" not in name)
     heads = sum(block.attention.n_head * block.attention.head_size for block in model.blocks)
@@ -26,15 +26,15 @@ def flops_per_character(model: GPT, block_size: int) -> int:
 
 
 def measure_training(name: str, config: Config, peaks: dict[str, float], repeats: int) -> list[Figure]:
-    """Characters a second of full steps on the bundled corpus, the share of the peak, and the memory that is taken.
+    """Measure characters per second, GFLOP/s and memory of complete training steps on the bundled play.
 
-    The context is model.block_size throughout, also where it would grow. peaks: of matrix products, in GFLOP/s, by
-    type. To be run in a process of its own, for the sake of the memory.
+    All steps use the full context length, even if the config grows it. peaks: GFLOP/s of matrix products by dtype.
+    Call this in a new process.
     """
     keep_freed_memory()
     before = peak_memory_bytes(torch.device("cpu"))
-    whole = dataclasses.replace(config.train, grow_context_at=())
-    config = dataclasses.replace(config, data=DataConfig(corpus="selmere"), train=whole)
+    train = dataclasses.replace(config.train, grow_context_at=())
+    config = dataclasses.replace(config, data=DataConfig(corpus="selmere"), train=train)
     corpus, runtime = open_corpus(config.data), choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, corpus, runtime)
     block_size, batch_size = config.model.block_size, config.train.batch_size

@@ -1,4 +1,4 @@
-"""Writing: characters a second of one stream and of many, and what share that is of the memory's speed."""
+"""Speed of sampling, with one stream and with many, and its share of what the memory allows."""
 
 import torch
 
@@ -11,23 +11,22 @@ from training.runtime import choose_device, keep_freed_memory
 VOCABULARY_SIZE = 65
 
 
-def measure_generation(name: str, config: ModelConfig, *, streams: int, repeats: int, device: str) -> Figure:
-    """Characters a second, all streams together, from an empty window until it is full.
+def measure_sampling(name: str, config: ModelConfig, *, streams: int, repeats: int, device: str) -> Figure:
+    """Measure characters per second of all streams together, from an empty context window until it is full.
 
-    The limit is how fast the device reads as many bytes, summing them: for one character of all streams every weight,
-    and for each stream the keys and values of half a window, on average.
+    The limit is the time to read the same bytes with a sum. One character of every stream reads all weights once and,
+    for each stream, the keys and values of half a window on average.
     """
     chosen = choose_device(device)
     model = make_model(config, chosen)
     prompt = torch.zeros(streams, 1, dtype=torch.long, device=chosen)
-
     length = config.block_size - 1
 
-    def write() -> None:
+    def sample() -> None:
         for _ in generate(model, prompt, length):
             pass
 
-    seconds = time_repeats(write, repeats, chosen)
+    seconds = time_repeats(sample, repeats, chosen)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     caches = [2 * layer.n_kv_head * layer.head_size for layer in config.layers]
     cached = sum(caches) * config.block_size // 2 * model.lm_head.weight.element_size()
@@ -35,26 +34,26 @@ def measure_generation(name: str, config: ModelConfig, *, streams: int, repeats:
     limit = streams / min(time_repeats(read.sum, 20, chosen, warm_up=3))
     plural = "stream" if streams == 1 else "streams"
     return Figure(
-        f"writing, {name}, {streams} {plural}",
+        f"sampling, {name}, {streams} {plural}",
         "characters/s",
         [streams * length / s for s in seconds],
         limit=limit,
-        limit_is="what reading weights and cache would allow",
+        limit_is="the speed of reading weights and cache",
     )
 
 
 def measure_without_cache(name: str, config: ModelConfig, *, repeats: int, device: str) -> Figure:
-    """Characters a second of one stream where a full window is read anew for each, as is done without a cache."""
+    """Measure characters per second of one stream that computes the full window for each character."""
     chosen = choose_device(device)
     model = make_model(config, chosen)
     window = torch.zeros(1, config.block_size, dtype=torch.long, device=chosen)
 
     @torch.inference_mode()
-    def write_one() -> None:
+    def sample_one() -> None:
         model(window)[:, -1].softmax(-1).multinomial(1)
 
-    seconds = time_repeats(write_one, 10 * repeats, chosen, warm_up=3)
-    return Figure(f"writing, {name}, 1 stream, no cache", "characters/s", [1 / s for s in seconds])
+    seconds = time_repeats(sample_one, 10 * repeats, chosen, warm_up=3)
+    return Figure(f"sampling, {name}, 1 stream, no cache", "characters/s", [1 / s for s in seconds])
 
 
 def make_model(config: ModelConfig, device: torch.device) -> GPT:
