@@ -59,7 +59,7 @@ def run_all(session: Session, device: str, *, tiny: bool) -> None:
     """Every step, the most important first. `share` is the part of the remaining time that a step may take."""
     python = sys.executable
     tests = [python, "-m", "pytest", "-v", "--tb=short", "--continue-on-collection-errors", "-m", "", "-k", "cuda"]
-    tested = session.run("CUDA tests", tests, share=0.4, cwd=ROOT)
+    tested = session.run("CUDA tests", tests, share=0.45, cwd=ROOT)
 
     small = "data.corpus=selmere train.max_steps=4 train.eval_every_steps=2 train.batch_size=2 model.n_layer=1"
     for name in ("shakespeare", "shakespeare_gpt2"):
