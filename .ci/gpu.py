@@ -10,6 +10,7 @@ versions of the same steps on the CPU.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from session import ROOT, TARGET_LOSS, Session
+from step_runner import ROOT, TARGET_LOSS, StepRunner
 
 DESCRIBE = """
 import importlib.util, json, torch
@@ -49,39 +50,43 @@ def main(arguments: list[str]) -> int:
     folder = Path(*arguments[:1] or ["gpu"]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        session = Session(folder, Path(work), machine, float(os.environ.get("LIMIT_S", 480)))
+        runner = StepRunner(folder, Path(work), machine, float(os.environ.get("LIMIT_S", 480)))
         print(f"{machine['gpu'] or 'CPU'}, PyTorch {machine['torch']}; missing: {machine['missing'] or 'nothing'}")
-        run_all(session, device, tiny=device == "cpu")
-    return session.report()
+        run_all(runner, device, tiny=device == "cpu")
+    return runner.report()
 
 
-def run_all(session: Session, device: str, *, tiny: bool) -> None:
+def run_all(runner: StepRunner, device: str, *, tiny: bool) -> None:
     """Every step, the most important first. `share` is the part of the remaining time that a step may take."""
     python = sys.executable
     tests = [python, "-m", "pytest", "-v", "--tb=short", "--continue-on-collection-errors", "-m", "", "-k", "cuda"]
-    tested = session.run("CUDA tests", tests, share=0.45, cwd=ROOT)
+    tested = runner.run("CUDA tests", tests, share=0.45, cwd=ROOT)
 
     small = "data.corpus=selmere train.max_steps=4 train.eval_every_steps=2 train.batch_size=2 model.n_layer=1"
     for name in ("shakespeare", "shakespeare_gpt2"):
         command = [python, ROOT / "train.py", "--config", ROOT / "configs" / f"{name}.yaml", f"train.device={device}"]
         command += small.split() if tiny else []
-        session.run(f"{name}.yaml", command, share=0.5, result=lambda _, name=name: training_result(session.work, name))
+        runner.run(f"{name}.yaml", command, share=0.5, result=functools.partial(training_result, runner.work, name))
         if name == "shakespeare":
-            sample(session, [python, ROOT / "sample.py", "--device", device], length=100 if tiny else 10_000)
-    if tested["status"] == "failed" and "pytest" not in session.machine["missing"]:
+            sample(runner, [python, ROOT / "sample.py", "--device", device], length=100 if tiny else 10_000)
+    if tested["status"] == "failed" and "pytest" not in runner.machine["missing"]:
         # One CUDA error can fail all tests after it in the same process.
-        session.run("CUDA tests that failed, again", [*tests, "--last-failed"], share=0.3, cwd=ROOT)
+        runner.run("CUDA tests that failed, again", [*tests, "--last-failed"], share=0.3, cwd=ROOT)
 
-    figures = session.folder / "benchmark.json"
+    figures = runner.folder / "benchmark.json"
     figures.unlink(missing_ok=True)
     benchmark = [python, "-m", "experiments.benchmark", "--device", device, "--json", figures]
-    benchmark += ["--quick", "--only", "encoding"] if tiny else ["--quick"] if session.left_s < 150 else []
-    session.run("benchmark", benchmark, share=1, cwd=ROOT, result=lambda _: benchmark_result(figures))
+    benchmark += ["--quick", "--only", "encoding"] if tiny else ["--quick"] if runner.left_s < 150 else []
+    runner.run("benchmark", benchmark, share=1, cwd=ROOT, result=lambda _: benchmark_result(figures))
 
 
-def sample(session: Session, command: list, *, length: int) -> None:
+def sample(runner: StepRunner, command: list, *, length: int) -> None:
     """Time 1 and 64 streams; the time of a single character, which is start-up, does not count."""
-    start_up = session.run("sampling, start-up", [*command, "--length", 1], share=0.2, keep_output=False)
+
+    def seconds(step: dict) -> dict:
+        return {"value": f"{step['seconds']:.1f} s"}
+
+    start_up = runner.run("sampling, start-up", [*command, "--length", 1], share=0.2, result=seconds, keep_output=False)
     for streams in (1, 64):
 
         def speed(step: dict, streams: int = streams) -> dict:
@@ -91,11 +96,11 @@ def sample(session: Session, command: list, *, length: int) -> None:
             return {"characters_per_s": round(rate), "value": f"{rate:,.0f} characters/s"}
 
         arguments = [*command, "--length", length, "--samples", streams]
-        session.run(f"sampling, streams: {streams}", arguments, share=0.2, result=speed, keep_output=False)
+        runner.run(f"sampling, streams: {streams}", arguments, share=0.2, result=speed, keep_output=False)
 
 
-def training_result(work: Path, name: str) -> dict:
-    """What a run, or the run on the fallback corpus in its place, has reached so far."""
+def training_result(work: Path, name: str, step: dict) -> dict:
+    """What a run, or the run on the fallback corpus in its place, has reached when its step ends."""
     records = []
     metrics = [*work.glob(f"runs/{name}/metrics.jsonl"), *work.glob(f"runs/{name}-on-*/metrics.jsonl")]
     for line in "".join(path.read_text() for path in metrics).splitlines():
@@ -114,6 +119,7 @@ def training_result(work: Path, name: str) -> dict:
         "value": f"validation loss {reached}; best {best['val_loss']:.4f} after {best['elapsed_s']:.1f} s, "
         f"step {best['step']:,}; {speed:,.0f} characters/s",
         "seconds_to_target": reached_s,
+        "steps_per_s": round(records[-1]["step"] / step["seconds"], 2),
         "evaluations": evaluations,
         "last_record": records[-1],
         "characters_per_s": speed,

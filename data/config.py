@@ -13,7 +13,7 @@ class DataConfig:
     val_fraction: float = 0.1  # fraction of the text, from its end, for validation
     encoding: str = "utf-8"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.val_fraction < 1:
             raise ValueError(f"data.val_fraction={self.val_fraction} must be above 0 and below 1")
         try:

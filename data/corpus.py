@@ -153,8 +153,8 @@ def _encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pa
 class _Hashes:
     """SHA-256 of one file, or of the digests of several files, so that the boundaries between files matter."""
 
-    def __init__(self):
-        self._of_files = {}
+    def __init__(self) -> None:
+        self._of_files: dict[Path, hashlib._Hash] = {}
 
     def update(self, path: Path, content: bytes) -> None:
         self._of_files.setdefault(path, hashlib.sha256()).update(content)

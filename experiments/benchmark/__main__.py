@@ -107,8 +107,8 @@ def _jobs(device: torch.device, products: dict[str, float], repeats: int, *, qui
         n = (1 if quick else 3) if large else 10 * repeats
         yield f"training {name}", measure_training, {"name": name, "config": config, "peaks": products, "repeats": n}
     for name, (file, overrides) in SAMPLED.items():
-        config = dataclasses.replace(load_config(ROOT / "configs" / file, overrides).model, dropout=0.0)
-        arguments = {"name": name, "config": config, "repeats": repeats, "device": str(device)}
+        model = dataclasses.replace(load_config(ROOT / "configs" / file, overrides).model, dropout=0.0)
+        arguments = {"name": name, "config": model, "repeats": repeats, "device": str(device)}
         yield f"sampling {name}", measure_without_cache, arguments
         for streams in (1,) if quick else (1, 64):
             yield f"sampling {name}", measure_sampling, arguments | {"streams": streams}

@@ -33,6 +33,7 @@ def _seconds_until(prefix: str, arguments: list[str], folder: str) -> float:
     with subprocess.Popen(
         [sys.executable, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
+        assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(prefix):
                 elapsed_s = time.perf_counter() - began_s

@@ -21,7 +21,8 @@ def flops_per_character(model: GPT, block_size: int) -> int:
     These are 6 for each weight of a matrix product and, including masked scores, 12 T for each channel of all heads.
     """
     matrices = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2 and "embedding" not in name)
-    heads = sum(block.attention.n_head * block.attention.head_size for block in model.blocks)
+    layers = map(model.config.layer, range(model.config.n_layer))
+    heads = sum(layer.n_head * layer.size_per_head for layer in layers)
     return 6 * matrices + 12 * block_size * heads
 
 

@@ -1,13 +1,15 @@
-"""Steps of a session on a GPU: each a command with a time limit, whose result is on the disk as soon as it ends."""
+"""Run commands with time limits; each result is on the disk as soon as its command ends."""
 
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET_LOSS = 1.4697  # validation loss of nanoGPT's GPU recipe for tiny Shakespeare
@@ -15,11 +17,12 @@ LONGEST_LOG = 150_000  # bytes of output kept of each step
 KILL_S = 10  # between asking a step to end and ending it
 
 
-class Session:
+class StepRunner:
     """The steps so far and their files."""
 
     def __init__(self, folder: Path, work: Path, machine: dict, limit_s: float):
-        self.folder, self.work, self.machine, self.steps = folder, work, machine, []
+        self.folder, self.work, self.machine = folder, work, machine
+        self.steps: list[dict] = []
         self.end_s = time.monotonic() + limit_s - 2 * KILL_S
         self.log = folder / "log.txt"
         self.log.write_bytes(b"")
@@ -39,7 +42,7 @@ class Session:
         keep_output: bool = True,
     ) -> dict:
         """Run a command; return its record, extended by `result`, after writing it to the files."""
-        shown = " ".join(str(part).replace(f"{ROOT}/", "") or "''" for part in command[1:])
+        shown = shlex.join(str(part) for part in command[1:]).replace(f"{ROOT}/", "").replace(f"{self.folder}/", "")
         began_s, limit_s = time.monotonic(), share * self.left_s
         print(f"{name} (at most {limit_s:.0f} s) ...", flush=True)
         start = self.log.stat().st_size
@@ -89,7 +92,7 @@ class Session:
         return 1 if failures else 0
 
 
-def run_command(command: list[str], limit_s: float, cwd: Path, output, errors) -> str:
+def run_command(command: list[str], limit_s: float, cwd: Path, output: IO | int, errors: IO) -> str:
     """Run a command and end it, with all its processes, after limit_s: "passed", "failed" or "out of time"."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
