@@ -96,17 +96,18 @@ def generate(
     draws = _uniform_draws(seed, B, device)
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)
-    context = prompt[:, start:]  # what the next character is predicted from
-    unseen = context  # the part of it that the cache does not hold yet
+    unread = prompt[:, start:]  # what the model reads next: all of the context, or what the cache lacks of it
+    context = [unread]
     for _ in range(length):
-        ids = draw_next(unseen if use_cache else context, next(draws))
+        ids = draw_next(unread, next(draws))
         yield ids
         n_seen += 1
-        context = torch.cat((context, ids[:, None]), dim=1)
-        unseen = ids[:, None]
-        if (new_start := window_start(n_seen, block_size)) > start:
-            context = context[:, new_start - start :]
-            start, unseen = new_start, context
+        unread = ids[:, None]
+        context.append(unread)
+        new_start = window_start(n_seen, block_size)
+        if cache is None or new_start > start:
+            unread = torch.cat(context, dim=1)[:, new_start - start :]
+            start, context = new_start, [unread]
             if cache is not None:
                 cache.clear()
 

@@ -1,5 +1,6 @@
 """CUDA graphs: GPU work that Python launches once and then replays."""
 
+import functools
 import warnings
 from collections.abc import Callable
 
@@ -7,6 +8,12 @@ import torch
 from torch import Tensor
 
 WARM_UP = 3  # ordinary calls before the capture, in which libraries and optimisers allocate their state
+
+
+@functools.cache
+def side_stream(device: int) -> torch.cuda.Stream:
+    """Return the GPU's one stream for warm-ups and captures: cuBLAS keeps a workspace for every stream."""
+    return torch.cuda.Stream(device)
 
 
 class CapturedFunction:
@@ -23,7 +30,7 @@ class CapturedFunction:
         self.n_calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []  # the graph reads from these tensors
-        self.stream = torch.cuda.Stream()
+        self.stream = side_stream(torch.cuda.current_device())
 
     def __call__(self, *inputs: Tensor) -> None:
         shapes = [tensor.shape for tensor in inputs]
@@ -33,10 +40,11 @@ class CapturedFunction:
         if self.n_calls <= WARM_UP:
             self._warm_up(inputs)
             return
-        graph = self.graph or self._capture(inputs)
+        if self.graph is None:
+            self.inputs, self.graph = self._capture(inputs)
         for static, tensor in zip(self.inputs, inputs, strict=True):
             static.copy_(tensor, non_blocking=True)
-        graph.replay()
+        self.graph.replay()
 
     def _warm_up(self, inputs: tuple[Tensor, ...]) -> None:
         """Call the function in a side stream, as PyTorch requires before a capture."""
@@ -46,12 +54,13 @@ class CapturedFunction:
             self.function(*inputs)
         torch.cuda.current_stream().wait_stream(self.stream)
 
-    def _capture(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
-        """Record the function's work in a graph, without running it."""
-        self.inputs, self.graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
+    def _capture(self, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], torch.cuda.CUDAGraph]:
+        """Record the function's work in a graph, without running it; return its inputs and the graph."""
+        static_inputs, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
         inference = torch.is_inference_mode_enabled()
         # The tensors that a capture makes for its random numbers outlive it, so they must not be inference tensors
         # (github.com/pytorch/pytorch/issues/166792).
-        with torch.inference_mode(False), torch.cuda.graph(self.graph), torch.inference_mode(inference):
-            self.function(*self.inputs)
-        return self.graph
+        capture = torch.cuda.graph(graph, stream=self.stream)
+        with torch.inference_mode(False), capture, torch.inference_mode(inference):
+            self.function(*static_inputs)
+        return static_inputs, graph
