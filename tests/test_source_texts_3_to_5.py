@@ -52,8 +52,8 @@ def test_text_3_pooling_with_a_gaussian_kernel_equals_attention_with_gaussian_sc
 
 
 def test_text_3_the_gaussian_kernel_is_exact_far_from_zero():
-    years, y = torch.arange(2000, 2021), randn(21)
-    expected = torch.softmax(-((years[:, None] - years) ** 2).double() / 2, dim=1) @ y
+    years, y = torch.arange(2000, 2020.1, 0.25), randn(81)
+    expected = torch.softmax(-((years[:, None] - years) ** 2) / 2, dim=1) @ y
     actual = pool(years.float(), years.float(), y.float(), gaussian_kernel)
     torch.testing.assert_close(actual, expected.float(), atol=1e-6, rtol=1e-6)
 
@@ -73,6 +73,13 @@ def test_text_3_the_kernel_is_a_choice():
     actual = pool(x, xs, ys, epanechnikov_kernel)
     torch.testing.assert_close(actual, torch.stack((expected, torch.tensor(0.0))))  # nothing is near 9
     assert not torch.allclose(pool(x, xs, ys, gaussian_kernel)[0], actual[0])
+
+
+def test_text_3_an_example_at_the_edge_of_a_kernel_has_no_weight_and_no_gradient():
+    kernel = Kernel(epanechnikov_kernel, 1.0, learned=True)
+    y = pool(torch.tensor([0.0]), torch.tensor([0.25, 1.0]), torch.tensor([3.0, 5.0]), kernel)
+    y.sum().backward()
+    assert (y.item(), kernel.w.grad.item()) == (3, 0)
 
 
 @pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])

@@ -20,12 +20,12 @@ class Bigram(nn.Module):
 
     @torch.no_grad()
     def fit(self, ids: Tensor, *, added: float = 1.0) -> None:
-        """Set the table to the logarithms of how often each character of ids (n,) follows each other one.
+        """Set the table to the logarithms of how often each character of ids (n,) follows each other character.
 
-        These logits minimise the cross-entropy over ids, except that `added` is added to every count so that a pair
-        that ids never hold keeps a probability above 0 (Laplace smoothing).
+        No other table has a lower cross-entropy over ids, except for `added`: it is added to every count, so that a
+        pair that does not occur in ids keeps a probability above 0 (Laplace smoothing).
         """
         V = self.table.num_embeddings
         pairs = ids[:-1] * V + ids[1:]
         counts = torch.bincount(pairs, minlength=V * V).view(V, V) + added
-        self.table.weight.copy_((counts.double() / counts.sum(1, keepdim=True)).log())
+        self.table.weight.copy_(counts.log())
