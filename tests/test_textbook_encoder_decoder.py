@@ -5,7 +5,8 @@ from torch import nn
 from experiments.reverse import reverse_unseen, train_to_reverse
 from model.attention import causal_mask
 from model.scoring import Additive, scaled_dot
-from model.textbook.encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
+from model.textbook.encoder_decoder import EncoderDecoder
+from model.textbook.encoder_decoder_blocks import DecoderBlock, EncoderBlock
 
 B, T, S, C, H, V = 2, 5, 7, 12, 3, 11
 

@@ -1,86 +1,17 @@
 """An encoder, and a decoder that reads it through cross-attention (Vaswani et al., 2017)."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from model.scoring import Score, scaled_dot
-from model.textbook.multi_head import MultiHeadAttention, combine_masks
-
-
-class EncoderBlock(nn.Module):
-    """Self-attention over all positions, then an MLP, each added to x and with its norm before it."""
-
-    def __init__(self, width: int, n_head: int, *, dropout: float = 0.0, score: Score = scaled_dot):
-        super().__init__()
-        self.attention_norm, self.attention = nn.LayerNorm(width), _make_attention(width, n_head, dropout, score)
-        self.mlp_norm, self.mlp = nn.LayerNorm(width), _make_mlp(width, dropout)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, *, padding_mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
-        """x (B, S, C) -> (B, S, C). padding_mask (B, S) and attention_mask (S, S): 0 where a key is hidden."""
-        y = self.attention(self.attention_norm(x), padding_mask=padding_mask, attention_mask=attention_mask)
-        x = x + self.dropout(y)
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
-
-
-class DecoderBlock(nn.Module):
-    """Causal self-attention, cross-attention to a memory, then an MLP, each added to x with its norm before it."""
-
-    def __init__(self, width: int, n_head: int, *, dropout: float = 0.0, score: Score = scaled_dot):
-        super().__init__()
-        self.attention_norm, self.attention = nn.LayerNorm(width), _make_attention(width, n_head, dropout, score)
-        self.cross_norm, self.cross_attention = nn.LayerNorm(width), _make_attention(width, n_head, dropout, score)
-        self.mlp_norm, self.mlp = nn.LayerNorm(width), _make_mlp(width, dropout)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: tuple[Tensor, Tensor],
-        *,
-        past: list[Tensor] | None = None,
-        padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
-        """x (B, T, C) -> (B, T, C).
-
-        memory: its keys and values for this block, from `read`. past: a list that holds the keys and values of the P
-        positions before x and then also those of x; empty at the first. In self-attention, padding_mask (B, P + T) and
-        attention_mask (T, P + T) hide keys; in cross-attention, memory_padding_mask (B, S) and memory_mask (T, S) do.
-        """
-        normed = self.attention_norm(x)
-        q = self.attention.map_queries(normed)
-        k, v = self.attention.map_keys_and_values(normed, normed)  # (B, H, T, D) each
-        if past:
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)  # (B, H, P + T, D) each
-        if past is not None:
-            past[:] = k, v
-        visible = combine_masks(
-            shape=(q.size(0), q.size(2), k.size(2)), padding_mask=padding_mask, attention_mask=attention_mask
-        )
-        x = x + self.dropout(self.attention.attend_to(q, k, v, visible=visible, causal=True))
-
-        q, (k, v) = self.cross_attention.map_queries(self.cross_norm(x)), memory
-        visible = combine_masks(
-            shape=(q.size(0), q.size(2), k.size(2)), padding_mask=memory_padding_mask, memory_mask=memory_mask
-        )
-        x = x + self.dropout(self.cross_attention.attend_to(q, k, v, visible=visible))
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
-
-    def read(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values (B, H, S, D) of a memory (B, S, C); computed once, they serve every position."""
-        return self.cross_attention.map_keys_and_values(memory, memory)
+from model.textbook.encoder_decoder_blocks import DecoderBlock, EncoderBlock
 
 
 class EncoderDecoder(nn.Module):
     """A model from sequences to sequences over one vocabulary, with learned positions on both sides.
 
     score is the attention scoring function; each attention gets a copy, so that an `Additive` score learns separate
-    weights in each. The GPT's settings qk_norm and n_kv_head do not exist here.
+    weights in each. Unlike the GPT, this model takes neither qk_norm nor n_kv_head.
 
     Raises ValueError if n_head does not divide width.
     """
@@ -151,16 +82,28 @@ class EncoderDecoder(nn.Module):
         memory: list[tuple[Tensor, Tensor]],
         *,
         pasts: list[list[Tensor]] | None = None,
-        **masks: Tensor | None,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
     ) -> Tensor:
         """Return logits (B, T, V) for target (B, T), which continues the positions that pasts hold.
 
-        memory: its keys and values for each block. pasts: a list for each block, see `DecoderBlock`, as are masks.
+        memory holds its keys and values for each block, pasts a list for each block. Lists and masks: see
+        `DecoderBlock`.
         """
         pasts = pasts or [[] for _ in self.decoder]
         x = self._embed(target, pasts[0][0].size(2) if pasts[0] else 0)
         for block, read, past in zip(self.decoder, memory, pasts, strict=True):
-            x = block(x, read, past=past, **masks)
+            x = block(
+                x,
+                read,
+                past=past,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                memory_padding_mask=memory_padding_mask,
+                memory_mask=memory_mask,
+            )
         return self.lm_head(self.decoder_norm(x))
 
     @torch.inference_mode()
@@ -192,12 +135,3 @@ class EncoderDecoder(nn.Module):
         if end > block_size:
             raise ValueError(f"{end} positions do not fit into block_size={block_size}")
         return self.dropout(self.token_embedding(ids) + self.position_embedding.weight[start:end])  # (B, length, C)
-
-
-def _make_attention(width: int, n_head: int, dropout: float, score: Score) -> MultiHeadAttention:
-    score = copy.deepcopy(score)
-    return MultiHeadAttention(width, n_head, bias=True, output_bias=True, score=score, dropout=dropout)
-
-
-def _make_mlp(width: int, dropout: float) -> nn.Module:
-    return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(dropout), nn.Linear(4 * width, width))

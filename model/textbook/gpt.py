@@ -1,4 +1,4 @@
-"""A whole GPT in one file, from characters to new text: read it from top to bottom.
+"""A whole GPT in one file: characters to ids, attention, training, sampling. Read it from top to bottom.
 
 The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters,
 C channels, H heads of D channels each, V characters in the vocabulary.
@@ -23,7 +23,7 @@ def decode(ids: Tensor, characters: str) -> str:
 
 
 class TextbookHead(nn.Module):
-    """Each position asks (query), every position offers (key), and what matches is passed on (value)."""
+    """Each position looks for something (query), offers something (key), and passes something on (value)."""
 
     def __init__(self, n_embd: int, head_size: int, block_size: int):
         super().__init__()
@@ -36,13 +36,13 @@ class TextbookHead(nn.Module):
         T = x.size(1)
         q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each
         scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T): row t compares query t with every key
-        scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # nobody sees the future
+        scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future
         weights = F.softmax(scores, dim=-1)  # each row sums to 1
         return weights @ v  # (B, T, D)
 
 
 class TextbookAttention(nn.Module):
-    """Several heads side by side, and a map that combines what they found."""
+    """Several heads side by side, and a linear map that mixes their results."""
 
     def __init__(self, n_embd: int, n_head: int, block_size: int):
         super().__init__()
@@ -72,7 +72,10 @@ class TextbookBlock(nn.Module):
 
 
 class TextbookGPT(nn.Module):
-    """Characters so far in, scores of every possible next character out, at each position."""
+    """ids (B, T) -> logits (B, T, V): at each position, a score for every possible next character.
+
+    Raises ValueError if n_head does not divide n_embd.
+    """
 
     def __init__(self, vocab_size: int, *, n_layer: int, n_head: int, n_embd: int, block_size: int):
         super().__init__()
@@ -90,21 +93,21 @@ class TextbookGPT(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         T = ids.size(1)
-        positions = torch.arange(T, device=ids.device)
+        positions = torch.arange(T, device=ids.device)  # (T,)
         x = self.token_embedding(ids) + self.position_embedding(positions)  # (B, T, C)
         x = self.norm(self.blocks(x))
         return self.lm_head(x)  # (B, T, V)
 
 
 def random_windows(ids: Tensor, batch_size: int, block_size: int) -> tuple[Tensor, Tensor]:
-    """Cut windows (B, T) from a text and, as targets (B, T), the same windows one character later."""
-    starts = torch.randint(len(ids) - block_size, (batch_size, 1))
+    """Cut inputs (B, T) from a text at random places, and targets (B, T): the character after each input."""
+    starts = torch.randint(len(ids) - block_size, (batch_size, 1))  # (B, 1)
     windows = ids[starts + torch.arange(block_size + 1)]  # (B, T + 1)
     return windows[:, :-1], windows[:, 1:]  # (B, T) each
 
 
 def train(model: TextbookGPT, ids: Tensor, *, batch_size: int, lr: float) -> Iterator[float]:
-    """Train on a text step by step, as long as the caller asks for the loss of the next step."""
+    """Train on a text, one step for each loss that the caller takes."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     while True:
         inputs, targets = random_windows(ids, batch_size, model.block_size)
@@ -120,8 +123,8 @@ def train(model: TextbookGPT, ids: Tensor, *, batch_size: int, lr: float) -> Ite
 def sample(model: TextbookGPT, ids: Tensor, length: int) -> Tensor:
     """Continue ids (T,) by `length` characters, each drawn from the model's probabilities: (T + length,)."""
     for _ in range(length):
-        context = ids[-model.block_size :]
-        logits = model(context[None])[0, -1]  # (V,): the scores of what follows the last character
+        context = ids[-model.block_size :]  # (min(T, block_size),)
+        logits = model(context[None])[0, -1]  # (V,): scores for the character after the last one
         probabilities = F.softmax(logits, dim=-1)
-        ids = torch.cat((ids, torch.multinomial(probabilities, 1)))
+        ids = torch.cat((ids, torch.multinomial(probabilities, 1)))  # (T + 1,)
     return ids
