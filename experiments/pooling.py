@@ -55,7 +55,7 @@ def run(seed: int, output: Path | None) -> int:
     ys = true_function(xs) + NOISE * torch.randn(N_EXAMPLES, dtype=torch.float64)
     x = torch.linspace(0, 5, N_TEST, dtype=torch.float64)
     learned = fit_width(xs, ys)
-    kernels = {
+    kernels: dict[str, LogKernel] = {
         "average": uniform_kernel,
         "Epanechnikov, w = 1": epanechnikov_kernel,
         "Gaussian, w = 1": gaussian_kernel,

@@ -12,7 +12,6 @@ from training.command import CommandParser, run_command, tell_mistakes
 
 LETTERS, LONGEST = "abcdefghijkl", 10
 START, END = len(LETTERS), len(LETTERS) + 1  # ids 0 to 11 are the letters
-SIZES = {"n_layer": 2, "n_head": 4, "width": 64, "block_size": LONGEST + 1}
 BATCH_SIZE, LR, N_TEST, N_SHOWN = 128, 2e-3, 1000, 5
 
 
@@ -33,7 +32,8 @@ def train_to_reverse(steps: int, seed: int) -> tuple[EncoderDecoder, torch.Gener
     """Train a model; return it, the generator of its strings, and the targets that it saw."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model, seen = EncoderDecoder(len(LETTERS) + 2, **SIZES), set()
+    model = EncoderDecoder(len(LETTERS) + 2, width=64, n_head=4, n_layer=2, block_size=LONGEST + 1)
+    seen: set[tuple[int, ...]] = set()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=steps)
     for step in range(1, steps + 1):

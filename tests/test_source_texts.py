@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from scratch import EinsumAttention
+from attention_by_definition import EinsumAttention
 from torch import nn
 
 from experiments.patches import PATCHES, numbers

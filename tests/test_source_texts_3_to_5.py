@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from scratch import CausalHead
+from attention_by_definition import CausalHead
 
 from model.attention import attend, causal_mask, masked_softmax
 from model.config import ModelConfig

@@ -15,13 +15,14 @@ V, B, T = 11, 3, 7
 SIZES = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 8}
 OVERRIDES = [f"model.{name}={value}" for name, value in SIZES.items()]
 TEXTBOOK_CONFIG = ROOT / "configs" / "shakespeare_gpt2_cpu.yaml"
-LM_HEAD = "lm_head" if hasattr(GPT(load_config(TEXTBOOK_CONFIG).model, V), "lm_head") else "head"
 
 
 def under_textbook_names(tensors):
     """Weights or gradients of a GPT, by name, as the one-file model names and cuts them."""
-    renamed = {name: tensors[name] for name in ("token_embedding.weight", "position_embedding.weight", "norm.weight")}
-    renamed["lm_head.weight"] = tensors[f"{LM_HEAD}.weight"]
+    renamed = {
+        name: tensors[name]
+        for name in ("token_embedding.weight", "position_embedding.weight", "norm.weight", "lm_head.weight")
+    }
     for i in range(SIZES["n_layer"]):
         block = f"blocks.{i}"
         renamed[f"{block}.attention_norm.weight"] = tensors[f"{block}.attention_norm.weight"]

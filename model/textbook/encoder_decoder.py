@@ -1,5 +1,7 @@
 """An encoder, and a decoder that reads it through cross-attention (Vaswani et al., 2017)."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -31,10 +33,12 @@ class EncoderDecoder(nn.Module):
         self.token_embedding = nn.Embedding(vocab_size, width)
         self.position_embedding = nn.Embedding(block_size, width)
         self.dropout = nn.Dropout(dropout)
-        settings = {"dropout": dropout, "score": score}
-        self.encoder = nn.ModuleList(EncoderBlock(width, n_head, **settings) for _ in range(n_layer))
+        encoder = (EncoderBlock(width, n_head, dropout=dropout, score=score) for _ in range(n_layer))
+        decoder = (DecoderBlock(width, n_head, dropout=dropout, score=score) for _ in range(n_layer))
+        # Type checkers do not know what a ModuleList holds.
+        self.encoder = cast("list[EncoderBlock]", nn.ModuleList(encoder))
         self.encoder_norm = nn.LayerNorm(width)
-        self.decoder = nn.ModuleList(DecoderBlock(width, n_head, **settings) for _ in range(n_layer))
+        self.decoder = cast("list[DecoderBlock]", nn.ModuleList(decoder))
         self.decoder_norm = nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, vocab_size, bias=False)
 
@@ -121,7 +125,8 @@ class EncoderDecoder(nn.Module):
         Keys and values of the memory are computed once, those of the target once for each position.
         """
         encoded = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
-        memory, pasts = [block.read(encoded) for block in self.decoder], [[] for _ in self.decoder]
+        memory = [block.read(encoded) for block in self.decoder]
+        pasts: list[list[Tensor]] = [[] for _ in self.decoder]
         ids = [source.new_full((len(source), 1), start)]
         for _ in range(length):
             logits = self.decode(ids[-1], memory, pasts=pasts, memory_padding_mask=source_padding_mask)  # (B, 1, V)

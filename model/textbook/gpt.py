@@ -25,6 +25,8 @@ def decode(ids: Tensor, characters: str) -> str:
 class TextbookHead(nn.Module):
     """Each position looks for something (query), offers something (key), and passes something on (value)."""
 
+    tril: Tensor
+
     def __init__(self, n_embd: int, head_size: int, block_size: int):
         super().__init__()
         self.query = nn.Linear(n_embd, head_size, bias=False)

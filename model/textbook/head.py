@@ -11,6 +11,8 @@ class Head(nn.Module):
     The mask covers block_size positions.
     """
 
+    tril: Tensor
+
     def __init__(self, n_embd: int, head_size: int, block_size: int, *, dropout: float = 0.0, bias: bool = False):
         super().__init__()
         self.query = nn.Linear(n_embd, head_size, bias=bias)
