@@ -20,8 +20,6 @@ import torch
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from experiments.sweep.command import is_sweep, resume_sweep, start_sweep
-from experiments.sweep.plan import make_plan
 from model.generate import Sampling, generate
 from training.checkpoint import Checkpoint, save_checkpoint
 from training.command import CommandParser, explain, run_command, tell_mistakes
@@ -34,6 +32,8 @@ from training.runtime import Runtime, keep_freed_memory
 from training.state import TrainingError, TrainingState
 from training.step import TrainingStep
 from training.stopping import StopRequest
+from training.sweep.launch import is_sweep, resume_sweep, start_sweep
+from training.sweep.plan import make_plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +126,7 @@ def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
     if not run.has_saved():
         settings = load_config(run.config).train
         first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
-        record = run.last_record()
+        record = run.newest_record()
         if record.get("step", 0) <= first_save and not record.get("finished"):
             return None
     checkpoint, warnings = run.load_newest()

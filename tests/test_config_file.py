@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.sweep.plan import make_plan
 from training.config import Config, OptimConfig
 from training.config_file import ConfigError, build_config, load_config, read_settings, to_dict, to_yaml
+from training.sweep.plan import make_plan
 
 ROOT = Path(__file__).parent.parent
 

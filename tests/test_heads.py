@@ -13,8 +13,8 @@ from torch import nn
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, weights_of
 from experiments.heads.knock_out import all_heads, cumulative_losses, loss_without, rank, silenced
+from experiments.heads.measures import TARGETS, HeadTally, target_masks
 from experiments.heads.prune import choose, n_parameters, prune
-from experiments.heads.statistics import TARGETS, HeadTally, target_masks
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.trace import attention_weights

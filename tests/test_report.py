@@ -14,11 +14,11 @@ from conftest import TINY_CONFIG, TINY_TEXT
 
 import train
 from experiments.report.__main__ import main as report_command
-from experiments.report.runs import find_runs
+from experiments.report.finished_runs import find_runs
 from experiments.report.table import compare
-from experiments.sweep.folder import SweepFolder
-from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
+from training.sweep.folder import SweepFolder
+from training.sweep.plan import make_plan
 
 HEADS, SEEDS = (1, 2, 3), (0, 1)
 SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_steps=3"]

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from experiments.report.statistics import holm, mean, paired_difference, standard_error, t_cdf, t_quantile
+from experiments.report.significance import holm, mean, paired_difference, standard_error, t_cdf, t_quantile
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 31, 100])

@@ -14,12 +14,12 @@ from test_resume import assert_same_but_for_the_name, heed_signals
 from test_train import metrics, untimed
 
 import train
-from experiments.report.runs import find_runs
-from experiments.sweep.folder import SweepFolder
-from experiments.sweep.plan import make_plan
-from experiments.sweep.runner import Runner, share_of_machine
+from experiments.report.finished_runs import find_runs
 from training.config_file import read_settings
 from training.run_folder import RunFolder
+from training.sweep.folder import SweepFolder
+from training.sweep.plan import make_plan
+from training.sweep.workers import WorkerPool, share_of_machine
 
 SWEEP = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]
 POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]
@@ -77,6 +77,33 @@ def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(ti
     assert "Sweep of 4 runs in runs/tiny, 4 finished before" in again.stdout
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert n_begun(folder) == [1, 1, 1, 1]
+
+
+def small_sweep_with_matplotlib(workplace, source):
+    """A sweep of two short runs, whose report imports this source as matplotlib."""
+    (workplace / "modules").mkdir()
+    (workplace / "modules" / "matplotlib.py").write_text(source, encoding="utf-8")
+    (workplace / "experiments.py").write_text("raise ImportError('this is not the project')", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(workplace / "modules")}
+    return start(
+        "--config", "tiny.yaml", "train.max_steps=2", "--sweep", "model.n_head=1,2", env=environment, process_group=0
+    )
+
+
+def test_a_report_that_fails_is_named_in_one_line_and_leaves_the_sweep_its_status(workplace):
+    process = small_sweep_with_matplotlib(workplace, "raise RuntimeError('a broken installation')")
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert errors == "train.py: the report was not written: RuntimeError: a broken installation\n"
+
+
+def test_ctrl_c_while_the_report_is_written_gives_no_traceback(workplace):
+    process = small_sweep_with_matplotlib(workplace, "import time; open('begun', 'w').close(); time.sleep(60)")
+    while process.poll() is None and not (workplace / "begun").exists():
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to this process and to the report's
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "")
 
 
 @pytest.mark.slow
@@ -204,11 +231,11 @@ def test_a_failure_in_another_process_is_told_and_one_of_an_earlier_sweep_is_tri
     folder = tiny_folder(workplace)
     one, two, *_ = folder.plan.points
     folder.note_failure(one, "it was too hot")
-    runner = Runner(folder, 1)
-    assert one in runner._waiting()
+    pool = WorkerPool(folder, 1)
+    assert one in pool._pending()
     folder.note_failure(two, "it was too cold")
-    assert two not in runner._waiting()
-    assert runner.failed == {two.name: "it was too cold"}
+    assert two not in pool._pending()
+    assert pool.failed == {two.name: "it was too cold"}
 
 
 @pytest.mark.slow
@@ -236,9 +263,9 @@ def test_a_point_that_was_finished_elsewhere_a_moment_ago_is_not_run_again(workp
     folder = tiny_folder(workplace)
     waiting = list(folder.plan.points[:1])
     assert train.main(["--resume", str(folder.run_of(waiting[0]).path)]) == 0
-    runner = Runner(folder, 1)
-    runner._start(waiting)
-    assert runner._jobs == []
+    pool = WorkerPool(folder, 1)
+    pool._start(waiting)
+    assert pool._jobs == []
 
 
 def test_a_point_whose_settings_were_changed_is_not_mixed_with_the_others(workplace):

@@ -1,8 +1,9 @@
 import pytest
 
-from experiments.sweep.folder import describe
-from experiments.sweep.plan import make_plan, split_values
 from training.config_file import ConfigError, build_config
+from training.sweep.folder import describe
+from training.sweep.plan import make_plan
+from training.sweep.values import split_values
 
 BASE = {"model": {"n_embd": "24", "n_layer": "2"}, "train": {"max_steps": "5"}}
 
@@ -104,7 +105,7 @@ def test_lists_are_values_like_others():
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
         ({"variants": {"a": "", "b": ""}}, "the same: variants=a, seed=0 and variants=b, seed=0"),
         ("n_head", "must name settings"),
-        ({"variants": {"x" * 300: ""}}, "makes no name for a folder"),
+        ({"variants": {"x" * 300: ""}}, "is no valid name for a folder"),
     ],
 )
 def test_a_sweep_that_cannot_work_is_told_in_one_sentence_before_anything_runs(sweep, message):

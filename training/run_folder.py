@@ -96,7 +96,7 @@ class RunFolder:
     def has_saved(self) -> bool:
         return self.latest.exists() or self.best.exists()
 
-    def last_record(self) -> dict[str, Any]:
+    def newest_record(self) -> dict[str, Any]:
         """The newest whole line of metrics, {} where there is none."""
         try:
             with self.metrics.open("rb") as file:

@@ -13,18 +13,18 @@ from data.corpus import open_corpus
 from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from experiments.heads.analysis import Analysis, analyse, weights_of
+from experiments.heads.heads_page import make_page
 from experiments.heads.knock_out import Head, all_heads
-from experiments.heads.page import make_page
+from experiments.heads.measures import TARGETS
 from experiments.heads.prune import choose, n_parameters, prune
-from experiments.heads.statistics import TARGETS
 from experiments.shown import in_columns, signed
-from experiments.sweep.command import is_sweep
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes
 from training.config_file import to_yaml
 from training.evaluation import evaluate
 from training.run_folder import RunFolder, find_checkpoint
 from training.runtime import Runtime, choose_runtime
+from training.sweep.launch import is_sweep
 
 DEFAULT_LENGTH = 160  # characters of the page's text where none is given
 

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from data.vocabulary import Vocabulary
 from experiments.heads.knock_out import Head, all_heads, cumulative_losses, loss_without, rank
-from experiments.heads.statistics import HeadStatistics, HeadTally
+from experiments.heads.measures import HeadStatistics, HeadTally
 from model.gpt import GPT
 from model.trace import attention_weights
 from training.runtime import Runtime

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
-from experiments.report.runs import NO_VARIANT, Variant
-from experiments.report.statistics import mean
+from experiments.report.finished_runs import NO_VARIANT, Variant
+from experiments.report.significance import mean
 from experiments.report.table import LONGEST_LABEL, Comparison
-from experiments.sweep.plan import setting
 from training.config_file import to_dict
+from training.sweep.plan import setting
 
 LEAST_SPAN = 0.005  # nats that an axis of losses shows at least: less is no difference worth a look
 

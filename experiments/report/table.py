@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.report.runs import Run, Variant, effective
-from experiments.report.statistics import Difference, holm, mean, paired_difference, standard_error
+from experiments.report.finished_runs import Run, Variant, effective
+from experiments.report.significance import Difference, holm, mean, paired_difference, standard_error
 from experiments.shown import in_columns, signed
 
 SIGNIFICANT = 0.05

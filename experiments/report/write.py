@@ -12,8 +12,8 @@ from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
-from experiments.report.page import conclusions, make_page
-from experiments.report.runs import NO_VARIANT, Found, Variant, find_runs
+from experiments.report.finished_runs import NO_VARIANT, Found, Variant, find_runs
+from experiments.report.report_page import conclusions, make_page
 from experiments.report.table import Comparison, compare, machines, to_csv, to_markdown, to_plain
 from model.generate import Sampling, generate
 from training.checkpoint import CheckpointError, load_checkpoint

@@ -1,4 +1,4 @@
-"""The folder of a sweep: its plan, and a run folder for each of its points."""
+"""The folder of a sweep: its plan and one run folder per point."""
 
 import contextlib
 import time
@@ -10,24 +10,25 @@ import yaml
 from filelock import FileLock, Timeout
 
 from data.files import replacing
-from experiments.sweep.plan import VARIANTS, Plan, Point, make_plan, setting
 from training.config_file import ConfigError, load_config, naming, read_settings, to_yaml
 from training.run_folder import RUNS, RunFolder
+from training.sweep.plan import Plan, Point, make_plan, setting
+from training.sweep.values import VARIANTS
 
 PLAN_FILE = "sweep.yaml"
 FAILURE = "failure.txt"
 
 
 class SweepFolder:
-    """`runs/NAME/`: sweep.yaml and, for each point, a run folder of the point's name. Several processes may share it.
+    """`runs/NAME/`: sweep.yaml and a run folder for each point, under the point's name. Processes may share it.
 
-    Raises ConfigError where a point's folder holds a run with other settings.
+    Raises ConfigError if a point's folder holds a run with other settings.
     """
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        self.passed_over: Path | None = None  # a folder of this name that holds something else
-        self._finished: set[str] = set()  # names; a run that is finished stays so
+        self.passed_over: Path | None = None  # a folder of this name that holds another sweep or a run
+        self._finished: set[str] = set()  # names; finished runs stay finished
         for point in plan.points:
             run = self.run_of(point)
             with FileLock(run.path.with_name(".lock")):
@@ -38,7 +39,7 @@ class SweepFolder:
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
-        """The folder of the same sweep, with more or fewer values perhaps, or else a new one: NAME, NAME-2, ..."""
+        """Return the folder of the same sweep, extended by new values, or else a new folder: NAME, NAME-2, ..."""
         root.mkdir(parents=True, exist_ok=True)
         number = 1
         with FileLock(root / ".lock"):
@@ -61,18 +62,18 @@ class SweepFolder:
         return RunFolder(self.path / point.name)
 
     def is_finished(self, point: Point) -> bool:
-        if point.name not in self._finished and self.run_of(point).last_record().get("finished"):
+        if point.name not in self._finished and self.run_of(point).newest_record().get("finished"):
             self._finished.add(point.name)
         return point.name in self._finished
 
     def steps_of(self, point: Point) -> int:
-        """Steps done, as far as they were told of; all of a run that ended early."""
+        """Return the number of steps in the point's metrics; all steps if the run ended early."""
         if point.name in self._finished:
             return point.config.train.max_steps
-        return self.run_of(point).last_record().get("step", 0)
+        return self.run_of(point).newest_record().get("step", 0)
 
     def failure_of(self, point: Point) -> str | None:
-        """Why the point failed when it was run last, with the time, whoever ran it; None where it did not."""
+        """Return why the point's last attempt failed, in any process, and when; None if it did not fail."""
         try:
             return (self.run_of(point).path / FAILURE).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -87,9 +88,9 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def claim(self, point: Point) -> Iterator[bool]:
-        """Whether this process may run the point: True for one process at a time, and while no run is in its folder.
+        """Yield whether this process may run the point: True for one process at a time, if nothing trains there.
 
-        The claim of a process that has died is free again.
+        The claim of a dead process is free.
         """
         run = self.run_of(point)
         lock = FileLock(run.path / "claim")
@@ -99,19 +100,19 @@ class SweepFolder:
             yield False
             return
         try:
-            yield not run.is_locked()  # the run of a sweep that has died may still be saving
+            yield not run.is_locked()  # the run of a killed sweep may still be saving
         finally:
             lock.release()
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """A plan as the settings of a config, from which `make_plan` makes it again."""
+    """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
     axes = {}
     for key in plan.axes:
         values = [_plain(setting(point.config, key)) for point in plan.points]
         axes[key] = [value for i, value in enumerate(values) if value not in values[:i]]
     if plan.variants:
-        # Each with all that any of them sets, for what one leaves out is not otherwise known.
+        # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
         keys = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
         configs = {point.choices[VARIANTS]: point.config for point in plan.points}
         axes[VARIANTS] = {name: {key: _plain(setting(configs[name], key)) for key in keys} for name in plan.variants}
@@ -123,9 +124,9 @@ def _plain(value: Any) -> Any:
 
 
 def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
-    """The description of a sweep whose points are those of a file and those of a plan; None where there is none such.
+    """Return the description of the sweep that has the points of both a file and a plan.
 
-    So a sweep can get more values, but only as long as it stays a grid.
+    None if no grid has exactly these points: a sweep accepts more values only while it stays a grid.
     """
     settings = read_settings(path)
     with naming(path):

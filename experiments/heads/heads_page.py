@@ -12,8 +12,8 @@ from torch import Tensor
 
 from experiments.drawing import SERIES, draw_svg, line_style
 from experiments.heads.analysis import Analysis
-from experiments.heads.statistics import TARGETS
-from experiments.html import make_html
+from experiments.heads.measures import TARGETS
+from experiments.html_page import make_html
 from experiments.shown import signed
 from training.checkpoint import Checkpoint
 

@@ -1,4 +1,4 @@
-"""Runs the points of a sweep, each in a process of its own, several at a time where that is asked for."""
+"""Run the points of a sweep: one process per point, several at a time on request."""
 
 import contextlib
 import ctypes
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import torch
 
-from experiments.sweep.folder import SweepFolder
-from experiments.sweep.plan import Point
-from experiments.sweep.progress import Progress
 from training.stopping import StopRequest
+from training.sweep.folder import SweepFolder
+from training.sweep.plan import Point
+from training.sweep.sweep_bar import SweepBar
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
-LOOK_EVERY_S, LOOKS = 0.5, 5  # a signal is looked for more often
+REFRESH_EVERY_S, SIGNAL_CHECKS = 0.5, 5  # signals are checked more often than the folders
 
 
 @dataclass
 class Job:
-    """A point that is being run here: its process, the worker that it occupies, and what ends its claim."""
+    """A point that this process runs: its training process, its worker number, and the claim to release at the end."""
 
     point: Point
     process: subprocess.Popen
@@ -32,11 +32,11 @@ class Job:
     claim: contextlib.ExitStack
 
 
-class Runner:
-    """Runs every point that is not finished, one process each; points that other processes run are waited for.
+class WorkerPool:
+    """Runs every unfinished point in a separate process and waits for the points that other processes run.
 
-    failed: why, by the point's name, in the order in which it happened. A failed point does not stop the others, and is
-    tried again only by a sweep that is started later.
+    failed: the reason of each failure by the point's name, in order. A failed point does not stop the others; only a
+    sweep that starts later tries it again.
     """
 
     def __init__(self, folder: SweepFolder, workers: int):
@@ -46,51 +46,51 @@ class Runner:
         self._failed_before = {point.name: folder.failure_of(point) for point in folder.plan.points}
 
     def run(self) -> int:
-        """Returns the exit status: 0 where all is finished, 1 where a run failed, 128 + n after signal n."""
-        with StopRequest() as stop, Progress(self.folder) as progress:
+        """Return the exit status: 0 if every point finished, 1 if one failed, 128 + n after signal n."""
+        with StopRequest() as stop, SweepBar(self.folder) as bar:
             try:
-                while waiting := self._waiting():
-                    self._start(waiting)
-                    for _ in range(LOOKS):
+                while pending := self._pending():
+                    self._start(pending)
+                    for _ in range(SIGNAL_CHECKS):
                         if not stop.signal:
-                            time.sleep(LOOK_EVERY_S / LOOKS)
-                    self._collect(progress, stopping=stop.signal is not None)
-                    progress.look()
+                            time.sleep(REFRESH_EVERY_S / SIGNAL_CHECKS)
+                    self._collect(bar, stopping=stop.signal is not None)
+                    bar.refresh()
                     if stop.signal:
                         self._stop(stop.signal)
-                        progress.stopped(stop.signal)
+                        bar.stopped(stop.signal)
                         return 128 + stop.signal
-                progress.look()
+                bar.refresh()
             finally:
-                self._stop(signal.SIGTERM)  # nothing goes on where this process cannot
+                self._stop(signal.SIGTERM)  # no run outlives an error here
         return 1 if self.failed else 0
 
-    def _waiting(self) -> list[Point]:
-        """What is neither finished nor failed, in the order of the plan; that includes what is running."""
-        return [point for point in self.folder.plan.points if self._job(point) or self._is_to_run(point)]
+    def _pending(self) -> list[Point]:
+        """Return the points that are running here, or neither finished nor failed, in the order of the plan."""
+        return [point for point in self.folder.plan.points if self._job(point) or self._is_open(point)]
 
-    def _is_to_run(self, point: Point) -> bool:
+    def _is_open(self, point: Point) -> bool:
         if self.folder.is_finished(point) or point.name in self.failed:
             return False
         failure = self.folder.failure_of(point)
         if failure is None or failure == self._failed_before[point.name]:
             return True
-        self.failed[point.name] = failure.splitlines()[0]  # in another process, just now
+        self.failed[point.name] = failure.splitlines()[0]  # it failed just now in another process
         return False
 
     def _job(self, point: Point) -> Job | None:
         return next((job for job in self._jobs if job.point is point), None)
 
-    def _start(self, waiting: list[Point]) -> None:
-        """Gives each free worker a point that nobody runs."""
-        for point in waiting:
+    def _start(self, pending: list[Point]) -> None:
+        """Give each free worker a point that no process runs."""
+        for point in pending:
             if len(self._jobs) == self.workers:
                 return
             if self._job(point):
                 continue
             with contextlib.ExitStack() as claim:
-                # Whoever ran it before may have finished it, or failed, since it was looked at.
-                if claim.enter_context(self.folder.claim(point)) and self._is_to_run(point):
+                # Another process may have finished it, or failed, since the last check.
+                if claim.enter_context(self.folder.claim(point)) and self._is_open(point):
                     worker = min(set(range(self.workers)) - {job.worker for job in self._jobs})
                     self._failed_before[point.name] = None
                     self.folder.note_failure(point, None)
@@ -100,7 +100,7 @@ class Runner:
     def _launch(self, point: Point, worker: int) -> subprocess.Popen:
         run = self.folder.run_of(point)
         share = share_of_machine(worker, self.workers, point.config.train.device)
-        # A run that goes on does so with the threads that it began with: with others its last bits would be others.
+        # A resumed run keeps its number of threads: another number changes its last bits.
         threads = run.path / "threads"
         if threads.is_file():
             share["OMP_NUM_THREADS"] = threads.read_text(encoding="utf-8").strip()
@@ -114,32 +114,32 @@ class Runner:
                 stdout=output,
                 stderr=output,
                 env=os.environ | share,
-                start_new_session=True,  # Ctrl-C reaches it from here, and once
-                preexec_fn=_ending_with_this_process() if sys.platform == "linux" else None,
+                start_new_session=True,  # Ctrl-C reaches it once, through this process
+                preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
             )
 
-    def _collect(self, progress: Progress, *, stopping: bool) -> None:
-        """Ends the jobs whose processes have ended; where all are being stopped together, that is no failure."""
+    def _collect(self, bar: SweepBar, *, stopping: bool) -> None:
+        """Close the jobs whose processes have ended; a run that ends because of a stop has not failed."""
         for job in list(self._jobs):
             if job.process.poll() is None:
                 continue
             self._jobs.remove(job)
             if self.folder.is_finished(job.point):
-                progress.finished(job.point)
+                bar.finished(job.point)
             elif not stopping:
                 reason = self.failed[job.point.name] = self._reason(job)
                 self.folder.note_failure(job.point, reason)
-                progress.failed(job.point, reason)
+                bar.failed(job.point, reason)
             job.claim.close()
 
     def _reason(self, job: Job) -> str:
         output = self.folder.run_of(job.point).path / "output.txt"
         lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"{last.removeprefix('train.py: ')} (status {job.process.returncode}; all it said: {output})"
+        last = next((line for line in reversed(lines) if line.strip()), "no output")
+        return f"{last.removeprefix('train.py: ')} (status {job.process.returncode}; full output: {output})"
 
     def _stop(self, number: signal.Signals) -> None:
-        """Has every process here save and end."""
+        """Make every process save and end."""
         for job in self._jobs:
             job.process.send_signal(number)
         while self._jobs:
@@ -149,9 +149,9 @@ class Runner:
 
 
 def share_of_machine(worker: int, workers: int, device: str) -> dict[str, str]:
-    """Environment variables that give a worker its share of the cores, and a GPU of its own as far as there are any.
+    """Return the environment variables that give a worker its share of the cores and, if possible, its own GPU.
 
-    Nothing where it is alone: then its run is the same, bit for bit, as one that is started by hand.
+    A single worker gets none: its runs equal runs started by hand, bit for bit.
     """
     share = {}
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
@@ -163,18 +163,18 @@ def share_of_machine(worker: int, workers: int, device: str) -> dict[str, str]:
 
 
 def _n_cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _ending_with_this_process() -> Callable[[], None]:
-    """What has a new process, on Linux, save and stop when this one dies, by whatever."""
-    libc, parent = ctypes.CDLL(None), os.getpid()  # looked up before the fork, after which little is safe
+def _die_with_parent() -> Callable[[], None]:
+    """Return a `preexec_fn` for Linux: the new process saves and stops when this process dies for any reason."""
+    libc, parent = ctypes.CDLL(None), os.getpid()  # loaded before the fork: little is safe after it
     pr_set_pdeathsig = 1  # from linux/prctl.h
 
     def prepare() -> None:
         libc.prctl(pr_set_pdeathsig, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before that was asked for
+        if os.getppid() != parent:  # the parent died before prctl
             os._exit(1)
 
     return prepare

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.folder import PLAN_FILE
-from experiments.sweep.plan import SEED, VARIANTS, Plan, make_plan, setting, spoken
 from training.config import Config
 from training.config_file import load_config, naming, read_settings, to_dict
 from training.run_folder import RunFolder
+from training.sweep.folder import PLAN_FILE
+from training.sweep.plan import SEED, Plan, make_plan, setting
+from training.sweep.values import VARIANTS, spoken
 
 # Settings that make no variant: the name, and how often a run is looked at.
 NO_VARIANT = {SEED, "train.name", "train.log_every_steps", "train.checkpoint_every_steps"}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from experiments.html import make_html
+from experiments.html_page import make_html
 from experiments.report.charts import Chart
 from experiments.report.table import Comparison, Row, cells, columns
 from experiments.shown import signed

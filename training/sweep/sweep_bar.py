@@ -1,15 +1,15 @@
-"""What a sweep shows: one bar for all its runs on a terminal, a line for each run that ends."""
+"""Console output of a sweep: one bar for all its runs on a terminal, one line for each run that ends."""
 
 import signal
 import time
 
-from experiments.sweep.folder import SweepFolder
-from experiments.sweep.plan import Point
 from training.console import Console
+from training.sweep.folder import SweepFolder
+from training.sweep.plan import Point
 
 
-class Progress:
-    """Progress through the steps of all points, those included that other processes run."""
+class SweepBar:
+    """Progress through the steps of all points, including those that other processes run."""
 
     def __init__(self, folder: SweepFolder):
         self.folder, self.points = folder, folder.plan.points
@@ -18,7 +18,7 @@ class Progress:
         self._total = sum(point.config.train.max_steps for point in self.points)
         self._n_failed = 0
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "SweepBar":
         self._console = Console(self._first, self._total, doing="Sweep")
         if self.folder.passed_over:
             self._console.say(f"{self.folder.passed_over} holds something else, or this sweep with other settings")
@@ -31,13 +31,12 @@ class Progress:
     def __exit__(self, *_) -> None:
         self._console.close()
 
-    def look(self) -> None:
-        """Reads how far the runs are."""
+    def refresh(self) -> None:
         failed = f", {self._n_failed} failed" if self._n_failed else ""
         self._console.advance_to(self._steps(), f"{self._n_finished()} of {len(self.points)} runs{failed}")
 
     def finished(self, point: Point) -> None:
-        record = self.folder.run_of(point).last_record()
+        record = self.folder.run_of(point).newest_record()
         self._console.say(
             f"{point.name}: validation loss {record['best_val_loss'] or float('nan'):.4f}, "
             f"{record['elapsed_s']:.0f} s  ({self._n_finished()} of {len(self.points)} runs{self._time_left()})"
@@ -51,7 +50,7 @@ class Progress:
         self._console.say(f"Stopped by {number.name}; {self._n_finished()} of {len(self.points)} runs are finished")
 
     def _steps(self) -> int:
-        """Steps done of all points."""
+        """Return the number of steps done by all points together."""
         return sum(map(self.folder.steps_of, self.points))
 
     def _n_finished(self) -> int:

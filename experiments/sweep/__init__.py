@@ -1,1 +1,0 @@
-"""Sweeps: one config, many runs, every variant with the same seeds."""

@@ -1,0 +1,103 @@
+"""The commands that start and resume a sweep."""
+
+import dataclasses
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.corpus import open_corpus
+from training.config_file import naming, read_settings
+from training.preparation import prepare_machine, prepare_text
+from training.sweep.folder import PLAN_FILE, SweepFolder
+from training.sweep.plan import Plan, make_plan
+from training.sweep.workers import WorkerPool
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_sweep(path: Path) -> bool:
+    return (path / PLAN_FILE).is_file()
+
+
+def start_sweep(plan: Plan, name: str, workers: int) -> int:
+    """Run every unfinished point of a plan and return the exit status; a folder of the same sweep is continued.
+
+    Raises ValueError before anything runs if a corpus or the machine does not allow every point.
+    """
+    plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name)
+    _prepare_machines(plan)
+    return _run(SweepFolder.open(name, plan), workers)
+
+
+def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
+    """Run every unfinished point of the sweep in a folder and return the exit status."""
+    if overrides:
+        raise ValueError(f"{path} is a sweep, whose settings are fixed; start another one with --config")
+    settings = read_settings(path / PLAN_FILE)
+    with naming(path / PLAN_FILE):
+        plan = make_plan(settings)
+        if plan is None:
+            raise ValueError("varies nothing; start the sweep again with --config")
+    for data in {point.config.data for point in plan.points}:
+        open_corpus(dataclasses.replace(data, fallback=None))  # a resumed sweep never changes its corpus
+    _prepare_machines(plan)
+    return _run(SweepFolder(path, plan), workers)
+
+
+def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
+    """Return the plan and its name, both changed to the fallback corpus if the sweep has to train on that."""
+    prepared = {}
+    for point in plan.points:
+        if point.config.data not in prepared:
+            prepared[point.config.data] = prepare_text(point.config, name)
+    names = {prepared_name for _, _, prepared_name in prepared.values()}
+    if len({data.corpus for data in prepared}) > 1 and names != {name}:
+        raise ValueError("a sweep over several corpora needs all of them; see the warning above")
+    points = []
+    for point in plan.points:
+        config, corpus, _ = prepared[point.config.data]
+        corpus.split(config.data.val_fraction, point.config.model.block_size)
+        points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
+    return dataclasses.replace(plan, points=tuple(points)), names.pop()
+
+
+def _prepare_machines(plan: Plan) -> None:
+    """Raises ValueError if this machine lacks something that a point needs."""
+    needed = {}
+    for point in plan.points:
+        settings = point.config.train
+        needed[settings.device, settings.dtype, settings.compile, settings.tensorboard] = point.config
+    for config in needed.values():
+        prepare_machine(config)
+
+
+def _run(folder: SweepFolder, workers: int) -> int:
+    """Run the unfinished points, write the report, and return the exit status: 1 if a point failed."""
+    pool = WorkerPool(folder, workers)
+    status = pool.run()
+    for name, reason in pool.failed.items():
+        print(f"train.py: {name} failed: {reason}", file=sys.stderr)
+    if any(map(folder.is_finished, folder.plan.points)):
+        _report(folder.path)
+    if status:
+        again = ["python", sys.argv[0], "--resume", str(folder.path), *(["--workers", str(workers)] * (workers > 1))]
+        print(f"To resume: {shlex.join(again)}")
+    return status
+
+
+def _report(path: Path) -> None:
+    """Run `python -m experiments.report` in its own process: training does not depend on experiments."""
+    print(flush=True)
+    path_list = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    finished = subprocess.run(
+        [sys.executable, "-P", "-m", "experiments.report", str(path)],  # -P: no module comes from the current directory
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path_list)},
+    )
+    if finished.returncode:
+        lines = finished.stderr.decode(errors="replace").split("\n")
+        reason = next((line for line in reversed(lines) if line.strip()), f"status {finished.returncode}")
+        print(f"train.py: the report was not written: {reason}", file=sys.stderr)

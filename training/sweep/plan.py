@@ -1,0 +1,165 @@
+"""The plan of a sweep: every combination of its values, each as a checked config."""
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.config import Config, TrainConfig
+from training.config_file import ConfigError, build_config, split_override, to_dict
+from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
+
+SEED = "train.seed"
+LONGEST_NAME = 200  # bytes of a folder's name
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep. choices: its value on each axis, by the axis's name, as text for people."""
+
+    config: Config
+    choices: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, such as n_head=4,seed=0."""
+        parts = [value if axis == VARIANTS else f"{axis}={value}" for axis, value in self.choices.items()]
+        return re.sub(r'[/\\:*?"<>|\s]+', "-", ",".join(parts)).strip(".-")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep whose settings are all valid and whose points all differ.
+
+    axes: the values of each setting that varies. variants: the named sets of settings.
+    """
+
+    points: tuple[Point, ...]
+    axes: Axes
+    variants: Variants
+
+    def fixed(self) -> dict[str, dict[str, Any]]:
+        """Return the settings that all points share, by section."""
+        varied = {*self.axes, *(key for settings in self.variants.values() for key in settings)}
+        sections = to_dict(self.points[0].config)
+        return {
+            section: {name: value for name, value in values.items() if f"{section}.{name}" not in varied}
+            for section, values in sections.items()
+        }
+
+
+def make_plan(
+    settings: Mapping[str, Any], overrides: Sequence[str] = (), sweep: Sequence[str] | None = None
+) -> Plan | None:
+    """Return the sweep of a config's settings, or None if they describe a single run.
+
+    overrides: `section.key=value`. An override of a setting that the config varies fixes it, in every variant too.
+    sweep: `section.key=values` from the command line, with values as in `1,2,4` or `0..3`; a single value is an
+    override.
+
+    Raises ConfigError if any combination is invalid, with their number and the reasons.
+    """
+    axes, variants = read_sweep(settings.get("sweep"))
+    fixed = {f"{section}.{name}": value for section, name, value in map(split_override, overrides)}
+    given = {}  # the last entry for a setting wins
+    for entry in sweep or ():
+        section, name, text = split_override(entry)
+        given[f"{section}.{name}"] = split_values(f"{section}.{name}", text)
+    for key, values in given.items():
+        if len(values) == 1:
+            fixed[key] = values[0]
+            continue
+        check_swept(key, "--sweep")
+        if key in fixed:
+            raise ConfigError(f"{key} is given as {fixed[key]} and varied by --sweep; leave out one")
+        axes[key] = values
+    overrides = [f"{key}={value}" for key, value in fixed.items()]
+    axes = {key: values for key, values in axes.items() if key not in fixed}
+    variants = {
+        name: {key: value for key, value in changes.items() if key not in fixed} for name, changes in variants.items()
+    }
+    if not axes and not variants:
+        if sweep:
+            raise ConfigError("--sweep varies nothing; give a setting several values, as in model.n_head=1,2,4")
+        return None
+    if SEED not in axes and not any(SEED in changes for changes in variants.values()):
+        axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always an axis, so that seeds can be added later
+    for name, changes in variants.items():
+        if both := sorted(changes.keys() & axes.keys()):
+            raise ConfigError(f"sweep.variants.{name} sets {both[0]}, which the sweep varies itself; leave out one")
+    settings = {section: values for section, values in settings.items() if section != "sweep"}
+    points = _make_points(settings, overrides, axes, variants)
+    return Plan(points, axes, variants)
+
+
+def setting(config: Config, key: str) -> Any:
+    """Return the value of `section.name`."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
+def _seed_of(settings: Mapping[str, Any]) -> str:
+    section = settings.get("train")
+    return str(section.get("seed", TrainConfig.seed)) if isinstance(section, Mapping) else str(TrainConfig.seed)
+
+
+def _make_points(
+    settings: Mapping[str, Any], overrides: Sequence[str], axes: Axes, variants: Variants
+) -> tuple[Point, ...]:
+    """Return all combinations, ordered by seed, so that variants can be compared early."""
+    choices = [[(VARIANTS, name) for name in variants]] if variants else []
+    ordered = sorted(axes, key=lambda key: key == SEED)  # the seed last, as in n_head=4,seed=0
+    choices += [[(key, value) for value in axes[key]] for key in ordered]
+    if (n_runs := math.prod(map(len, choices))) > MOST_RUNS:
+        raise ConfigError(f"the sweep has {n_runs:,} runs, and the limit is {MOST_RUNS:,}; vary fewer values")
+    short = _short_names(axes)
+    points, problems = [], Counter()
+    for combination in sorted(itertools.product(*choices), key=lambda chosen: _seed_place(chosen, axes)):
+        changes = []
+        for key, value in combination:
+            changes += [f"{k}={v}" for k, v in variants[value].items()] if key == VARIANTS else [f"{key}={value}"]
+        try:
+            config = build_config(settings, [*overrides, *changes])
+        except ValueError as error:
+            problems[str(error)] += 1
+            continue
+        shown = {
+            short.get(key, key): value if key == VARIANTS else spoken(setting(config, key))
+            for key, value in combination
+        }
+        points.append(Point(config, shown))
+    if problems:
+        raise ConfigError(f"{problems.total()} of the sweep's {n_runs} runs cannot work: {'; '.join(problems)}")
+    _check_distinct(points)
+    return tuple(points)
+
+
+def _check_distinct(points: Sequence[Point]) -> None:
+    """Raises ConfigError if two points are the same, or a point's name cannot be that of a folder."""
+    first = {}
+    for point in points:
+        if not 0 < len(point.name.encode()) <= LONGEST_NAME:
+            raise ConfigError(
+                f"{_described(point)} is no valid name for a folder; give the variants short, plain names"
+            )
+        for sign in (point.config, point.name):
+            if (other := first.setdefault(sign, point)) is not point:
+                raise ConfigError(f"two runs of the sweep are the same: {_described(other)} and {_described(point)}")
+
+
+def _seed_place(combination: Sequence[tuple[str, str]], axes: Axes) -> int:
+    """Return the place of a combination's seed among the sweep's seeds, or 0 if the seed is no axis."""
+    return next((list(axes[key]).index(value) for key, value in combination if key == SEED), 0)
+
+
+def _short_names(axes: Axes) -> dict[str, str]:
+    """Return the settings' names without their sections, except for names in two sections."""
+    names = [key.partition(".")[2] for key in axes]
+    return {key: name if names.count(name) == 1 else key for key, name in zip(axes, names, strict=True)}
+
+
+def _described(point: Point) -> str:
+    return ", ".join(f"{axis}={value}" for axis, value in point.choices.items())
