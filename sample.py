@@ -1,9 +1,9 @@
-"""Writes text with a trained network: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
+"""Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while PyTorch is imported is no traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C during the import of PyTorch
 
 import training.openmp  # noqa: F401, I001 - before torch
 
@@ -12,41 +12,40 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from data.vocabulary import UnknownCharacterError, Vocabulary
-from model.generate import Sampling, generate
+from model.generate import Sampling
 from model.gpt import GPT
 from training.checkpoint import load_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes
 from training.run_folder import find_checkpoint
 from training.runtime import choose_device
+from training.sampling import stream_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 2 for a mistake of the user's."""
+    """Run the command and return its exit status: 2 if the user made a mistake."""
     options = parse(arguments)
     return tell_mistakes("sample.py", lambda: run(options), memory="lower --samples", encoding="utf-8")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(prog="sample.py", description="Writes text with a trained network.")
+    parser = CommandParser(prog="sample.py", description="Sample text from a trained model.")
     add = parser.add_argument
     add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", default="", metavar="TEXT", help="what to continue (default: the start of a line)")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="a file to continue; - is standard input")
+    prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
     prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
-    add("--length", type=int, default=500, metavar="N", help="characters to write (default: %(default)s)")
-    add("--samples", type=int, default=1, metavar="N", help="how many texts to write (default: %(default)s)")
-    add("--temperature", type=float, default=0.8, metavar="X", help="below 1 safer, above 1 wilder, 0 likeliest (0.8)")
-    add("--top-k", type=int, metavar="K", help="draw from the K likeliest characters only")
-    add("--top-p", type=float, default=1.0, metavar="P", help="draw from the likeliest that together reach P")
+    add("--length", type=int, default=500, metavar="N", help="characters to sample (%(default)s)")
+    add("--samples", type=int, default=1, metavar="N", help="number of texts (%(default)s)")
+    add("--temperature", type=float, default=0.8, metavar="X", help="below 1 safer, above 1 wilder, 0 greedy (0.8)")
+    add("--top-k", type=int, metavar="K", help="sample from the K likeliest characters only")
+    add("--top-p", type=float, default=1.0, metavar="P", help="sample from the likeliest that together reach P")
     add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the likeliest")
-    add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be given several times")
-    add("--seed", type=int, default=0, metavar="N", help="the same seed writes the same text (default: %(default)s)")
-    add("--unknown", choices=("error", "skip"), default="error", help="prompt characters the network never saw (error)")
-    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
+    add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; repeat for several texts")
+    add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
+    add("--unknown", choices=("error", "skip"), default="error", help="prompt characters the model never saw (error)")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     return parser.parse_args(arguments)
 
 
@@ -56,14 +55,15 @@ def run(options: argparse.Namespace) -> int:
     device = choose_device(options.device)
     path = find_checkpoint(options.checkpoint)
     checkpoint = load_checkpoint(path)
-    vocabulary = Vocabulary(checkpoint.characters)
+    vocabulary = checkpoint.vocabulary
     skip = options.unknown == "skip"
     prompt = "" if options.interactive else known_characters(read_prompt(options), vocabulary, skip=skip)
-    print(f"Writing with {path}, step {checkpoint.step:,}, on {device}", file=sys.stderr)
-    writer = Writer(checkpoint.build_model().to(device), vocabulary, sampling, options)
+    print(f"Sampling from {path}, step {checkpoint.step:,}, on {device}", file=sys.stderr)
+    sampler = PromptSampler(checkpoint.build_model().to(device), vocabulary, sampling, options)
     if options.interactive:
-        return interact(writer)
-    writer.write(prompt, seed=options.seed)
+        sampler.interact()
+    else:
+        sampler.sample(prompt, seed=options.seed)
     return 0
 
 
@@ -90,15 +90,14 @@ def read_prompt(options: argparse.Namespace) -> str:
         ) from None
 
 
-class Writer:
+class PromptSampler:
     """Continues prompts on standard output."""
 
     def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
         self.model, self.vocabulary, self.sampling, self.options = model, vocabulary, sampling, options
-        self.device = model.lm_head.weight.device
 
-    def write(self, prompt: str, *, seed: int) -> None:
-        """One text streams as it is made; several are made side by side and shown one after the other."""
+    def sample(self, prompt: str, *, seed: int) -> None:
+        """Print one text character by character, or several, sampled in one batch, one after the other."""
         if self.options.samples == 1:
             show(prompt)
             self._continue(prompt, seed, [show])
@@ -109,14 +108,32 @@ class Writer:
         for number, text in enumerate(texts, start=1):
             show(f"--- sample {number} ---\n{''.join(text)}\n\n")
 
+    def interact(self) -> None:
+        """Continue one line of input after another, each with the next seed."""
+        if sys.stdin.isatty():
+            print("Type the start of a text; Ctrl-D ends.", file=sys.stderr)
+        seed = self.options.seed
+        while True:
+            if sys.stdin.isatty():
+                print("> ", end="", file=sys.stderr, flush=True)
+            line = sys.stdin.readline()
+            if not line:
+                return
+            try:
+                prompt = line.rstrip("\r\n")
+                prompt = known_characters(prompt, self.vocabulary, skip=self.options.unknown == "skip")
+                self.sample(prompt, seed=seed)
+                seed += 1
+            except ValueError as error:
+                print(f"sample.py: {error}", file=sys.stderr)
+
     def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]]) -> None:
-        """Continues the prompt once for each output, which is given its text piece by piece."""
-        ids = torch.from_numpy(self.vocabulary.encode(prompt or self.vocabulary.default_prompt)).long()
-        prompts = ids.to(self.device).expand(len(outputs), -1)  # (B, T)
+        """Continue the prompt once for each output and pass it the text piece by piece."""
         stops = [StopText(self.options.stop, output) for output in outputs]
-        for step in generate(self.model, prompts, self.options.length, sampling=self.sampling, seed=seed):
-            for stop, i in zip(stops, step.tolist(), strict=True):
-                stop.add(self.vocabulary.characters[i])
+        settings = {"sampling": self.sampling, "seed": seed, "n_samples": len(outputs)}
+        for characters in stream_text(self.model, self.vocabulary, prompt, self.options.length, **settings):
+            for stop, character in zip(stops, characters, strict=True):
+                stop.add(character)
             if all(stop.reached for stop in stops):
                 return
         for stop in stops:
@@ -124,7 +141,7 @@ class Writer:
 
 
 class StopText:
-    """Passes text on until one of the stop texts comes; what may be the start of one is held back until it is clear."""
+    """Passes text on up to the first stop text, and holds back characters that may begin one."""
 
     def __init__(self, stops: Sequence[str], output: Callable[[str], object]):
         self.stops, self.output = stops, output
@@ -148,14 +165,14 @@ class StopText:
 
 
 def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:
-    """The prompt, or with `skip` what of it the vocabulary knows. Raises ValueError at an unknown character."""
+    """Return the prompt, with `skip` without its unknown characters. Raises ValueError at an unknown character."""
     if skip:
         return "".join(c for c in prompt if c in vocabulary)
     try:
         vocabulary.encode(prompt)
     except UnknownCharacterError as error:
         raise ValueError(
-            f"character {error.position + 1:,} of the prompt, {error}; the network knows these {len(vocabulary)}: "
+            f"character {error.position + 1:,} of the prompt, {error}; the model knows these {len(vocabulary)}: "
             f"{shortened(vocabulary.characters)}; leave it out, or use --unknown skip"
         ) from None
     return prompt
@@ -169,26 +186,6 @@ def shortened(characters: str) -> str:
 def show(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def interact(writer: Writer) -> int:
-    """Continues a line at a time until the input ends; each turn draws anew."""
-    if sys.stdin.isatty():
-        print("Type the start of a text; Ctrl-D ends.", file=sys.stderr)
-    turn = 0
-    while True:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            return 0
-        try:
-            skip = writer.options.unknown == "skip"
-            prompt = known_characters(line.rstrip("\r\n"), writer.vocabulary, skip=skip)
-            writer.write(prompt, seed=writer.options.seed + turn)
-            turn += 1
-        except ValueError as error:
-            print(f"sample.py: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Trains a character-level GPT: python train.py --config configs/shakespeare.yaml"""
+"""Train a character-level GPT: python train.py --config configs/shakespeare.yaml"""
 
 import signal
 import time
 
-STARTED_S = time.perf_counter()  # before the imports, which are part of what a run costs
+STARTED_S = time.perf_counter()  # before the imports, which are part of a run's time
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while PyTorch is imported is no traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C during the import of PyTorch
 
 import training.openmp  # noqa: F401, I001 - before torch
 
@@ -16,19 +16,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
-
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from model.generate import Sampling, generate
+from model.generate import Sampling
 from training.checkpoint import Checkpoint, save_checkpoint
+from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
 from training.config_file import build_config, load_config, naming, read_settings, to_yaml
 from training.evaluation import evaluate
+from training.metrics import read_newest_record
 from training.preparation import prepare_machine, prepare_text
-from training.report import Report
 from training.run_folder import RunFolder
-from training.runtime import Runtime, keep_freed_memory
+from training.run_log import RunLog
+from training.runtime import Runtime, keep_freed_memory, peak_memory_bytes
+from training.sampling import sample_text
 from training.state import TrainingError, TrainingState
 from training.step import TrainingStep
 from training.stopping import StopRequest
@@ -37,7 +38,7 @@ from training.sweep.plan import make_plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 2 for a mistake of the user's, 1 for a run that failed midway."""
+    """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
     options = parse(arguments)
 
     def work() -> int:
@@ -54,17 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog="train.py",
-        description="Trains a character-level GPT into runs/NAME/, or all variants of a sweep into folders there; "
-        "or goes on with what was stopped.",
+        description="Train a character-level GPT in runs/NAME/, or every run of a sweep in a folder there; "
+        "or resume a run or a sweep.",
         epilog="examples: train.py --config configs/shakespeare.yaml model.n_head=8 train.max_steps=500  |  "
         "train.py --config configs/selmere.yaml data.corpus=my.txt  |  train.py --resume runs/shakespeare  |  "
         "train.py --config configs/shakespeare.yaml --sweep model.n_head=1,2,4 train.seed=0..3",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
-    source.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run or sweep in a folder")
+    source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run or sweep in a folder")
     parser.add_argument(
-        "overrides", nargs="*", metavar="section.key=value", help="settings that replace those of the file or the run"
+        "overrides", nargs="*", metavar="section.key=value", help="replace settings of the file or the run"
     )
     parser.add_argument(
         "--sweep",
@@ -73,7 +74,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="section.key=values",
         help="run every combination, as in model.n_head=1,2,4",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="runs of a sweep at a time, sharing cores or GPUs (1)")
+    parser.add_argument("--workers", type=int, metavar="N", help="parallel runs of a sweep, sharing cores and GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, give its first command again with more of them")
@@ -83,7 +84,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def start(options: argparse.Namespace) -> int:
-    """A new run in a new folder, or all runs of a sweep."""
+    """Start a run in a new folder, or a sweep."""
     settings = read_settings(options.config)
     with naming(options.config):
         plan = make_plan(settings, options.overrides, options.sweep)
@@ -100,7 +101,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def resume(options: argparse.Namespace) -> int:
-    """The run of a folder from its newest whole checkpoint on, or a sweep from where it stands."""
+    """Resume the run in a folder from its newest intact checkpoint, or a sweep with its unfinished runs."""
     if is_sweep(options.resume):
         return resume_sweep(options.resume, options.overrides, options.workers or 1)
     check_workers(options)
@@ -109,7 +110,7 @@ def resume(options: argparse.Namespace) -> int:
         checkpoint = newest_checkpoint(run)
         config = build_config(checkpoint.settings if checkpoint else read_settings(run.config), options.overrides)
         runtime = prepare_machine(config)
-        corpus = open_corpus(dataclasses.replace(config.data, fallback=None))  # its own text or none
+        corpus = open_corpus(dataclasses.replace(config.data, fallback=None))  # a run never changes its text
         state = TrainingState(config, corpus, runtime)
         changes = state.restore(checkpoint) if checkpoint else []
         run.write_config(to_yaml(config))
@@ -119,19 +120,19 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
-    """What to go on from; None for a run that ended before its first checkpoint, which starts again and loses nothing.
+    """Return the checkpoint to resume from, or None if the run ended before its first one and starts again.
 
-    Raises CheckpointError where there was one, and it is damaged or gone.
+    Raises CheckpointError if the run has saved a checkpoint, and it is damaged or missing.
     """
     if not run.has_saved():
         settings = load_config(run.config).train
         first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
-        record = run.newest_record()
+        record = read_newest_record(run.metrics)
         if record.get("step", 0) <= first_save and not record.get("finished"):
             return None
     checkpoint, warnings = run.load_newest()
     for warning in warnings:
-        print(f"train.py: warning: {warning}; going on from step {checkpoint.step:,}", file=sys.stderr)
+        print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
     return checkpoint
 
 
@@ -141,9 +142,9 @@ def check_workers(options: argparse.Namespace) -> None:
 
 
 def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Sequence[str] = ()) -> int:
-    """Trains from where the state stands to the end of the run; returns the command's exit status.
+    """Train from the state's step to the end of the run and return the command's exit status.
 
-    changes: settings that differ from those of the run so far. Raises TrainingError where the run cannot go on.
+    changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
     """
     settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
     train_ids, val_ids = state.corpus.split(state.config.data.val_fraction, block_size)
@@ -151,66 +152,62 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed, device=runtime.device
     )
     step = TrainingStep(state, batches, runtime)
-    report = Report(state, run, runtime, started_s=STARTED_S, tokens_per_step=step.tokens)
-    report.introduce(n_train=len(train_ids), n_val=len(val_ids) - 1, changes=changes)
+    clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
+    log = RunLog(state, run, runtime, clock, tokens_per_step=step.tokens)
+    log.introduce(n_train=len(train_ids), n_val=len(val_ids) - 1, changes=changes)
 
     def due(every_steps: int) -> bool:
         return progress.step % every_steps == 0 or progress.step == settings.max_steps
 
     def save(*paths: Path) -> None:
-        progress.elapsed_s, progress.log_sizes = report.elapsed_s, run.sizes()
-        progress.peak_memory_bytes = report.peak_memory_bytes
+        progress.elapsed_s, progress.log_sizes = clock.elapsed_s, run.sizes()
+        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(runtime.device))
         save_checkpoint(state.snapshot(), *paths)
 
     sample = ""
-    with contextlib.closing(report), StopRequest() as stop, explained(run):
+    with contextlib.closing(log), StopRequest() as stop, explained(run):
         while not state.is_finished() and not stop.signal:
             step.run()
-            report.step()
+            log.step()
             if due(settings.log_every_steps):
-                report.training()
-            with report.pause():
+                log.training(state.take_mean_loss(), clock.lap_s())
+            with clock.pause():
                 is_best = False
                 if due(settings.eval_every_steps):
                     state.check_finite()
                     result = evaluate(state.model, val_ids, block_size, runtime)
-                    sample = write_sample(state)
+                    sample = sample_text(
+                        state.model,
+                        state.corpus.vocabulary,
+                        "",
+                        settings.sample_length,
+                        sampling=Sampling(temperature=0.8),
+                        seed=settings.seed,  # the same random numbers each time, so that samples can be compared
+                    )
                     is_best = state.note_evaluation(result.loss)
-                    report.evaluation(result, sample, is_best=is_best)
+                    log.evaluation(result, sample, is_best=is_best)
                 if is_best:
                     save(run.best, run.latest)
                 elif due(settings.checkpoint_every_steps) or state.is_finished():
                     save(run.latest)
         if state.is_finished():
-            report.finished(sample)
+            log.finished(sample)
             return 0
         save(run.latest)
-        report.stopped(stop.signal.name)
+        log.stopped(stop.signal.name)
         return 128 + stop.signal
 
 
 @contextlib.contextmanager
 def explained(run: RunFolder) -> Iterator[None]:
-    """What a machine lacks in the middle of a run, as a TrainingError that says what to do."""
+    """Turn an error of the system during a run into a TrainingError that says what to do."""
     try:
         yield
     except OSError as error:
-        saved = f"go on with --resume {run.path}" if run.latest.exists() else "start again: nothing was saved yet"
-        raise TrainingError(f"{explain(error)}; once that is mended, {saved}") from error
-    except ValueError as error:  # no mistake of the user's any more
+        saved = f"resume with --resume {run.path}" if run.latest.exists() else "start again: nothing was saved yet"
+        raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
+    except ValueError as error:  # by now it is a defect, not the user's mistake
         raise RuntimeError(str(error)) from error
-
-
-def write_sample(state: TrainingState) -> str:
-    """What the network writes now; the random numbers follow from the seed, so that samples can be compared."""
-    vocabulary, model = state.corpus.vocabulary, state.model
-    prompt = torch.from_numpy(vocabulary.encode(vocabulary.default_prompt)).long()[None].to(model.lm_head.weight.device)
-    model.eval()
-    settings = state.config.train
-    ids = generate(model, prompt, settings.sample_length, sampling=Sampling(temperature=0.8), seed=settings.seed)
-    text = vocabulary.decode(int(i) for i in ids)
-    model.train()
-    return text
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""Charts, where matplotlib is installed; it is not needed to train and to sample.
+"""Charts with matplotlib, which training and sampling do not need.
 
-Those that are made for pages take their colours from the page, light or dark. Lines differ in marker and dash as well
-as in colour. The hues are those of Okabe and Ito (2008), which people tell apart whatever their colour vision, moved in
-lightness for each ground.
+Charts for pages take their colours from the page, light or dark. Lines differ in marker and dash as well as in colour.
+The hues are those of Okabe and Ito (2008), which remain distinct for every colour vision, with their lightness adapted
+to each background.
 """
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 
-# What charts are drawn in, and the variable of the page that each colour becomes.
+import numpy as np
+
+# Placeholder colours of the charts, each of which becomes a CSS variable of the page.
 INK, LINE, GROUND = "#010203", "#040506", "#070809"
 SERIES = [f"#0a0b{i:02x}" for i in range(8)]
 _VARIABLES = {INK: "var(--ink)", LINE: "var(--line)", GROUND: "var(--ground)"}
@@ -26,7 +29,7 @@ PALETTE = """
 
 
 def load_pyplot():
-    """matplotlib.pyplot, drawing into files alone. Raises ValueError where it is not installed."""
+    """Return matplotlib.pyplot, set to draw into files. Raises ValueError if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -38,23 +41,30 @@ def load_pyplot():
 
 
 def line_style(i: int) -> dict:
-    """Of the i-th line of a chart: what sets it apart from the others."""
+    """Return colour, marker and dash of the i-th line of a chart."""
     marker, dash = _MARKERS[(i + i // 8) % 8], _DASHES[(i + 3 * (i // 8)) % 8]
     return {"color": SERIES[i % 8], "marker": marker, "linestyle": dash, "markersize": 6}
 
 
 def plain(label: str) -> str:
-    """A label that matplotlib draws as it is: without formulas, and not left out of legends."""
+    """Escape a label so that matplotlib draws it literally: no formula, and not hidden from legends."""
     label = label.replace("$", r"\$")
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
+def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, label: str) -> None:
+    """Draw a matrix of cosines from `lowest` to 1 with a colour bar; the caller sets the ticks."""
+    picture = axes.imshow(matrix, cmap="coolwarm" if lowest < 0 else "viridis", vmin=lowest, vmax=1)
+    axes.grid(visible=False)
+    axes.figure.colorbar(picture, ax=axes, label=label)
+
+
 def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
-    """What `draw(axes)` draws, as SVG for a page with PALETTE. name: unlike that of other charts of the page."""
+    """Return what `draw(axes)` draws as SVG for a page with PALETTE. name: unique on the page."""
     pyplot = load_pyplot()
     settings = {
         "svg.fonttype": "none",
-        "svg.hashsalt": name,  # the same names of parts each time, and others in each chart of a page
+        "svg.hashsalt": name,  # reproducible ids, unique on the page
         "font.family": "sans-serif",
         "font.size": 11,
         "text.color": INK,
@@ -68,7 +78,8 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
         "axes.axisbelow": True,
         "legend.frameon": False,
     }
-    with pyplot.rc_context(settings):
+    with pyplot.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
         figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
         axes.grid(axis="y", linewidth=0.8)
         axes.ticklabel_format(useOffset=False)
@@ -79,7 +90,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # the same in every chart, and nothing refers to them
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # repeated in every chart, and never referenced
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)
     for colour, variable in _VARIABLES.items():
@@ -88,5 +99,5 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
 
 
 def stand_alone(svg: str) -> str:
-    """A chart as a file of its own, with the colours that a page would give it."""
+    """Return a chart as a stand-alone file with the colours of a page."""
     return svg.replace(">", f"><style>{PALETTE} svg {{ background: var(--ground) }}</style>", 1)

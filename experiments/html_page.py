@@ -1,4 +1,4 @@
-"""Pages that open anywhere: one file with all it needs inside, light or dark as the reader has it."""
+"""Self-contained HTML pages, light or dark as the reader's system."""
 
 from html import escape
 
@@ -26,7 +26,7 @@ details { margin: 1rem 0; }
 
 
 def make_html(title: str, body: str, *, style: str = "", script: str = "") -> str:
-    """A page of a title and a body of HTML."""
+    """Return a page with a title and a body of HTML."""
     return f"""<!doctype html>
 <html lang="en">
 <head>

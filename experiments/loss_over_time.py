@@ -1,41 +1,43 @@
-"""Draws validation loss over time from the metrics of runs: python -m experiments.loss_over_time runs/A runs/B"""
+"""Draw validation loss over time from the metrics of runs: python -m experiments.loss_over_time runs/A runs/B"""
 
-import json
-import sys
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.drawing import load_pyplot
-from training.command import CommandParser, explain
+from training.command import CommandParser, run_command, tell_mistakes
+from training.metrics import read_records
+
+Curve = tuple[list[float], list[float], int]  # seconds and losses of the evaluations, and their context length
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.loss_over_time", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
-    parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="draw a line there")
-    options = parser.parse_args()
-    try:
-        draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
-    except (ValueError, OSError) as error:
-        print(f"experiments.loss_over_time: {explain(error)}", file=sys.stderr)
-        return 2
+    parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss")
+    options = parser.parse_args(arguments)
+    return tell_mistakes("experiments.loss_over_time", lambda: run(options), memory="draw fewer runs")
+
+
+def run(options: argparse.Namespace) -> int:
+    draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
     print(f"Drew {options.output}")
     return 0
 
 
-def read_curve(run: Path) -> tuple[list[float], list[float], int]:
-    """Seconds since the command started and validation loss of each evaluation, and their context length.
+def read_curve(run: Path) -> Curve:
+    """Return the evaluations of a run: seconds since the command started, losses in nats per character, context.
 
-    Raises ValueError where the run has none.
+    Raises ValueError if there is none.
     """
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [record for line in lines if "val_loss" in (record := json.loads(line))]
+    records = [record for record in read_records(run / "metrics.jsonl") if "val_loss" in record]
     if not records:
         raise ValueError(f"{run} holds no evaluation yet")
     return [r["elapsed_s"] for r in records], [r["val_loss"] for r in records], records[-1]["val_context"]
 
 
-def draw(path: Path, curves: dict[str, tuple[list[float], list[float], int]], targets: list[float]) -> None:
+def draw(path: Path, curves: dict[str, Curve], targets: list[float]) -> None:
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     markers = "osD^v"
@@ -58,4 +60,4 @@ def draw(path: Path, curves: dict[str, tuple[list[float], list[float], int]], ta
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

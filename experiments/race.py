@@ -1,24 +1,34 @@
-"""How long a config takes to a validation loss, from the start of the command: python -m experiments.race"""
+"""Measure how long a config takes to reach a validation loss: python -m experiments.race"""
 
-import json
+import argparse
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.command import CommandParser
+from training.command import CommandParser, run_command, tell_mistakes
+from training.config_file import load_config, to_yaml
+from training.metrics import read_records
+from training.preparation import prepare_text
+from training.run_folder import RunFolder
 
-ROOT = Path(__file__).resolve().parents[1]
+TRAIN = Path(__file__).resolve().parents[1] / "train.py"
+POLL_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
 class Result:
-    """The evaluation at which a run first was at the target or below; its best one, if it never was."""
+    """The first evaluation at or below the target, or the best one if no evaluation reached it.
 
+    elapsed_s: since the start of the training command, as its metrics record it.
+    """
+
+    run: Path
     seed: int
     elapsed_s: float
     step: int
@@ -26,32 +36,33 @@ class Result:
     reached: bool
 
     def __str__(self) -> str:
-        said = "reached" if self.reached else "NOT REACHED, best"
-        return f"seed {self.seed}: {said} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
+        outcome = "reached" if self.reached else "NOT REACHED, best"
+        return f"seed {self.seed}: {outcome} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
 
 
-class RaceError(RuntimeError):
-    """The training command failed; the message is what it said."""
+class RaceError(ValueError):
+    """The training command failed; the message is its error output."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.race", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config to run")
     parser.add_argument("--target", type=float, required=True, metavar="LOSS", help="validation loss, nats a character")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs, with seeds 0 to N-1 (%(default)s)")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
-    options = parser.parse_intermixed_args()
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="run with the seeds 0 to N-1 (%(default)s)")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="replace settings of the file")
+    options = parser.parse_intermixed_args(arguments)
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and the run that it started ends with it
+    return tell_mistakes("experiments.race", lambda: run(options), memory="lower train.batch_size or model.n_embd")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Race with each seed and return the exit status: 1 if a seed did not reach the target."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the training command too
     results = []
-    try:
-        for seed in range(options.seeds):
-            results.append(race(options.config, options.target, seed, options.overrides))
-            print(results[-1], flush=True)
-    except RaceError as error:
-        print(f"experiments.race: {error}", file=sys.stderr)
-        return 2
+    for seed in range(options.seeds):
+        results.append(race(options.config, options.target, seed, options.overrides))
+        print(results[-1], flush=True)
     reached = [result.elapsed_s for result in results if result.reached]
     if len(reached) < len(results):
         print(f"{len(reached)} of {len(results)} seeds reached {options.target}")
@@ -60,46 +71,41 @@ def main() -> int:
     return 0
 
 
-def race(config: Path, target: float, seed: int, overrides: list[str]) -> Result:
-    """Trains with a seed until the first evaluation at the target or below, and stops there.
+def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> Result:
+    """Train with a seed up to the first evaluation at or below the target, and stop there.
 
-    Time is wall clock from before the process starts, evaluations and checkpoints included. How finely it can be told
-    follows from the config's train.eval_every_steps.
+    Evaluations and checkpoints count; train.eval_every_steps sets the resolution. Raises ValueError if the config is
+    invalid or the training command fails.
     """
-    command = [sys.executable, str(ROOT / "train.py"), "--config", str(config), *overrides]
-    command += [f"train.seed={seed}", f"train.name=race-{config.stem}-{seed}"]
-    metrics, best = None, None
-    began_s = time.perf_counter()
+    config = load_config(config_file, [*overrides, f"train.seed={seed}"])
+    config, _, name = prepare_text(config, f"race-{config_file.stem}-{seed}")
+    folder = RunFolder.create(name, to_yaml(config))
+    best = None
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        command = [sys.executable, str(TRAIN), "--resume", str(folder.path)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         try:
-            for line in process.stdout:
-                elapsed_s = time.perf_counter() - began_s
-                if line.startswith("Running on "):
-                    metrics = Path(line.rstrip("\n").rpartition(" into ")[2]) / "metrics.jsonl"
-                elif "  validation loss " in line:
-                    step, loss = last_evaluation(metrics)
-                    result = Result(seed, elapsed_s, step, loss, loss <= target)
-                    best = result if best is None or loss < best.loss else best
-                    if best.reached:
-                        return best
-            if process.wait():
+            n_read, running = 0, True
+            while running:
+                time.sleep(POLL_EVERY_S)
+                running = process.poll() is None  # asked first, so that no record is missed
+                records = read_records(folder.metrics)
+                for record in records[n_read:]:
+                    if (loss := record.get("val_loss")) is not None and (best is None or loss < best.loss):
+                        best = Result(folder.path, seed, record["elapsed_s"], record["step"], loss, loss <= target)
+                        if best.reached:
+                            return best
+                n_read = len(records)
+            if process.returncode:
                 errors.seek(0)
                 raise RaceError(errors.read().strip() or f"the run ended with status {process.returncode}")
         finally:
             process.terminate()
-            process.communicate()
+            process.wait()
     if best is None:
         raise RaceError("the run ended before its first evaluation; lower train.eval_every_steps")
     return best
 
 
-def last_evaluation(metrics: Path) -> tuple[int, float]:
-    """Step and validation loss of the newest evaluation in a run's metrics."""
-    records = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
-    *_, newest = (record for record in records if "val_loss" in record)
-    return newest["step"], newest["val_loss"]
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

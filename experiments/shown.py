@@ -1,15 +1,15 @@
-"""Figures as people read them on a console."""
+"""Numbers and tables as text."""
 
 from collections.abc import Sequence
 
 
 def signed(value: float) -> str:
-    """A difference in nats."""
+    """Return a difference in nats with its sign."""
     return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
 
 
 def in_columns(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of as many cells each, in step."""
+    """Return lines of cells as aligned columns; every line has the same number of cells."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines

@@ -7,25 +7,13 @@ import zipfile
 
 import pytest
 import torch
+from helpers import make_checkpoint
 
 from model.config import ModelConfig
 from model.gpt import GPT
 from training import checkpoint as checkpoint_module
-from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.config import Config
-from training.config_file import to_dict
-
-
-def make_checkpoint(step=7):
-    torch.manual_seed(step)
-    return Checkpoint(
-        settings=to_dict(Config()),
-        characters="\n ab🙂",
-        corpus={"name": "x", "digest": "d", "n_characters": 9},
-        model={"w": torch.randn(3, 4), "b": torch.randn(2).bfloat16()},
-        optimizers=[{0: {"momentum_buffer": torch.randn(3, 4)}}],
-        progress={"step": step},
-    )
 
 
 @pytest.fixture
@@ -92,7 +80,7 @@ def test_a_missing_file_a_folder_and_a_foreign_file_are_told_apart(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_checkpoint(tmp_path)
     torch.save({"w": torch.zeros(3)}, tmp_path / "foreign.pt")
-    with pytest.raises(CheckpointError, match="is no checkpoint of this project"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of this project"):
         load_checkpoint(tmp_path / "foreign.pt")
 
 
@@ -110,7 +98,7 @@ def test_code_in_a_checkpoint_is_refused_and_never_run(tmp_path):
     torch.save({"format": 1, "model": Malicious(canary)}, buffer)
     path = tmp_path / "malicious.pt"
     path.write_bytes(checkpoint_module._sealed(buffer.getvalue()))
-    with pytest.raises(CheckpointError, match="is no checkpoint of this project"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of this project"):
         load_checkpoint(path)
     assert not canary.exists()
     pickle.loads(pickle.dumps(Malicious(canary)))  # the canary does sing where code is run

@@ -94,7 +94,7 @@ def test_a_config_cannot_be_changed():
         ("train: {dtype: float16}", r"train.dtype=float16 must be one of .*; did you mean .*float"),
         ("train: {max_steps: 0}", "train.max_steps=0 must be at least 1"),
         ("train: {seed: 4294967296}", "train.seed=4294967296 must be below"),
-        ("train: {name: ../elsewhere}", "train.name='../elsewhere' must be a name for a folder"),
+        ("train: {name: ../elsewhere}", "train.name='../elsewhere' must be a folder name"),
         ("data: {corpus: }", "data.corpus= must be text"),
         ("model: 3", "model must be a section of settings, not '3'"),
         ("model: {n_head: 5, n_embd: 64}", "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8"),

@@ -62,7 +62,7 @@ def make_model(vocabulary_size=20, **settings):
 
 
 def write(model, prompt, length, **options):
-    return torch.stack(list(generate(model, prompt.to(model.head.weight.device), length, **options))).cpu()
+    return torch.stack(list(generate(model, prompt.to(model.lm_head.weight.device), length, **options))).cpu()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -1,4 +1,4 @@
-"""Head statistics on planted heads, knock-outs against zeroed weights, and pruning against knock-outs."""
+"""Head measures on planted heads, knock-outs against zeroed weights, and pruning against knock-outs."""
 
 import copy
 import dataclasses
@@ -7,12 +7,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from test_checkpoint import make_checkpoint
+from helpers import make_checkpoint
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from experiments.heads.analysis import analyse, weights_of
-from experiments.heads.knock_out import all_heads, cumulative_losses, loss_without, rank, silenced
+from experiments.heads.analysis import analyse
+from experiments.heads.characters import MOST_CHARACTERS, compare_characters
+from experiments.heads.internals import all_heads, character_embeddings, silenced, weights_of
+from experiments.heads.knock_out import cumulative_losses, loss_without, rank
 from experiments.heads.measures import TARGETS, HeadTally, target_masks
 from experiments.heads.prune import choose, n_parameters, prune
 from model.config import ModelConfig
@@ -34,7 +36,7 @@ def one_hot(columns, T):
     return weights
 
 
-def statistics(*heads, text=TEXT):
+def measure(*heads, text=TEXT):
     tally = HeadTally()
     tally.add(torch.stack(heads), text)
     return tally.result()
@@ -56,14 +58,14 @@ def seen(text):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_head_that_is_planted_on_a_target_scores_1_there(target):
-    result = statistics(one_hot(seen(TEXT)[target], len(TEXT)))
+    result = measure(one_hot(seen(TEXT)[target], len(TEXT)))
     assert result.shares[target].item() == pytest.approx(1)
     assert result.entropy_bits.item() == 0
 
 
 def test_a_head_that_looks_at_the_previous_character_looks_one_back_and_hardly_elsewhere():
     text = "abcdefgh"
-    result = statistics(one_hot(seen(text)["previous"], 8), text=text)
+    result = measure(one_hot(seen(text)["previous"], 8), text=text)
     assert result.distance.item() == 1
     assert result.shares["itself"].item() == 0
     for name in ("same earlier", "what followed it", "line start", "speaker name"):
@@ -73,7 +75,7 @@ def test_a_head_that_looks_at_the_previous_character_looks_one_back_and_hardly_e
 def test_a_head_that_looks_at_all_alike_has_its_closed_forms():
     T = len(TEXT)
     uniform = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
-    result = statistics(uniform)
+    result = measure(uniform)
     rows = range(2, T + 1)  # how many characters each row sees, the first left out
     assert result.entropy_bits.item() == pytest.approx(np.mean(np.log2(rows)))
     assert result.distance.item() == pytest.approx(np.mean([(n - 1) / 2 for n in rows]))
@@ -102,7 +104,7 @@ def test_similarity_is_1_for_the_same_weights_and_0_for_weights_apart():
     T = len(TEXT)
     previous, itself = one_hot(seen(TEXT)["previous"], T), one_hot({}, T)
     half = (previous + itself) / 2
-    similarity = statistics(previous, itself, half).similarity
+    similarity = measure(previous, itself, half).similarity
     assert similarity[:2, :2].tolist() == [[1, 0], [0, 1]]
     assert similarity[2, :2].tolist() == pytest.approx([0.5**0.5] * 2)
 
@@ -128,7 +130,7 @@ def test_a_head_built_into_a_network_to_look_at_the_previous_character_is_found(
     weights = weights_of(model, np.zeros(T, dtype=np.int64))
     rows = [weights[0, t].argmax().item() for t in range(1, T)]
     assert rows == list(range(T - 1))
-    assert statistics(weights[0], text="abcdefghijkl").shares["previous"].item() == pytest.approx(1, abs=1e-4)
+    assert measure(weights[0], text="abcdefghijkl").shares["previous"].item() == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_every_layer_keeps_a_head():
     order = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 0)]
     assert choose(order, 3) == [(0, 0), (0, 1), (1, 1)]
     for n in (0, 4, 99):
-        with pytest.raises(ValueError, match="between 1 and 3 heads can go"):
+        with pytest.raises(ValueError, match="give 1 to 3 heads"):
             choose(order, n)
 
 
@@ -228,6 +230,39 @@ def test_losses_are_those_of_zeroed_networks_ranked_and_added_up():
     assert [result.losses_without[head] for head in result.order] == sorted(result.losses_without.values())
     assert result.cumulative[0] == result.losses_without[result.order[0]]
     assert result.cumulative[3] == loss_without(model, result.order[:4], ids, runtime)
-    assert result.statistics.n_characters == 3 * 15
+    assert result.measures.n_characters == 3 * 15
     assert rank({(0, 1): 2.0, (0, 0): 2.0, (1, 0): 1.0}) == [(1, 0), (0, 0), (0, 1)]
     assert len(list(cumulative_losses(model, result.order, ids, runtime))) == 6
+
+
+def test_character_cosines_are_those_of_the_checkpoints_embeddings():
+    model, vocabulary = make_model(), Vocabulary("abcdefghijk")
+    table = checkpoint_of(model).model["token_embedding.weight"].double().numpy()
+    result = compare_characters(character_embeddings(model), vocabulary, np.arange(11))
+    for i, a in enumerate(result.characters):
+        for j, b in enumerate(result.characters):
+            u, v = table["abcdefghijk".index(a)], table["abcdefghijk".index(b)]
+            assert result.cosines[i, j].item() == pytest.approx(u @ v / np.sqrt(u @ u * (v @ v)), abs=1e-12)
+    cosines = {(a, b): value for a, b, value in result.most_alike(55)}
+    assert list(cosines.values()) == sorted(cosines.values(), reverse=True)
+    assert len(cosines) == len({frozenset(pair) for pair in cosines}) == 55
+
+
+def test_characters_with_planted_embeddings_are_found_alike_and_sorted_by_kind():
+    vocabulary = Vocabulary("\n !3AZabz\u4e2d")
+    embeddings = torch.eye(10, dtype=torch.float64)
+    a, A, z = (vocabulary.characters.index(c) for c in "aAz")
+    embeddings[A], embeddings[z] = 3 * embeddings[a], -embeddings[a]
+    result = compare_characters(embeddings, vocabulary, np.arange(10))
+    assert result.characters == "abzAZ\u4e2d3!\n "
+    assert result.most_alike(1) == [("a", "A", pytest.approx(1))]
+    assert result.cosines[result.characters.index("z"), result.characters.index("a")] == -1
+    assert result.cosines[result.characters.index("b"), result.characters.index("a")] == 0
+
+
+def test_of_a_large_vocabulary_the_most_frequent_characters_are_compared():
+    characters = "".join(map(chr, range(0x4E00, 0x4E00 + 150)))
+    frequent = np.arange(20, 20 + MOST_CHARACTERS)
+    ids = np.concatenate([np.arange(150), frequent])
+    result = compare_characters(torch.randn(150, 4), Vocabulary(characters), ids)
+    assert result.characters == characters[20 : 20 + MOST_CHARACTERS]

@@ -58,7 +58,7 @@ def test_a_pruned_network_can_be_sampled_from_and_trained_on(run, workplace, cap
         (["--text", "x"], "--text has 1 characters; give 2 to 16"),
         (["--text", "x" * 17], "--text has 17 characters; give 2 to 16"),
         (["--text", "99 Bottles"], "--text, character 4: 'B' (U+0042) is not in the vocabulary; leave it out"),
-        (["--prune", "5"], "--prune 5: between 1 and 4 heads can go"),
+        (["--prune", "5"], "--prune 5: give 1 to 4 heads"),
         (["--prune", "0"], "--prune must be at least 1"),
         (["--windows", "0"], "--windows must be at least 1"),
         (["--device", "cuda:99"], "cuda:99"),

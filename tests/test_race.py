@@ -1,37 +1,53 @@
 import json
 
 import pytest
-from test_train import metrics
+from helpers import metrics
 
 from experiments import loss_over_time
 from experiments.race import RaceError, race
+from experiments.race import main as race_command
 
 
 def test_a_race_ends_at_the_first_evaluation_that_reaches_the_target(workplace):
     result = race(workplace / "tiny.yaml", 3.0, 1, ["train.max_steps=400", "train.eval_every_steps=20"])
     assert result.reached
-    losses = [r["val_loss"] for r in metrics(workplace / "runs/race-tiny-1") if "val_loss" in r]
+    evaluations = [r for r in metrics(workplace / "runs/race-tiny-1") if "val_loss" in r]
+    losses = [r["val_loss"] for r in evaluations]
     assert losses[result.step // 20 - 1] == result.loss <= 3.0
     assert all(loss > 3.0 for loss in losses[: result.step // 20 - 1])
-    assert result.elapsed_s > 0.5  # Python and PyTorch are part of it
+    assert result.elapsed_s == evaluations[result.step // 20 - 1]["elapsed_s"]
+    assert result.elapsed_s > 0.5  # it includes the imports of Python and PyTorch
 
 
-def test_a_target_out_of_reach_is_told_with_the_best_loss(workplace):
-    result = race(workplace / "tiny.yaml", 0.01, 0, [])
-    assert not result.reached
-    assert result.loss == min(r["val_loss"] for r in metrics(workplace / "runs/race-tiny-0") if "val_loss" in r)
-    assert "NOT REACHED" in str(result)
+def test_a_target_out_of_reach_is_reported_with_the_best_loss_of_this_very_run(workplace, capsys):
+    first = race(workplace / "tiny.yaml", 0.01, 0, [])
+    second = race(workplace / "tiny.yaml", 0.01, 0, ["train.max_steps=20"])
+    assert [first.run.name, second.run.name] == ["race-tiny-0", "race-tiny-0-2"]
+    for result in (first, second):
+        assert not result.reached
+        assert result.loss == min(r["val_loss"] for r in metrics(workplace / result.run) if "val_loss" in r)
+        assert "NOT REACHED" in str(result)
+    assert second.loss > first.loss
 
 
-def test_a_race_that_cannot_run_says_what_the_training_command_said(workplace):
-    with pytest.raises(RaceError, match=r"model\.n_head=7 does not divide"):
-        race(workplace / "tiny.yaml", 1.0, 0, ["model.n_head=7"])
+def test_a_race_in_an_invalid_config_is_one_line_and_leaves_no_folder(workplace, capsys):
+    assert race_command(["--config", "tiny.yaml", "--target", "1", "model.n_head=7"]) == 2
+    said = capsys.readouterr().err
+    assert "model.n_head=7 does not divide" in said
+    assert said.count("\n") == 1
+    assert not (workplace / "runs").exists()
+
+
+def test_a_race_whose_run_fails_gives_the_error_of_the_training_command(workplace):
+    settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "model.norm=layer"]
+    with pytest.raises(RaceError, match=r"train\.py: the loss or the weights became infinite or NaN"):
+        race(workplace / "tiny.yaml", 1.0, 0, settings)
 
 
 def test_curves_are_read_from_the_evaluations_of_a_run_and_drawn(tmp_path):
     records = [{"step": 1, "elapsed_s": 2.0, "train_loss": 4.0}]
     records += [{"step": s, "elapsed_s": 3.0 * s, "val_loss": 4.0 - s, "val_context": 64} for s in (1, 2)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     curve = loss_over_time.read_curve(tmp_path)
     assert curve == ([3.0, 6.0], [3.0, 2.0], 64)
     pytest.importorskip("matplotlib")
@@ -39,7 +55,7 @@ def test_curves_are_read_from_the_evaluations_of_a_run_and_drawn(tmp_path):
     assert (tmp_path / "chart.svg").read_text().count("<path") > 10
 
 
-def test_a_run_without_an_evaluation_is_named(tmp_path):
+def test_a_run_without_an_evaluation_is_named(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(ValueError, match="holds no evaluation yet"):
-        loss_over_time.read_curve(tmp_path)
+    assert loss_over_time.main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"experiments.loss_over_time: {tmp_path} holds no evaluation yet\n"

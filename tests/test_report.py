@@ -1,7 +1,6 @@
 """The report of real runs, its figures against their metrics."""
 
 import csv
-import json
 import re
 import shutil
 import statistics
@@ -11,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 from conftest import TINY_CONFIG, TINY_TEXT
+from helpers import metrics
 
 import train
 from experiments.report.__main__ import main as report_command
@@ -46,12 +46,8 @@ def runs(folder, monkeypatch):
     return [folder / "runs" / f"{n}-{seed}" for seed in SEEDS for n in HEADS]
 
 
-def records(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def losses(folder, n):
-    each = [[r["val_loss"] for r in records(folder / "runs" / f"{n}-{s}") if "val_loss" in r] for s in SEEDS]
+    each = [[r["val_loss"] for r in metrics(folder / "runs" / f"{n}-{s}") if "val_loss" in r] for s in SEEDS]
     return [min(values) for values in each]
 
 
@@ -65,7 +61,7 @@ def test_the_table_holds_what_the_metrics_say(folder, runs):
         assert row.loss_error == pytest.approx(statistics.stdev(ours) / 2**0.5)
         if n > 1:
             assert row.difference.mean == pytest.approx(statistics.mean(a - b for a, b in zip(ours, base, strict=True)))
-        both = [records(folder / "runs" / f"{n}-{s}") for s in SEEDS]
+        both = [metrics(folder / "runs" / f"{n}-{s}") for s in SEEDS]
         assert row.elapsed_s == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
         speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
         assert row.tokens_per_s == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
@@ -73,12 +69,12 @@ def test_the_table_holds_what_the_metrics_say(folder, runs):
 
 
 def test_the_time_to_a_target_is_that_of_the_first_evaluation_there(folder, runs):
-    evaluations = [r for r in records(runs[0]) if "val_loss" in r]
+    evaluations = [r for r in metrics(runs[0]) if "val_loss" in r]
     target = evaluations[1]["val_loss"]
     variants = find_runs(runs[:1]).variants
     assert compare(variants, target=target).rows[0].target_s == evaluations[1]["elapsed_s"]
     with_its_other_seed = runs[0], runs[3]
-    seconds = [next(r["elapsed_s"] for r in records(run) if "val_loss" in r) for run in with_its_other_seed]
+    seconds = [next(r["elapsed_s"] for r in metrics(run) if "val_loss" in r) for run in with_its_other_seed]
     both = find_runs(with_its_other_seed).variants
     assert compare(both, target=99).rows[0].target_s == pytest.approx(statistics.mean(seconds))
     assert compare(variants, target=0.01).rows[0].target_s is None
@@ -164,9 +160,9 @@ def test_losses_at_different_contexts_are_not_compared_without_a_warning(folder,
 def test_variants_without_a_seed_in_common_are_not_compared(folder, runs, tmp_path):
     alone = [folder / "runs" / "1-0", folder / "runs" / "2-1"]
     rows = compare(find_runs(alone).variants).rows
-    assert [row.verdict for row in rows] == ["the baseline", "cannot be told: no seed in common"]
+    assert [row.verdict for row in rows] == ["the baseline", "unknown: no common seed"]
     assert report_command([*map(str, alone), "--output", str(tmp_path / "out")]) == 0
-    assert "Nothing can be told of n_head=2" in (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "No conclusion about n_head=2" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
 def test_the_same_network_by_other_settings_is_no_comparison(folder, runs, tmp_path):
@@ -176,7 +172,7 @@ def test_the_same_network_by_other_settings_is_no_comparison(folder, runs, tmp_p
     config = named / "config.yaml"
     config.write_text(config.read_text().replace("head_size: null", "head_size: 12"))
     rows = compare(find_runs([folder / "runs" / "2-0", named, folder / "runs" / "1-0"]).variants).rows
-    assert rows[1].verdict == "the same network as the baseline"
+    assert rows[1].verdict == "the same model as the baseline"
     assert rows[1].difference is None
 
 
@@ -205,7 +201,7 @@ def test_a_sweep_of_which_one_variant_is_finished_names_it(folder, runs, tmp_pat
 def test_variants_of_different_seeds_are_told_apart(folder, runs, tmp_path, capsys):
     paths = [str(folder / "runs" / name) for name in ("1-0", "1-1", "2-1")]
     assert report_command([*paths, "--output", str(tmp_path / "out")]) == 0
-    assert "BEWARE: not all variants have the same seeds" in capsys.readouterr().out
+    assert "BEWARE: the variants have different seeds" in capsys.readouterr().out
 
 
 def test_a_run_that_repeats_another_is_left_out_and_named(folder, runs, tmp_path):
@@ -244,7 +240,7 @@ def test_runs_that_are_not_finished_are_left_out_and_named(runs, tmp_path):
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no such folder; runs and sweeps are in runs/"),
-        (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is none of the variants: 'all runs'"),
+        (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: 'all runs'"),
         (["runs", "--target", "low"], "--target"),
     ],
 )

@@ -7,16 +7,10 @@ import sys
 
 import pytest
 from conftest import ROOT, TINY_TEXT, run_script
-from test_train import assert_same_state, metrics, untimed
+from helpers import assert_same_but_for_the_name, assert_same_state, heed_signals, metrics, untimed
 
 import train
-from training.checkpoint import load_checkpoint, save_checkpoint
-
-
-def heed_signals():
-    """In a new process: signals that the tests' own shell may ignore, as it does in the background, are heeded."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+from training.checkpoint import load_checkpoint
 
 
 def stopped_run(config, *overrides, after_step, with_signal):
@@ -49,7 +43,9 @@ def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workpla
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
     stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=number)
     assert stopped.returncode == status, stopped.stderr
-    assert stopped.stderr == "\nStopping after this step, with a checkpoint; once more stops at once, without.\n"
+    assert (
+        stopped.stderr == "\nStopping after this step with a checkpoint; press again to stop immediately without one.\n"
+    )
     parts = workplace / "runs" / "parts"
     assert 60 <= load_checkpoint(parts / "checkpoints/latest.pt").step < 150
     assert f"--resume {parts.relative_to(workplace)}" in stopped.stdout
@@ -60,14 +56,6 @@ def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workpla
         assert_same_but_for_the_name(whole / "checkpoints" / name, parts / "checkpoints" / name)
     assert untimed(metrics(parts)) == untimed(metrics(whole))
     assert (parts / "samples.txt").read_bytes() == (whole / "samples.txt").read_bytes()
-
-
-def assert_same_but_for_the_name(a, b):
-    for path in (a, b):
-        checkpoint = load_checkpoint(path)
-        checkpoint.settings["train"]["name"] = None
-        save_checkpoint(checkpoint, path)
-    assert_same_state(a, b)
 
 
 def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(workplace):
@@ -93,9 +81,9 @@ def test_a_finished_run_can_be_made_longer(workplace, capsys):
     assert_same_state(workplace / "runs/whole/checkpoints/latest.pt", workplace / "runs/parts/checkpoints/latest.pt")
     capsys.readouterr()
     assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it says again where things are
-    assert "Step 60 is done already; raise train.max_steps to go on" in capsys.readouterr().out
+    assert "Step 60 is already done; raise train.max_steps to train longer" in capsys.readouterr().out
     assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 2
-    assert "train.max_steps=30 lies behind this run, which is at step 60" in capsys.readouterr().err
+    assert "train.max_steps=30 is below the run's current step 60" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(workplace, capsys):

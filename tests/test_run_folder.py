@@ -1,13 +1,13 @@
-import json
 import os
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
-from test_checkpoint import make_checkpoint
+from helpers import make_checkpoint
 
 from training.checkpoint import CheckpointError, save_checkpoint
+from training.metrics import append_record
 from training.run_folder import RunFolder, find_checkpoint
 
 
@@ -23,20 +23,12 @@ def test_a_run_never_takes_the_folder_of_another(tmp_path):
     assert names == ["mine", "mine-2", "mine-3"]
 
 
-def test_every_line_of_metrics_is_a_json_record(tmp_path):
-    run = make_run(tmp_path)
-    run.log({"step": 1, "loss": 2.5})
-    run.log({"step": 2, "corpus": "明月"})
-    lines = run.metrics.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [{"step": 1, "loss": 2.5}, {"step": 2, "corpus": "明月"}]
-
-
 def test_rewinding_takes_back_what_came_after(tmp_path):
     run = make_run(tmp_path)
-    run.log({"step": 1})
+    append_record(run.metrics, {"step": 1})
     run.add_sample("step 1", "text\r\n明")
     sizes, before = run.sizes(), (run.metrics.read_bytes(), run.samples.read_bytes())
-    run.log({"step": 2})
+    append_record(run.metrics, {"step": 2})
     run.add_sample("step 2", "more")
     run.rewind(sizes)
     assert (run.metrics.read_bytes(), run.samples.read_bytes()) == before
@@ -58,7 +50,7 @@ def test_a_run_without_a_whole_checkpoint_is_never_begun_anew(tmp_path):
         run.load_newest()
     run.latest.write_bytes(b"")
     run.best.write_bytes(b"\0" * 100)
-    with pytest.raises(CheckpointError, match=r"no checkpoint to go on from .*latest.pt.*damaged.*best.pt.*damaged"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*latest.pt.*damaged.*best.pt.*damaged"):
         run.load_newest()
 
 

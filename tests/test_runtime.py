@@ -32,7 +32,7 @@ def test_an_unknown_device_is_an_error_that_lists_the_known_ones(name):
 
 def test_a_device_that_is_not_there_is_an_error():
     n = torch.cuda.device_count()
-    with pytest.raises(ValueError, match=f"this machine shows {n} CUDA devices"):
+    with pytest.raises(ValueError, match=f"this machine has {n} CUDA devices"):
         choose_device(f"cuda:{n}")
     if not torch.backends.mps.is_available():
         with pytest.raises(ValueError, match="device mps: this machine has none"):

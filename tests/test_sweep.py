@@ -10,8 +10,7 @@ import time
 
 import pytest
 from conftest import ROOT, run_script
-from test_resume import assert_same_but_for_the_name, heed_signals
-from test_train import metrics, untimed
+from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
 
 import train
 from experiments.report.finished_runs import find_runs
@@ -250,7 +249,7 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(workplace):
     process.communicate(timeout=100)
     begun = [name for name in POINTS if (folder / name / "checkpoints/latest.pt").exists()]
     process = start("--resume", "runs/tiny", env=environment)
-    while process.poll() is None and "going on" not in (folder / begun[0] / "output.txt").read_text():
+    while process.poll() is None and "resuming" not in (folder / begun[0] / "output.txt").read_text():
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=100)

@@ -10,7 +10,7 @@ import sys
 import termios
 
 from conftest import ROOT, run_script
-from test_resume import heed_signals
+from helpers import heed_signals
 
 import train
 from training.checkpoint import load_checkpoint
@@ -51,7 +51,7 @@ with StopRequest() as stop:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, preexec_fn=heed_signals
     )
     assert (stopped.stdout, stopped.returncode) == ("SIGINT\n", 143)
-    assert stopped.stderr.endswith("Stopped at once; what was not saved is lost.\n")
+    assert stopped.stderr.endswith("Stopped immediately; unsaved steps are lost.\n")
 
 
 def test_signals_that_are_ignored_from_outside_stay_ignored(workplace):

@@ -1,1 +1,1 @@
-"""What a run needs around the model: settings, optimisers, checkpoints, evaluation, the run folder, the console."""
+"""Everything a run needs around the model: config, optimisers, evaluation, checkpoints, run folder, console."""

@@ -1,4 +1,4 @@
-"""Checkpoints: one self-contained, verified file, which is either wholly there or not there at all."""
+"""Checkpoints: self-contained, verified files that are written atomically."""
 
 import dataclasses
 import hashlib
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from data.files import replacing
+from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
@@ -24,16 +25,16 @@ SEAL_BYTES = len(SEAL) + 64
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is missing, damaged, or of another kind."""
+    """A checkpoint is missing, damaged, or not from this project."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that sampling and resuming need.
+    """Everything that sampling and resuming need.
 
-    settings: the config as nested mappings. characters: the vocabulary, in the order of the ids. corpus: name, digest
-    and n_characters of the text. model: the network's state. optimizers: each optimiser's state. progress: where the
-    run stands, see `training.state.Progress`.
+    settings: the config as nested mappings. characters: the vocabulary in the order of the ids. corpus: name, digest
+    and n_characters of the text. model: the model's state dict. optimizers: each optimiser's state. progress: see
+    `training.state.Progress`.
     """
 
     settings: Mapping[str, Any]
@@ -50,15 +51,19 @@ class Checkpoint:
     def config(self) -> Config:
         return build_config(self.settings)
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.characters)
+
     def build_model(self) -> GPT:
-        """The trained network, on the CPU, ready to evaluate."""
+        """Return the trained model on the CPU, in evaluation mode."""
         model = GPT(self.config().model, len(self.characters))
         model.load_state_dict(self.model)
         return model.eval()
 
 
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
-    """Writes the checkpoint to each path, in order; what is there is replaced only once the new file is on the disk."""
+    """Write the checkpoint to each path in order; an old file is replaced only once the new one is on the disk."""
     fields = {f.name: getattr(checkpoint, f.name) for f in dataclasses.fields(checkpoint)}
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **fields}, buffer)
@@ -73,7 +78,7 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Raises CheckpointError where the file is missing, damaged in any bit, or no checkpoint of this project."""
+    """Raises CheckpointError if the file is missing, damaged in any bit, or not a checkpoint of this project."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -84,18 +89,18 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if fields.pop("format") != FORMAT:
-            raise CheckpointError(f"{path}: was written by another version of this project, which this one cannot read")
+            raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         return Checkpoint(**fields)
     except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: is no checkpoint of this project ({str(error).splitlines()[0]})") from None
+        raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
 
 
 def _sealed(archive: bytes) -> bytes:
-    """A zip archive with the SHA-256 of all before it as its comment.
+    """Return a zip archive whose comment is the SHA-256 of everything before it.
 
-    A zip's own checksums leave out its headers, and `torch.load` does not look at them. The archive's last two bytes
-    are the length of its comment, so far 0.
+    The checksums of the zip format do not cover its headers, and `torch.load` does not check them. The archive's last
+    two bytes are the length of its comment, 0 before sealing.
     """
     digest = hashlib.sha256(archive[:-2]).hexdigest().encode()
     return archive[:-2] + struct.pack("<H", SEAL_BYTES) + SEAL + digest
@@ -107,6 +112,6 @@ def _verify_seal(content: bytes, path: Path) -> None:
     if content == _sealed(content[: -SEAL_BYTES - 2] + b"\0\0"):
         return
     is_archive = b"PK\3\4".startswith(content[:4])
-    if not is_archive or content[-22:-18] == b"PK\5\6":  # whole, and ending without a comment
-        raise CheckpointError(f"{path}: is no checkpoint of this project (it carries no checksum)")
+    if not is_archive or content[-22:-18] == b"PK\5\6":  # an intact archive without a comment
+        raise CheckpointError(f"{path}: is not a checkpoint of this project (it carries no checksum)")
     raise CheckpointError(f"{path}: is damaged (its checksum does not match); name another checkpoint")

@@ -1,4 +1,4 @@
-"""The settings of a run: one frozen section for each part of the program."""
+"""The settings of a run: one frozen dataclass per section."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ from model.config import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """Raises ValueError, with a sentence that names the setting, where a value cannot work."""
+    """Raises ValueError, with the setting and the rule, if a value is out of range."""
 
-    name: Literal["adamw", "muon"] = "muon"  # muon: Muon for the matrices of the blocks, AdamW for the rest
-    lr: float = 3e-3  # AdamW's highest learning rate
-    muon_lr: float = 0.02  # Muon's highest learning rate
+    name: Literal["adamw", "muon"] = "muon"  # muon: Muon for the blocks' matrices, AdamW for the rest
+    lr: float = 3e-3  # AdamW's peak learning rate
+    muon_lr: float = 0.02  # Muon's peak learning rate
     muon_momentum: float = 0.95
     beta1: float = 0.9
     beta2: float = 0.95
-    weight_decay: float = 0.0  # of matrices; scaled by the learning rate; never of norms, biases and embeddings
-    warmup_steps: int = 20  # from 0, linearly
-    decay_fraction: float = 0.5  # the last part of the run, over which the learning rate falls
+    weight_decay: float = 0.0  # of the blocks' matrices only; scaled by the learning rate
+    warmup_steps: int = 20  # linear, from 0
+    decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"
-    final_lr_fraction: float = 0.0  # of the highest learning rate, where the run ends
-    grad_clip: float = 0.0  # largest norm of all gradients together; 0: not clipped
+    final_lr_fraction: float = 0.0  # of the peak learning rate, at the end of the run
+    grad_clip: float = 0.0  # maximum global gradient norm; 0 disables clipping
 
     def __post_init__(self):
         for name in ("lr", "muon_lr"):
@@ -40,7 +40,7 @@ class OptimConfig:
                 raise ValueError(f"optim.{name}={value} must be at least 0 and at most 1")
 
     def lr_factor(self, step: int, max_steps: int) -> float:
-        """The learning rate of step 0, 1, ..., max_steps - 1 as a share of its highest."""
+        """Return the learning rate of step 0, 1, ..., max_steps - 1 as a fraction of its peak."""
         warmup = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         decay_steps = self.decay_fraction * max_steps
         remaining = min(1.0, (max_steps - step) / decay_steps) if decay_steps else 1.0
@@ -51,22 +51,22 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Raises ValueError, with a sentence that names the setting, where a value cannot work."""
+    """Raises ValueError, with the setting and the rule, if a value is out of range."""
 
-    name: str | None = None  # of the folder in runs/; None: the name of the config file
+    name: str | None = None  # name of the folder in runs/; None: the config file's name
     max_steps: int = 2000
     batch_size: int = 8  # windows of block_size characters
-    accumulate: int = 1  # batches whose gradients make one step
-    grow_context_at: tuple[float, ...] = ()  # parts of the run at which the context doubles, up to model.block_size
+    accumulate: int = 1  # batches per step, whose gradients add up
+    grow_context_at: tuple[float, ...] = ()  # fractions of the run at which the context doubles
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters are float32
-    compile: bool = False  # by torch.compile: slow to start, then faster; repays itself in runs of an hour
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
+    compile: bool = False  # torch.compile: a slow start, then faster; pays off in runs of an hour
     log_every_steps: int = 50
     eval_every_steps: int = 250
     checkpoint_every_steps: int = 250
-    patience: int = 0  # evaluations without a better loss after which the run ends; 0: never
-    sample_length: int = 300  # characters written to samples.txt at each evaluation
+    patience: int = 0  # evaluations without a better loss before the run stops; 0: no limit
+    sample_length: int = 300  # characters sampled at each evaluation
     tensorboard: bool = False
 
     def __post_init__(self):
@@ -76,7 +76,7 @@ class TrainConfig:
                 raise ValueError(f"train.{name}={value} must be at least 1")
         if list(self.grow_context_at) != sorted(part for part in set(self.grow_context_at) if 0 < part < 1):
             raise ValueError(
-                f"train.grow_context_at={list(self.grow_context_at)} must be rising parts of the run between 0 and 1"
+                f"train.grow_context_at={list(self.grow_context_at)} must be rising fractions between 0 and 1"
             )
         for name in ("seed", "patience", "sample_length"):
             if (value := getattr(self, name)) < 0:
@@ -84,12 +84,12 @@ class TrainConfig:
         if self.seed >= 2**32:
             raise ValueError(f"train.seed={self.seed} must be below 2^32")
         if self.name is not None and (not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "."):
-            raise ValueError(f"train.name={self.name!r} must be a name for a folder, without / or other special signs")
+            raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that a run follows from. Raises ValueError where two sections do not fit together."""
+    """All settings of a run. Raises ValueError if two sections contradict each other."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -105,9 +105,9 @@ class Config:
             )
 
     def context(self, step: int) -> int:
-        """Characters in a training window of step 0, 1, ...: shorter than model.block_size early in a run that grows.
+        """Return the training context of step 0, 1, ...: shorter than model.block_size early in a growing run.
 
-        Short windows teach what lies near sooner, and cost less (curriculum of lengths: Li et al., 2022).
+        Short windows cost less and teach local patterns sooner (sequence length curriculum: Li et al., 2022).
         """
         doublings_left = sum(step < part * self.train.max_steps for part in self.train.grow_context_at)
         return self.model.block_size >> doublings_left

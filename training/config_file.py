@@ -1,7 +1,7 @@
-"""YAML and `section.key=value` into a checked Config, and back into YAML.
+"""Read YAML and `section.key=value` overrides into a checked Config, and write a Config as YAML.
 
-YAML is read as text alone and each value is then taken for what its setting is declared as, so `3e-4` is a number and
-`012` is twelve, in a file and on the command line alike.
+Every YAML value is read as text and converted to the declared type of its setting, so that `3e-4` is a number and
+`012` is twelve, both in a file and on the command line.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from training.config import Config
 
 
 class ConfigError(ValueError):
-    """A config that cannot be used, in one sentence that says where and why."""
+    """An invalid config; the message says where and why in one sentence."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """The config of a YAML file, with `section.key=value` overrides laid over it.
+    """Return the config of a YAML file with `section.key=value` overrides applied.
 
-    Raises ConfigError where the file is no config, or a key, a type or a value is wrong.
+    Raises ConfigError if the file is not a config, or a key, a type or a value is wrong.
     """
     settings = read_settings(path)
     with naming(path):
@@ -34,7 +34,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """What a YAML file holds, as nested mappings and lists of text. Raises ConfigError where it is no config."""
+    """Return a YAML file as nested mappings and lists of text. Raises ConfigError if it is not a config."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -54,7 +54,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Mistakes within, told with the file that they are in."""
+    """Prefix ValueErrors inside the context with the file's path."""
     try:
         yield
     except ValueError as error:
@@ -62,12 +62,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """The config of nested mappings with overrides laid over them. Raises ValueError; see `load_config`."""
+    """Return the config of nested mappings with overrides applied. Raises ValueError; see `load_config`."""
     settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
     for override in overrides:
         section, name, value = split_override(override)
         settings[section] = settings.get(section) or {}
-        if isinstance(settings[section], dict):  # otherwise an error below
+        if isinstance(settings[section], dict):  # anything else is reported below
             settings[section][name] = value
     sections = {}
     for section, values in settings.items():
@@ -86,7 +86,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
 
 
 def split_override(override: str) -> tuple[str, str, str]:
-    """Section, name and value of `section.key=value`. Raises ConfigError where it is none, or its key unknown."""
+    """Return section, name and value of `section.key=value`. Raises ConfigError if malformed or the key is unknown."""
     key, equals, value = override.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot and section and name):
@@ -105,7 +105,7 @@ def to_yaml(config: Config) -> str:
 
 
 class _StrictLoader(yaml.BaseLoader):
-    """Strings, lists and mappings alone; a key that is given twice is an error."""
+    """Loads strings, lists and mappings only; a duplicate key is an error."""
 
     def construct_mapping(self, node, deep=False):
         seen = {}
@@ -138,7 +138,7 @@ def _check_key(key: str, known: list[str], section: str) -> None:
 
 
 def _coerce(value: Any, hint: Any, key: str) -> Any:
-    """A value as its setting's type; values come as text from files and typed from checkpoints."""
+    """Convert a value to its setting's type; files give text, checkpoints give typed values."""
     if isinstance(hint, types.UnionType):  # X | None, or X | tuple[X, ...]
         hint, *others = typing.get_args(hint)
         if type(None) in others and (value is None or value in ("null", "~", "", "none", "None")):
@@ -149,7 +149,7 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         item_type, _ = typing.get_args(hint)
         if not _is_list(value):
             raise ConfigError(f"{key}={_shown(value)} must be a list, such as [1, 2]")
-        if isinstance(value, str):  # an override; a file's lists are lists already
+        if isinstance(value, str):  # from an override; a file gives a list
             value = [item.strip() for item in value.strip("[]").split(",") if item.strip()]
         return tuple(_coerce(item, item_type, key) for item in value)
     if typing.get_origin(hint) is typing.Literal:

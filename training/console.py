@@ -1,4 +1,4 @@
-"""What a run shows: a bar on a terminal, plain lines in a pipe."""
+"""Console output of a run: a progress bar on a terminal, plain lines in a pipe."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from training.command import silence_output
 
 
 class Console:
-    """Progress of a run, or of several together, of max_steps, from start_step on."""
+    """Shows the progress of one or more runs from start_step to max_steps."""
 
     def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training"):
         self.max_steps = max_steps
@@ -33,7 +33,7 @@ class Console:
         self.bar.update(step - self.bar.n)
 
     def training(self, step: int, *, loss: float, lr: float, tokens_per_s: float, left_s: float) -> None:
-        """A training line: in the bar's tail, and printed where the output is not a terminal."""
+        """Show a training line after the bar, and print it if the output is not a terminal."""
         self.bar.set_postfix_str(f"loss {loss:.4f}, {tokens_per_s:,.0f} characters/s")
         if self.prints_lines:
             self.say(
@@ -42,7 +42,7 @@ class Console:
             )
 
     def say(self, text: str) -> None:
-        """A line that stays, above the bar where there is one. A run goes on when nobody is left to read it."""
+        """Print a line, above the bar if there is one. A closed output does not stop the run."""
         try:
             with tqdm.external_write_mode(file=sys.stdout):
                 print(text, flush=True)
@@ -54,7 +54,7 @@ class Console:
 
 
 def _is_usable_terminal() -> bool:
-    """Whether a bar can be drawn: some terminals, of containers for example, have no size."""
+    """Return whether a bar can be drawn: some terminals, such as those of containers, have no size."""
     if sys.stderr is None or not sys.stderr.isatty():
         return False
     size = os.get_terminal_size(sys.stderr.fileno())

@@ -1,4 +1,4 @@
-"""The validation loss: every character of the split once, in fixed windows, in a fixed order."""
+"""The validation loss: each character of the split exactly once, in fixed windows and a fixed order."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from model.gpt import GPT
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = 8192
-LOGITS_AT_ONCE = 1 << 25  # fewer characters at once where the vocabulary is large
+LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """loss: nats per character over n_characters, each predicted from at most the block_size characters before it."""
+    """loss: nats per character over n_characters, each predicted from up to block_size earlier characters."""
 
     loss: float
     n_characters: int
@@ -29,7 +29,7 @@ class Evaluation:
 
 @torch.inference_mode()
 def evaluate(model: GPT, ids: np.ndarray, block_size: int, runtime: Runtime) -> Evaluation:
-    """Mean cross-entropy of each of ids but the first, given the ones before it in its window of block_size."""
+    """Return the mean cross-entropy of ids[1:], each predicted from the earlier ids of its window of block_size."""
     was_training = model.training
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)

@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrix updates are made orthogonal (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
+"""Muon: momentum with orthogonalised matrix updates (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-# Quintic Newton-Schulz coefficients of the source: singular values land near 1 in five iterations, not on it.
+# Quintic Newton-Schulz coefficients of the source: after five iterations singular values are near 1, not exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrices: Tensor, *, iterations: int = 5, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """The nearest semi-orthogonal matrices, roughly: singular values between about 0.7 and 1.2.
+    """Return approximations of the nearest semi-orthogonal matrices, with singular values between about 0.7 and 1.2.
 
     matrices (n, rows, columns), rows <= columns -> the same shape, computed in dtype.
     """
@@ -25,13 +25,13 @@ def orthogonalise(matrices: Tensor, *, iterations: int = 5, dtype: torch.dtype =
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for matrices (2-D parameters) of hidden layers.
+    """Muon for the matrices (2-D parameters) of hidden layers.
 
-    The same update as `torch.optim.Muon`, but with all matrices of one shape, transposed or not, in one batched
-    product, which takes half the time for small models. The step of a (rows, columns) matrix is scaled by
+    The update equals that of `torch.optim.Muon`, but all matrices of one shape, transposed or not, share one batched
+    product, which halves the time for small models. The step of a (rows, columns) matrix is scaled by
     sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
 
-    dtype: of the products; bfloat16 is enough, and fast where the hardware has it.
+    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
-            on_device = isinstance(lr, Tensor)  # where a captured step can read it
+            on_device = isinstance(lr, Tensor)  # in device memory, where a captured step reads it
             params = [p for p in group["params"] if p.grad is not None]
             grads = [p.grad for p in params]
             for p in params:

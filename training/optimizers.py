@@ -1,4 +1,4 @@
-"""The optimisers of a config, and their learning rates step by step."""
+"""Create the optimisers of a config and set their learning rates."""
 
 import torch
 from torch import Tensor
@@ -10,9 +10,9 @@ from training.muon import Muon
 
 
 def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
-    """AdamW for all parameters or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the rest.
+    """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
-    dtype: of Muon's products. Every group carries `peak_lr`, its highest learning rate; see `set_lr`.
+    dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
@@ -36,13 +36,13 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
     optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
-        if on_gpu:  # where a captured step can read it
+        if on_gpu:  # in device memory, where a captured step reads it
             group["lr"] = torch.tensor(group["lr"], device=rest[0].device)
     return optimizers
 
 
 def set_lr(optimizers: list[Optimizer], factor: float) -> None:
-    """Every group's learning rate as this share of its highest."""
+    """Set every group's learning rate to this fraction of its peak."""
     for group in (g for o in optimizers for g in o.param_groups):
         lr = factor * group["peak_lr"]
         if isinstance(group["lr"], Tensor):

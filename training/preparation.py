@@ -1,4 +1,4 @@
-"""What has to be there before a run begins: its text and its machine."""
+"""Prepare a run: open its corpus and choose its device."""
 
 import dataclasses
 import sys
@@ -11,10 +11,10 @@ from training.tensorboard import check_tensorboard
 
 
 def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
-    """The config, its text, and the name of the run, the latter with the text's in it where that is the fallback.
+    """Return the config, its corpus and the run's name.
 
-    What then trains on the fallback says so: loudly here, and in its config. Raises ValueError where there is no text,
-    or too short a one.
+    If the corpus is the fallback, a warning says so, and the config and the run's name carry the fallback's name.
+    Raises ValueError if the text is missing or too short.
     """
     corpus = open_corpus(config.data)
     if corpus.fallback_reason:
@@ -26,7 +26,7 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
 
 
 def prepare_machine(config: Config) -> Runtime:
-    """The machine as the config wants it. Raises ValueError where it lacks something."""
+    """Return the device and precision of the config. Raises ValueError if the machine lacks something."""
     runtime = choose_runtime(config.train.device, config.train.dtype)
     if config.train.compile:
         check_can_compile(runtime.device)

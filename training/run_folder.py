@@ -1,11 +1,9 @@
-"""The folder of a run: its settings, its metrics, its samples and its checkpoints."""
+"""The folder of a run: settings, metrics, samples and checkpoints."""
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -13,7 +11,6 @@ from data.files import replacing
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 
 RUNS = Path("runs")
-LONGEST_RECORD = 1 << 16  # bytes of a line of metrics
 
 
 class RunFolder:
@@ -29,7 +26,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
-        """A new folder of this name or, where that is taken, NAME-2, NAME-3, ...: nothing is ever overwritten."""
+        """Create a new folder: NAME or, if that exists, NAME-2, NAME-3, ...; no run is ever overwritten."""
         try:
             root.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
@@ -47,11 +44,11 @@ class RunFolder:
         return run
 
     def lay_out(self, config_yaml: str) -> None:
-        """Makes the folder one of a run that has not begun: `train.py --resume` starts it."""
+        """Turn the folder into that of a run that has not begun; `train.py --resume` starts it."""
         self.latest.parent.mkdir(parents=True, exist_ok=True)
         self.metrics.touch()
         self.samples.touch()
-        self.write_config(config_yaml)  # last, and whole: with its config a folder is one of a run
+        self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
 
     def write_config(self, config_yaml: str) -> None:
         with replacing(self.config) as file:
@@ -59,7 +56,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
-        """The run of a folder, or of a checkpoint in it. Raises CheckpointError where there is none."""
+        """Return the run of a folder, or of a checkpoint in it. Raises CheckpointError if there is no run."""
         folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
         if not (folder / "config.yaml").is_file():
             close = root / path.name
@@ -69,9 +66,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes out of the folder; the lock of a process that has died holds nobody up.
+        """Keep other processes out of the folder; a dead process releases its lock.
 
-        Raises CheckpointError where another process is training here.
+        Raises CheckpointError if another process trains here.
         """
         lock = FileLock(self.path / "lock")
         try:
@@ -86,7 +83,7 @@ class RunFolder:
             lock.release()
 
     def is_locked(self) -> bool:
-        """Whether a process is training here now."""
+        """Return whether a process trains here now."""
         try:
             with self.lock():
                 return False
@@ -96,20 +93,10 @@ class RunFolder:
     def has_saved(self) -> bool:
         return self.latest.exists() or self.best.exists()
 
-    def newest_record(self) -> dict[str, Any]:
-        """The newest whole line of metrics, {} where there is none."""
-        try:
-            with self.metrics.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_RECORD))
-                *lines, _ = file.read().split(b"\n")  # behind the last line's end is nothing, or half a line
-        except FileNotFoundError:
-            return {}
-        return json.loads(lines[-1]) if lines else {}
-
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
-        """The newest checkpoint that is whole, and a warning for each that is not.
+        """Return the newest intact checkpoint and a warning for each damaged one.
 
-        Raises CheckpointError where there is none: a run never silently starts anew.
+        Raises CheckpointError if no checkpoint is intact: a run never silently starts from scratch.
         """
         whole, warnings = [], []
         for path in (self.latest, self.best):
@@ -120,28 +107,24 @@ class RunFolder:
                     warnings.append(str(error))
         if not whole:
             reasons = "; ".join(warnings) or "its files are gone; start the run again with --config"
-            raise CheckpointError(f"{self.path}: no checkpoint to go on from ({reasons})")
+            raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
         return max(whole, key=lambda checkpoint: checkpoint.step), warnings
-
-    def log(self, record: dict[str, Any]) -> None:
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
 
     def add_sample(self, heading: str, text: str) -> None:
         with self.samples.open("a", encoding="utf-8", newline="") as file:
             file.write(f"--- {heading} ---\n{text}\n\n")
 
     def sizes(self) -> list[int]:
-        """How many bytes metrics and samples hold now; see `rewind`."""
+        """Return the sizes of metrics and samples in bytes; see `rewind`."""
         return [path.stat().st_size for path in (self.metrics, self.samples)]
 
     def remove_partial_files(self) -> None:
-        """What a process that was killed in the middle of a save has left behind."""
+        """Remove what a process left behind that was killed during a save."""
         for path in self.latest.parent.glob("*.part"):
             path.unlink()
 
     def rewind(self, sizes: list[int]) -> None:
-        """Takes back what was logged after the checkpoint that remembers these sizes."""
+        """Remove what was logged after the checkpoint that stores these sizes."""
         for path, size in zip((self.metrics, self.samples), sizes, strict=True):
             path.touch()
             if path.stat().st_size > size:
@@ -149,9 +132,9 @@ class RunFolder:
 
 
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
-    """The checkpoint file meant by a file, by a run folder (its best), or by nothing (the newest run's best).
+    """Return the checkpoint file for a file, a run folder (its best), or None (the best of the newest run).
 
-    Raises CheckpointError where there is none.
+    Raises CheckpointError if there is no checkpoint.
     """
     if path is None:
         runs = [RunFolder(file.parent) for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]

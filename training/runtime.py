@@ -1,4 +1,4 @@
-"""The machine: which device, which arithmetic, and how memory is given back."""
+"""The machine: device, precision, memory and processor."""
 
 import ctypes
 import os
@@ -15,13 +15,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device and the type of its arithmetic; parameters stay float32."""
+    """A device and the dtype of its arithmetic; parameters stay float32."""
 
     device: torch.device
     dtype: torch.dtype
 
     def autocast(self) -> AbstractContextManager:
-        """Matrix products in `dtype` within; sums that need it stay in float32."""
+        """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype == torch.bfloat16)
 
     def to_device(self, x: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class Runtime:
 
     @property
     def sum_device(self) -> torch.device:
-        """Where float64 sums are kept: on the device, but for MPS, which has no float64."""
+        """The device for float64 sums: MPS has no float64, so the CPU stands in."""
         return torch.device("cpu") if self.device.type == "mps" else self.device
 
     def __str__(self) -> str:
@@ -41,9 +41,9 @@ class Runtime:
 
 
 def choose_runtime(device: str, dtype: str) -> Runtime:
-    """The device and arithmetic that `train.device` and `train.dtype` ask for; `auto` never fails.
+    """Return the device and dtype for `train.device` and `train.dtype`; `auto` never fails.
 
-    Raises ValueError where the machine does not have what is asked for.
+    Raises ValueError if the machine does not have them.
     """
     chosen = choose_device(device)
     if dtype == "auto":
@@ -54,7 +54,7 @@ def choose_runtime(device: str, dtype: str) -> Runtime:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name, `auto` being CUDA, then Apple's MPS, then the CPU. Raises ValueError where it is absent."""
+    """Return the device of a name; `auto` tries CUDA, then MPS, then the CPU. Raises ValueError if it is absent."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -64,16 +64,16 @@ def choose_device(name: str) -> torch.device:
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise ValueError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {name}: this machine shows {torch.cuda.device_count()} CUDA devices; use auto or cpu")
+        raise ValueError(f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use auto or cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device mps: this machine has none; use auto or cpu")
     if device.type == "cuda":
-        torch.cuda.set_device(device.index or 0)  # what is asked of "the" GPU is asked of this one
+        torch.cuda.set_device(device.index or 0)  # calls for the current GPU then mean this one
     return device
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware; on a CPU that is worth 3 to 4 times."""
+    """Return whether the device multiplies bfloat16 matrices in hardware, on a CPU 3 to 4 times as fast as float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
@@ -83,9 +83,9 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def keep_freed_memory() -> None:
-    """Has glibc keep the memory that tensors free, instead of handing it to the system and faulting it in again.
+    """Make glibc keep freed memory instead of returning it to the system and faulting it in again.
 
-    Best called before the first tensor. Does nothing with other C libraries.
+    Call it before the first tensor. It does nothing with other C libraries.
     """
     if platform.libc_ver()[0] != "glibc":
         return
@@ -96,14 +96,14 @@ def keep_freed_memory() -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory that this process has held so far: of a GPU as tensors, otherwise of the machine in all.
+    """Return the peak memory of this process: allocated tensors on a GPU, otherwise resident memory.
 
-    0 where the system does not tell.
+    0 if the system does not report it.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
-    if status.exists():  # Linux's getrusage counts what the process was before it became this program, too
+    if status.exists():  # Linux's getrusage includes the process image before exec
         lines = (line.split() for line in status.read_text().splitlines())
         return next((int(line[1]) * 1024 for line in lines if line[:1] == ["VmHWM:"]), 0)
     try:
@@ -114,7 +114,7 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def processor_name() -> str:
-    """What the machine calls its processor."""
+    """Return the processor's name."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():
@@ -124,7 +124,7 @@ def processor_name() -> str:
 
 
 def check_can_compile(device: torch.device) -> None:
-    """Raises ValueError where torch.compile lacks the compiler that it needs for a device."""
+    """Raises ValueError if torch.compile lacks a compiler for the device."""
     variable, names = (
         ("CXX", ("g++", "clang++", "c++", "cl")) if device.type == "cpu" else ("CC", ("gcc", "clang", "cc"))
     )
@@ -133,6 +133,6 @@ def check_can_compile(device: torch.device) -> None:
 
 
 def make_compiled_code_repeatable() -> None:
-    """Has compiled code add in a fixed order: otherwise two runs of one seed differ in the last bits, on a CPU too."""
+    """Make compiled code add in a fixed order; otherwise runs with one seed differ in the last bits, even on a CPU."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False

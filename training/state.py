@@ -1,4 +1,4 @@
-"""Everything that changes while a run goes on, and its way into a checkpoint and back."""
+"""The state of a run: everything that training changes, saved to a checkpoint and restored from it."""
 
 import dataclasses
 import math
@@ -16,16 +16,16 @@ from training.config_file import to_dict
 from training.optimizers import make_optimizers
 from training.runtime import Runtime
 
-# Settings of the model that may differ between the two sittings of a run: no weight depends on them.
+# Settings of the model that may change between the sessions of a run: no weight depends on them.
 FREE_TO_CHANGE = ("dropout", "attention")
 
 
 @dataclass
 class Progress:
-    """Where a run stands after `step` steps.
+    """The position of a run after `step` steps.
 
-    elapsed_s counts from the start of the command, all sittings of the run together. loss_sum is that of the
-    loss_count steps since the last training line. log_sizes are the sizes of the run's logs, see `RunFolder.rewind`.
+    elapsed_s: time since the command started, over all sessions. loss_sum: training losses of the loss_count steps
+    since the last training line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`.
     """
 
     step: int = 0
@@ -40,20 +40,20 @@ class Progress:
 
 
 class TrainingError(RuntimeError):
-    """A run cannot go on; what it saved before is still good."""
+    """A run cannot continue; its earlier checkpoints remain valid."""
 
 
 class TrainingState:
-    """The network, its optimisers, and the progress of a run.
+    """The model, its optimisers and the progress of a run.
 
-    loss_sum: () on the device, the losses of the progress.loss_count steps since the last training line, so that the
-    processor need not wait for the device at every step.
+    loss_sum: () on the device, the sum of the losses since the last training line. It stays on the device so that no
+    step waits for a transfer.
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
         self.config, self.corpus = config, corpus
         torch.manual_seed(config.train.seed)
-        # Made on the CPU and moved, so that a seed means the same weights on every device.
+        # Initialised on the CPU and moved: a seed gives the same weights on every device.
         self.model: GPT = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
         self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
         self.progress = Progress()
@@ -66,7 +66,7 @@ class TrainingState:
         )
 
     def take_mean_loss(self) -> float:
-        """The mean training loss since this was last asked; see `check_finite`."""
+        """Return the mean training loss since the last call and start a new mean; see `check_finite`."""
         self.check_finite()
         mean = self.loss_sum.item() / self.progress.loss_count
         self.loss_sum.zero_()
@@ -74,7 +74,7 @@ class TrainingState:
         return mean
 
     def note_evaluation(self, loss: float) -> bool:
-        """Remembers a validation loss; True where it is the best one so far."""
+        """Record a validation loss and return whether it is the best so far."""
         is_best = loss < self.progress.best_loss
         if is_best:
             self.progress.best_loss, self.progress.best_step = loss, self.progress.step
@@ -82,7 +82,7 @@ class TrainingState:
         return is_best
 
     def snapshot(self) -> Checkpoint:
-        """Raises TrainingError where the loss or a weight is no number any more: such a state is not worth keeping."""
+        """Return the state as a checkpoint. Raises TrainingError if the loss or a weight is not finite."""
         self.check_finite()
         self.progress.loss_sum = self.loss_sum.item()
         return Checkpoint(
@@ -99,13 +99,13 @@ class TrainingState:
         )
 
     def restore(self, checkpoint: Checkpoint) -> list[str]:
-        """Goes on from a checkpoint; returns the settings that have changed since, each as a clause.
+        """Load a checkpoint and return the settings that have changed since, each as a clause.
 
-        Raises CheckpointError, listing the differences, where its weights are not for this model and text.
+        Raises CheckpointError, with the differences, if the checkpoint belongs to another model or text.
         """
         if differences := self._differences(checkpoint):
             raise CheckpointError(
-                f"this run cannot go on with another model or text ({'; '.join(differences)}); "
+                f"this run cannot be resumed with another model or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
         self.model.load_state_dict(checkpoint.model)
@@ -115,8 +115,8 @@ class TrainingState:
         self.progress = Progress(**checkpoint.progress)
         if self.config.train.max_steps < self.progress.step:
             raise CheckpointError(
-                f"train.max_steps={self.config.train.max_steps} lies behind this run, which is at step "
-                f"{self.progress.step}; raise it to go on"
+                f"train.max_steps={self.config.train.max_steps} is below the run's current step {self.progress.step}; "
+                "raise it to resume"
             )
         self.loss_sum.fill_(self.progress.loss_sum)
         before, now = checkpoint.config(), self.config
@@ -128,10 +128,10 @@ class TrainingState:
         ]
 
     def check_finite(self) -> None:
-        """Raises TrainingError where the training loss, or any weight, is no number any more."""
+        """Raises TrainingError if the training loss or any weight is infinite or NaN."""
         if not all(tensor.isfinite().all() for tensor in (self.loss_sum, *self.model.parameters())):
             raise TrainingError(
-                f"the loss or the weights became infinite, or no numbers, at step {self.progress.step:,} or before; "
+                f"the loss or the weights became infinite or NaN by step {self.progress.step:,}; "
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
 

@@ -1,4 +1,4 @@
-"""One step of training: batches in, gradients, new weights."""
+"""One training step: batches, gradients, new weights."""
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from training.state import TrainingState
 
 
 class TrainingStep:
-    """What a step does to the state; a pure function of (seed, step) and of the weights before it."""
+    """Updates the state; a step is a pure function of (seed, step) and of the state before it."""
 
     def __init__(self, state: TrainingState, batches: TrainingBatches, runtime: Runtime):
         self.state, self.batches, self.runtime = state, batches, runtime
         compiles = state.config.train.compile
         self.forward = torch.compile(state.model, dynamic=False) if compiles else state.model
-        # A GPU is done with such small products before Python has asked for the next ones.
+        # One CUDA graph per step: small products finish before Python launches the next ones.
         self.update = CapturedFunction(self._update) if runtime.device.type == "cuda" and not compiles else self._update
 
     @property
@@ -31,12 +31,12 @@ class TrainingStep:
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
         if config.model.dropout:
-            # Nothing to save: dropout, too, follows from (seed, step), hashed into the 32 bits that a CPU can use.
+            # Dropout follows from (seed, step) too, hashed into the 32 bits that a CPU seed has: nothing to save.
             torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
         set_lr(self.state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
         batches = [self.batches[step * accumulate + micro_step] for micro_step in range(accumulate)]
         inputs, targets = (
-            # Early in a run whose context grows, each window is cut into shorter ones.
+            # With a growing context, early windows are cut into shorter ones.
             torch.stack(ids).view(accumulate, -1, config.context(step))
             for ids in zip(*batches, strict=True)
         )
@@ -45,7 +45,7 @@ class TrainingStep:
         progress.loss_count += 1
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
-        """The arithmetic of a step, for ids (accumulate, B, T). Nothing in it waits for the device."""
+        """Compute a step for ids (accumulate, B, T). Nothing here waits for the device."""
         state, config = self.state, self.state.config
         for micro_inputs, micro_targets in zip(inputs, targets, strict=True):
             with self.runtime.autocast():

@@ -1,4 +1,4 @@
-"""Ctrl-C and termination, taken between two steps and not in the middle of one."""
+"""Stop between two steps on Ctrl-C, termination or hangup."""
 
 import contextlib
 import os
@@ -6,14 +6,14 @@ import signal
 import time
 from types import FrameType
 
-# Shells and wrappers may send one Ctrl-C several times over.
+# Shells and wrappers may send one Ctrl-C several times.
 REPEATED_WITHIN_S = 0.5
 
 
 class StopRequest:
-    """Within the context, the first SIGINT, SIGTERM or SIGHUP is remembered in `signal`; a second ends the process.
+    """Inside the context, the first SIGINT, SIGTERM or SIGHUP is stored in `signal`; a second ends the process.
 
-    A signal that is ignored from outside, as `nohup` does with SIGHUP, stays ignored.
+    A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored.
     """
 
     def __init__(self):
@@ -33,14 +33,14 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
-        # Written past Python's buffers, which the interrupted code may be in the middle of using.
+        # Bypasses Python's buffers, which the interrupted code may be using.
         if self.signal is not None:
             if time.monotonic() - self._first_s < REPEATED_WITHIN_S:
                 return
-            _write_now("\nStopped at once; what was not saved is lost.\n")
+            _write_now("\nStopped immediately; unsaved steps are lost.\n")
             os._exit(128 + number)
         self.signal, self._first_s = signal.Signals(number), time.monotonic()
-        _write_now("\nStopping after this step, with a checkpoint; once more stops at once, without.\n")
+        _write_now("\nStopping after this step with a checkpoint; press again to stop immediately without one.\n")
 
 
 def _write_now(text: str) -> None:

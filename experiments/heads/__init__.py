@@ -1,1 +1,1 @@
-"""Inside a checkpoint: what its attention heads look at, and what they are worth."""
+"""Look inside a checkpoint: what its attention heads look at, and how much each one matters."""

@@ -1,4 +1,4 @@
-"""Looks into the attention heads of a checkpoint: python -m experiments.heads --checkpoint runs/shakespeare"""
+"""Look inside the attention heads of a checkpoint: python -m experiments.heads --checkpoint runs/shakespeare"""
 
 import argparse
 import dataclasses
@@ -12,9 +12,9 @@ import numpy as np
 from data.corpus import open_corpus
 from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary
-from experiments.heads.analysis import Analysis, analyse, weights_of
+from experiments.heads.analysis import Analysis, analyse
 from experiments.heads.heads_page import make_page
-from experiments.heads.knock_out import Head, all_heads
+from experiments.heads.internals import HeadIndex, all_heads, weights_of
 from experiments.heads.measures import TARGETS
 from experiments.heads.prune import choose, n_parameters, prune
 from experiments.shown import in_columns, signed
@@ -22,16 +22,17 @@ from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes
 from training.config_file import to_yaml
 from training.evaluation import evaluate
+from training.metrics import append_record
 from training.run_folder import RunFolder, find_checkpoint
 from training.runtime import Runtime, choose_runtime
 from training.sweep.launch import is_sweep
 
-DEFAULT_LENGTH = 160  # characters of the page's text where none is given
+DEFAULT_LENGTH = 160  # characters of the page's text by default
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    memory = "shorten --text, or take a network of fewer heads or a shorter context"
+    memory = "shorten --text, or analyse a model with fewer heads or a shorter context"
     return tell_mistakes("experiments.heads", lambda: run(options), memory=memory)
 
 
@@ -39,10 +40,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="experiments.heads", description=__doc__)
     add = parser.add_argument
     add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
-    add("--text", metavar="TEXT", help="what the heads are shown reading (default: where the validation split begins)")
+    add("--text", metavar="TEXT", help="the text to show attention on (default: the start of the validation split)")
     add("--output", type=Path, metavar="FILE", help="the page (default: heads.html in the run folder)")
-    add("--windows", type=int, default=64, metavar="N", help="windows that the statistics are over (%(default)s)")
-    add("--characters", type=int, metavar="N", help="validation characters that losses are over (all)")
+    add("--windows", type=int, default=64, metavar="N", help="windows to measure heads on (%(default)s)")
+    add("--characters", type=int, metavar="N", help="validation characters to compute losses on (all)")
     add("--prune", type=int, metavar="K", help="write a run without the K least important heads")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     options = parser.parse_args(arguments)
@@ -55,10 +56,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     path = find_checkpoint(options.checkpoint)
     checkpoint = load_checkpoint(path)
-    config, vocabulary = checkpoint.config(), Vocabulary(checkpoint.characters)
+    config, vocabulary = checkpoint.config(), checkpoint.vocabulary
     corpus = open_corpus(config.data)
     if corpus.digest != checkpoint.corpus["digest"]:
-        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; bring that one back")
+        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; restore that one")
     runtime = choose_runtime(options.device, config.train.dtype)
     model = checkpoint.build_model().to(runtime.device)
     _, val_ids = corpus.split(config.data.val_fraction, config.model.block_size)
@@ -66,27 +67,27 @@ def run(options: argparse.Namespace) -> int:
     text = text[: config.model.block_size] if options.text is None else text
     text_ids = encode(text, vocabulary, config.model.block_size)
     if options.prune:
-        prune(checkpoint, [])  # tells what speaks against it, before the long work
+        prune(checkpoint, [])  # raises its errors before the long analysis
         choose(all_heads(model), options.prune)
     analysis = analyse(model, vocabulary, val_ids, runtime, n_windows=options.windows, n_characters=options.characters)
-    said = [table(analysis)]
-    if not options.prune or options.text or options.output:  # a page that is there is not lost by pruning
+    lines = [table(analysis)]
+    if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
         page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
         with replacing(output) as file:
             file.write(page.encode())
-        said.append(f"Page, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
+        lines.append(f"Page, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
     if options.prune:
         heads = choose(analysis.order, options.prune)
-        said.append(write_pruned(name_of(path), checkpoint, heads, val_ids, runtime))
-    print("\n\n".join(said))  # once all is written: whoever reads may stop reading
+        lines.append(write_pruned(name_of(path), checkpoint, heads, val_ids, runtime))
+    print("\n\n".join(lines))  # after all files are written, because a reader may close the pipe
     return 0
 
 
 def encode(text: str, vocabulary: Vocabulary, block_size: int):
-    """Ids (T,) of the text. Raises ValueError where it is too long, too short, or holds an unknown character."""
+    """Return the ids (T,) of the text. Raises ValueError if its length is wrong or it holds an unknown character."""
     if not 2 <= len(text) <= block_size:
-        raise ValueError(f"--text has {len(text)} characters; give 2 to {block_size}, the context of this network")
+        raise ValueError(f"--text has {len(text)} characters; give 2 to {block_size}, the context of this model")
     try:
         return vocabulary.encode(text)
     except UnknownCharacterError as error:
@@ -94,7 +95,7 @@ def encode(text: str, vocabulary: Vocabulary, block_size: int):
 
 
 def name_of(checkpoint: Path) -> str:
-    """Of the run that a checkpoint is of, with that of its sweep before it."""
+    """Return the name of a checkpoint's run, after the name of its sweep if it has one."""
     if not is_of_a_run(checkpoint):
         return checkpoint.stem
     folder = checkpoint.resolve().parent.parent
@@ -106,24 +107,26 @@ def is_of_a_run(checkpoint: Path) -> bool:
 
 
 def table(analysis: Analysis) -> str:
-    """Every head in a line, the most important first; above them what a head of uniform weights would have."""
-    statistics = analysis.statistics
-    names = [name for name in TARGETS if not math.isnan(statistics.uniform[name])]
+    """Return one line per head, the most important first, below the values of a head with uniform weights."""
+    measures = analysis.measures
+    names = [name for name in TARGETS if not math.isnan(measures.uniform[name])]
     lines = [["head", "loss without it", "characters back", *(f"on {name}" for name in names)]]
-    lines.append(["uniform", "", "", *(f"{statistics.uniform[name]:.2f}" for name in names)])
+    lines.append(["uniform", "", "", *(f"{measures.uniform[name]:.2f}" for name in names)])
     for head in reversed(analysis.order):
         i = analysis.heads.index(head)
-        shares = (f"{statistics.shares[name][i]:.2f}" for name in names)
+        shares = (f"{measures.shares[name][i]:.2f}" for name in names)
         gain = signed(analysis.losses_without[head] - analysis.loss)
-        lines.append(["L{}H{}".format(*head), gain, f"{statistics.distance[i]:.1f}", *shares])
+        lines.append(["L{}H{}".format(*head), gain, f"{measures.distance[i]:.1f}", *shares])
     title = (
         f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters. Each head, the most important"
     )
     return f"{title} first:\n{in_columns(lines)}"
 
 
-def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: np.ndarray, runtime: Runtime) -> str:
-    """A new run folder with the network without these heads; returns what it is worth, for people."""
+def write_pruned(
+    name: str, checkpoint: Checkpoint, heads: list[HeadIndex], val_ids: np.ndarray, runtime: Runtime
+) -> str:
+    """Create a run folder with the model without these heads; return a summary for people."""
     pruned = prune(checkpoint, heads)
     config, step = pruned.config(), pruned.step
     block_size = config.model.block_size
@@ -131,13 +134,14 @@ def write_pruned(name: str, checkpoint: Checkpoint, heads: list[Head], val_ids: 
     new = RunFolder.create(f"{name}-pruned-{len(heads)}", to_yaml(config))
     names = ", ".join(f"L{layer}H{h}" for layer, h in sorted(heads))
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
-    new.log(common | {"changes": [f"heads removed: {names}"]})
-    new.log(common | {"val_loss": result.loss, "val_characters": result.n_characters, "val_context": block_size})
+    append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
+    evaluation = {"val_loss": result.loss, "val_characters": result.n_characters, "val_context": block_size}
+    append_record(new.metrics, common | evaluation)
     progress = pruned.progress | {"best_loss": result.loss, "log_sizes": new.sizes()}
     save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
     return (
         f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
-        f"{result.loss:.4f} over the whole split. In {new.path}; write with it, and train it on:\n"
+        f"{result.loss:.4f} over the whole split. In {new.path}; to sample from it and to train it further:\n"
         f"  python sample.py --checkpoint {new.path}\n"
         f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
     )

@@ -1,4 +1,4 @@
-"""The page of a checkpoint: attention over real characters, what each head looks at, and what it is worth."""
+"""The page of a checkpoint: attention over a text, what each head looks at, its importance, and similar characters."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from experiments.drawing import SERIES, draw_svg, line_style
+from experiments.drawing import SERIES, draw_matrix, draw_svg, line_style, plain
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import TARGETS
 from experiments.html_page import make_html
@@ -22,7 +22,7 @@ MOST_NAMED_BARS = 40
 
 
 def make_page(path: Path, checkpoint: Checkpoint, analysis: Analysis, text: str, weights: Tensor) -> tuple[str, str]:
-    """HTML, and why there are no charts, or "". weights (N, T, T): how each head weighs the text's T characters."""
+    """Return the HTML, and the reason if there are no charts, or "". weights (N, T, T): for the text's T characters."""
     model = checkpoint.config().model
     try:
         charts, missing = _charts(analysis), ""
@@ -33,8 +33,8 @@ def make_page(path: Path, checkpoint: Checkpoint, analysis: Analysis, text: str,
 0.</p>
 <h2>What it attends to</h2>
 <p class="faint">Choose a head. Point at a character, or tap it, to see what it attends to; a click holds it, another
-lets go. Arrow keys move, once the text has the focus. ␣ is a space, ⏎ a new line. Shading goes by the square root of
-the weight.</p>
+click releases it. Arrow keys move if the text has the focus. ␣ is a space, ⏎ a new line. The shading shows the square
+root of the weight.</p>
 {_viewer(analysis, text, weights)}
 <h2>What each head looks at</h2>
 {_table(analysis)}
@@ -44,13 +44,13 @@ the weight.</p>
 
 
 def visible(character: str) -> str:
-    """A character as it can be seen."""
+    """Return a visible form of a character."""
     shown = {" ": "␣", "\n": "⏎", "\t": "⇥"}.get(character, character)
     return shown if shown.isprintable() and not shown.isspace() else f"U+{ord(character):04X}"
 
 
 def pack(weights: Tensor) -> str:
-    """Lower triangles of (N, T, T), row by row and head by head, as 65535ths in two bytes each, in base64."""
+    """Return the lower triangles of (N, T, T), head by head and row by row, as 16-bit fractions in base64."""
     _, T, _ = weights.shape
     rows, columns = np.tril_indices(T)
     numbers = np.rint(weights.numpy()[:, rows, columns] * 65535).astype("<u2")
@@ -75,27 +75,27 @@ def _viewer(analysis: Analysis, text: str, weights: Tensor) -> str:
 <div id="text" tabindex="0" role="application" aria-label="the text, character by character">{spans}</div>
 <p id="looking" aria-live="polite"></p><ol id="keys"></ol>
 <div id="frame"><canvas id="map"></canvas><div id="row"></div></div>
-<p class="faint">The whole map of this head: each row is a character, each column one that it can see. <span
+<p class="faint">The whole map of this head: each row is a character, each column a character that it can see. <span
 id="place"></span></p>
 </div></div>
 <script type="application/json" id="attention-data">{data.replace("<", chr(92) + "u003c")}</script>"""
 
 
 def _table(analysis: Analysis) -> str:
-    """A row for each head, in order; above them what a head of uniform weights would have."""
-    statistics = analysis.statistics
-    similar = statistics.similarity.clone().fill_diagonal_(-math.inf)
+    """Return a table with one row per head, below the values of a head with uniform weights."""
+    measures = analysis.measures
+    similar = measures.similarity.clone().fill_diagonal_(-math.inf)
     head = ["head", "loss without it", "rank", "entropy, bits", "characters back"]
     head = [*head, *(f"on {name}" for name in TARGETS), "most similar"]
-    lowest = [_number(statistics.uniform[name], 2) for name in TARGETS]
+    lowest = [_number(measures.uniform[name], 2) for name in TARGETS]
     rows = f'<tr class="faint">{_cells(["uniform", "", "", "", "", *lowest, ""])}</tr>'
     for i, (layer, h) in enumerate(analysis.heads):
         gain = analysis.losses_without[layer, h] - analysis.loss
         rank = len(analysis.order) - analysis.order.index((layer, h))
         cells = _cells([f"L{layer}H{h}", signed(gain), str(rank)])
-        cells += _cells([_number(statistics.entropy_bits[i], 2), _number(statistics.distance[i], 1)])
+        cells += _cells([_number(measures.entropy_bits[i], 2), _number(measures.distance[i], 1)])
         for name in TARGETS:
-            share = float(statistics.shares[name][i])
+            share = float(measures.shares[name][i])
             shade = f' class="shade" style="--v:{share:.3f}"' if share == share else ""
             cells += f"<td{shade}>{_number(share, 2)}</td>"
         if len(analysis.heads) > 1:
@@ -106,13 +106,12 @@ def _table(analysis: Analysis) -> str:
     titles = "".join(f'<th title="{escape(TARGETS.get(name[3:], ""))}">{escape(name)}</th>' for name in head)
     means = "; ".join(f"on {name}: {meaning}" for name, meaning in TARGETS.items())
     return f"""<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>
-<p class="faint">Loss without it: how much the validation loss rises when this head alone is silenced; the whole network
-has {analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is the most important. The
-other columns are means over {statistics.n_characters:,} characters of the validation split, those that begin a window
-left out: entropy of the weights, mean distance looked back, and shares of the weight, over the characters that have
-such a target in their window; "none" where no character has. {escape(means)}. Uniform: what a head would have that
-looks alike at all it sees; only more than that means something. Most similar: mean cosine of the
-weights.</p>"""
+<p class="faint">Loss without it: how much the validation loss rises with only this head silenced; the whole model has
+{analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is the most important head. The
+other columns are means over {measures.n_characters:,} characters of the validation split, without the first of each
+window: entropy of the weights, mean distance looked back, and the weight on each target, over the characters that have
+such a target in their window ("none" if no character has). {escape(means)}. Uniform: a head with equal weights on all
+it sees; only a larger share is a preference. Most similar: mean cosine of the weights.</p>"""
 
 
 def _cells(values: list[str]) -> str:
@@ -124,15 +123,28 @@ def _number(value: float, digits: int) -> str:
 
 
 def _charts(analysis: Analysis) -> str:
+    pairs = analysis.similarity.most_alike(8)
+    alike = "; ".join(f"{visible(a)} and {visible(b)} {cosine:.2f}" for a, b, cosine in pairs)
+    n_shown = len(analysis.similarity.characters)
     figures = [
-        ("Loss without one head", draw_svg("importance", lambda axes: _importance(axes, analysis))),
+        ("Loss without one head", "", draw_svg("importance", lambda axes: _importance(axes, analysis))),
         (
             "Loss without the least important heads, one more each time",
+            "",
             draw_svg("cumulative", lambda axes: _cumulative(axes, analysis)),
         ),
-        ("How similar heads are", draw_svg("similarity", lambda axes: _similarity(axes, analysis), height=6.5)),
+        ("Similar heads", "", draw_svg("similarity", lambda axes: _similar_heads(axes, analysis), height=6.5)),
+        (
+            "Similar characters",
+            f"Cosines between the embeddings of the {n_shown} most frequent characters: lower case, upper case, other "
+            f"letters, digits, punctuation, white space. 1: the same direction; 0: unrelated. Most alike: {alike}.",
+            draw_svg("characters", lambda axes: _similar_characters(axes, analysis), height=8),
+        ),
     ]
-    return "".join(f"<h2>{title}</h2><figure>{svg}</figure>" for title, svg in figures)
+    return "".join(
+        f"<h2>{title}</h2>" + f'<p class="faint">{escape(note)}</p>' * bool(note) + f"<figure>{svg}</figure>"
+        for title, note, svg in figures
+    )
 
 
 def _importance(axes, analysis: Analysis) -> None:
@@ -151,11 +163,17 @@ def _cumulative(axes, analysis: Analysis) -> None:
     axes.set(xlabel="heads silenced, from the least important on", ylabel="validation loss, nats per character")
 
 
-def _similarity(axes, analysis: Analysis) -> None:
+def _similar_heads(axes, analysis: Analysis) -> None:
     names = ["L{}H{}".format(*head) for head in analysis.heads]
-    picture = axes.imshow(analysis.statistics.similarity.numpy(), cmap="viridis", vmin=0, vmax=1)
     every = -(-len(names) // MOST_NAMED_BARS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])
-    axes.grid(visible=False)
-    axes.figure.colorbar(picture, ax=axes, label="mean cosine of the weights")
+    draw_matrix(axes, analysis.measures.similarity.numpy(), lowest=0, label="mean cosine of the weights")
+
+
+def _similar_characters(axes, analysis: Analysis) -> None:
+    names = [plain(visible(character)) for character in analysis.similarity.characters]
+    size = min(11, 400 / len(names))  # points
+    axes.set_xticks(range(len(names)), names, fontsize=size)
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    draw_matrix(axes, analysis.similarity.cosines.numpy(), lowest=-1, label="cosine of the embeddings")

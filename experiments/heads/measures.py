@@ -1,4 +1,4 @@
-"""What heads look at, in numbers: means over the characters of a text, for every head of a network."""
+"""Measures of what heads look at: means over the characters of a text, for every head."""
 
 import re
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ from torch import Tensor
 
 from data.vocabulary import code_points
 
-# A line that names who speaks next in a play: after an empty line, and ended by a colon.
+# In a play, the line that names the next speaker: after an empty line, with a colon at its end.
 SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
 
-# What a head's weight is added up over, by name.
+# Name and meaning of each target: the characters over which a head's weight is summed.
 TARGETS = {
     "itself": "the character itself",
     "previous": "the character before",
     "same earlier": "the same character, earlier",
     "what followed it": "what followed the same character earlier (induction: Olsson et al., 2022)",
     "line start": "the first character of the line",
-    "speaker name": "the name of who speaks",
+    "speaker name": "the name of the current speaker",
 }
 
 
 @dataclass(frozen=True)
-class HeadStatistics:
-    """Of N heads, those of the first layer first. Means over the characters of windows, all but each window's first.
+class HeadMeasures:
+    """Measures of N heads, layer by layer: means over the characters of windows, without each window's first.
 
-    entropy_bits (N,): of the weights; 0 where a head looks at one character, log2(t) where at t alike.
-    distance (N,): mean number of characters looked back, by weight.
-    shares: for each of TARGETS, (N,), the weight on it, over the characters that have one in their window; NaN where
-    none has.
-    uniform: the same for a head that looks at all it sees alike, (): what is more than this is no accident.
-    similarity (N, N): cosine of the weights of two heads, character by character.
+    entropy_bits (N,): of the weights; 0 for a head that looks at one character, log2(t) for equal weights on t.
+    distance (N,): mean number of characters looked back, weighted.
+    shares: for each of TARGETS, the weight (N,) on it, over the characters that have such a target in their window; NaN
+    if no character has one.
+    uniform: the same shares () for a head with equal weights; only a larger share is a preference.
+    similarity (N, N): cosine of two heads' weights, averaged over characters.
     """
 
     entropy_bits: Tensor
@@ -44,7 +44,7 @@ class HeadStatistics:
 
 
 class HeadTally:
-    """Adds windows up to `HeadStatistics`."""
+    """Adds up windows; `result` returns their `HeadMeasures`."""
 
     def __init__(self):
         self.n_characters = 0
@@ -53,11 +53,11 @@ class HeadTally:
         self.counts = dict.fromkeys(TARGETS, 0)
 
     def add(self, weights: Tensor, text: str) -> None:
-        """weights (N, T, T): how each of N heads weighs the text's T characters; each row sums to 1 over its past."""
+        """Add a window: the attention weights (N, T, T) of N heads for a text of T characters."""
         _, T, _ = weights.shape
         position = torch.arange(T, dtype=torch.float64)
         self.n_characters += T - 1
-        rows = weights[:, 1:]  # the first character sees itself alone
+        rows = weights[:, 1:]  # the first character sees only itself
         self._add("entropy_bits", torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2))
         self._add("distance", (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64))
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
@@ -71,9 +71,9 @@ class HeadTally:
             self._add(name, (weights * mask).sum((-1, -2), dtype=torch.float64))
             self.uniform_sums[name] += float((uniform * mask).sum())
 
-    def result(self) -> HeadStatistics:
+    def result(self) -> HeadMeasures:
         n, counts = self.n_characters, self.counts
-        return HeadStatistics(
+        return HeadMeasures(
             entropy_bits=self.sums["entropy_bits"] / n,
             distance=self.sums["distance"] / n,
             shares={name: self.sums[name] / (counts[name] or np.nan) for name in TARGETS},
@@ -87,17 +87,17 @@ class HeadTally:
 
 
 def target_masks(text: str) -> dict[str, Tensor]:
-    """For each of TARGETS, (T, T): whether the character of the column is one of the row's targets."""
+    """Return for each of TARGETS a mask (T, T): whether the column is a target of the row."""
     T = len(text)
     ids = torch.from_numpy(code_points(text).astype(np.int64))
     position = torch.arange(T)
-    past = position[:, None] > position  # of the row, itself not included
+    past = position[:, None] > position  # strictly before the row
     same = (ids[:, None] == ids) & past
     follower = torch.zeros(T, T, dtype=torch.bool)
     follower[:, 1:] = same[:, :-1]
-    follower &= past  # in "oo", what followed the first o is the second itself
+    follower &= past  # in "oo", the follower of the first o is the second itself
     line_start, speaker = torch.zeros(T, T, dtype=torch.bool), torch.zeros(T, T, dtype=torch.bool)
-    start = None  # unknown until a line has begun in this window
+    start = None  # unknown until a line begins in this window
     for t, character in enumerate(text):
         if start is not None:
             line_start[t, start] = True
@@ -105,7 +105,7 @@ def target_masks(text: str) -> dict[str, Tensor]:
             start = t + 1
     for name in SPEAKER.finditer(text):
         later = slice(name.end(), T)
-        speaker[later] = False  # this speaker takes over
+        speaker[later] = False  # the new speaker replaces the old one
         speaker[later, name.start(1) : name.end(1)] = True
     return {
         "itself": torch.eye(T, dtype=torch.bool),

@@ -1,5 +1,5 @@
 "use strict";
-// The attention maps: choose a head, then point at a character to see what it attends to.
+// Attention maps: choose a head, then point at a character to see what it attends to.
 
 const data = JSON.parse(document.getElementById("attention-data").textContent);
 const T = data.characters.length;
@@ -8,14 +8,14 @@ const text = document.getElementById("text");
 const spans = [...text.querySelectorAll("span")];
 const buttons = [...document.querySelectorAll("button.head")];
 const map = document.getElementById("map");
-const row = document.getElementById("row"); // that of the chosen character, in the map
-const SHOWN = 8; // keys that are listed
+const row = document.getElementById("row"); // the chosen character's row in the map
+const SHOWN = 8; // number of keys in the list
 
 let head = 0;
 let query = T - 1;
 let pinned = false;
 
-// For each head the rows of its lower triangle, one behind the other, as 65535ths.
+// Decodes each head's lower triangle, row by row, from 16-bit fractions.
 function decode(base64) {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   const view = new DataView(bytes.buffer);
@@ -34,12 +34,12 @@ function colour(name) {
   return context.getImageData(0, 0, 1, 1).data;
 }
 
-// The square root lets small weights be seen beside large ones.
+// The square root makes small weights visible beside large ones.
 function strength(w) {
   return Math.sqrt(w);
 }
 
-// A pixel for each pair of characters; the page makes it as large as it is shown.
+// One pixel per pair of characters; the page scales it.
 function drawMap(canvas, h, [red, green, blue]) {
   canvas.width = canvas.height = T;
   const context = canvas.getContext("2d");

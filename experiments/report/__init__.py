@@ -1,1 +1,1 @@
-"""The report of a sweep, or of any runs: are they different, or is it noise?"""
+"""Report on a sweep or on any runs: which variants differ by more than noise."""

@@ -1,4 +1,4 @@
-"""Compares runs: python -m experiments.report runs/heads"""
+"""Compare runs: python -m experiments.report runs/heads"""
 
 import argparse
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from training.command import CommandParser, run_command, tell_mistakes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs or of sweeps")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders or sweep folders")
     parser.add_argument(
         "--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report; ./report)"
     )
-    parser.add_argument("--baseline", metavar="VARIANT", help="what all are compared with (the first)")
-    parser.add_argument("--target", type=float, metavar="LOSS", help="tell the time to this validation loss")
-    parser.add_argument("--prompt", metavar="TEXT", help="what the samples continue (the start of a line)")
+    parser.add_argument("--baseline", metavar="VARIANT", help="the variant to compare with (the first)")
+    parser.add_argument("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
+    parser.add_argument("--prompt", metavar="TEXT", help="text that the samples continue (the start of a line)")
     parser.add_argument("--title", metavar="TEXT")
     options = parser.parse_args(arguments)
     return tell_mistakes("experiments.report", lambda: run(options), memory="report on fewer runs at a time")

@@ -10,12 +10,12 @@ from experiments.report.table import LONGEST_LABEL, Comparison
 from training.config_file import to_dict
 from training.sweep.plan import setting
 
-LEAST_SPAN = 0.005  # nats that an axis of losses shows at least: less is no difference worth a look
+LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
 
 @dataclass(frozen=True)
 class Chart:
-    """name: short, for a file. caption: how to read it."""
+    """An SVG chart. name: short, for a file name. caption: how to read the chart."""
 
     name: str
     title: str
@@ -24,24 +24,21 @@ class Chart:
 
 
 def draw_charts(comparison: Comparison) -> list[Chart]:
-    """The charts in which these variants have something to show.
-
-    Raises ValueError where matplotlib is not installed.
-    """
+    """Return the charts that apply to these variants. Raises ValueError if matplotlib is not installed."""
     charts, rows = [], comparison.rows
     if key := main_setting([row.variant for row in rows]):
         title = f"Validation loss against {spoken_setting(key)}"
-        caption = "Mean over seeds, with bars of one standard error to each side; dots are the seeds."
+        caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
         charts.append(
             Chart("loss", title, caption, draw_svg("loss", lambda axes: _loss_against(axes, comparison, key)))
         )
     if any(row.difference for row in rows):
         title = f"Difference to {comparison.baseline.label}"
-        caption = "Mean over pairs of the same seed, with the 95 % interval; dots are the pairs."
+        caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=1.2 + 0.35 * len(rows))
         charts.append(Chart("difference", title, caption, svg))
     if any(len(run.evaluations) > 1 for row in rows for run in row.variant.runs.values()):
-        caption = "Mean over seeds; bands reach from the lowest to the highest. The steep beginning is left out."
+        caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
         charts.append(Chart("curves", "Validation loss over the run", caption, svg))
     return charts
@@ -52,7 +49,7 @@ def spoken_setting(key: str) -> str:
 
 
 def main_setting(variants: list[Variant]) -> str | None:
-    """The number that is varied: the head count or, where that is the same for all, the first other one."""
+    """Return the numeric setting that varies: the head count if it does, otherwise the first other one."""
     sections = to_dict(variants[0].config)
     keys = ["model.n_head", *(f"{section}.{name}" for section, values in sections.items() for name in values)]
     for key in keys:
@@ -63,7 +60,7 @@ def main_setting(variants: list[Variant]) -> str | None:
 
 
 def _loss_against(axes, comparison: Comparison, key: str) -> None:
-    """Mean and standard error over seeds, and each seed as a dot, a line for each choice of what else is varied."""
+    """Draw mean and standard error over seeds, and seeds as dots; one line per choice of the other settings."""
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
     for row in comparison.rows:
@@ -71,7 +68,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
         lines.setdefault(others, []).append((setting(row.variant.config, key), row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
-        label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and its like"
+        label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and related"
         x = [value for value, _ in points]
         style = line_style(i)
         for value, row in points:
@@ -91,7 +88,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
 
 
 def _differences(axes, comparison: Comparison) -> None:
-    """Mean difference to the baseline and its interval, and each seed as a dot."""
+    """Draw the mean difference to the baseline with its interval, and each seed as a dot."""
     rows = [row for row in comparison.rows if row.difference]
     for y, row in enumerate(rows):
         base, losses, difference = comparison.baseline.losses, row.variant.losses, row.difference
@@ -110,7 +107,7 @@ def _differences(axes, comparison: Comparison) -> None:
 
 
 def _curves(axes, comparison: Comparison) -> None:
-    """Mean over seeds, the band from the lowest to the highest seed; the steep beginning is left out."""
+    """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
     late = []
     for i, row in enumerate(comparison.rows):
         curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
@@ -131,7 +128,7 @@ def _curves(axes, comparison: Comparison) -> None:
 
 
 def _widen(get_limits: Callable, set_limits: Callable) -> None:
-    """Has an axis show LEAST_SPAN, so that nothing does not look like something."""
+    """Widen an axis to LEAST_SPAN, so that tiny differences do not look large."""
     low, high = get_limits()
     if (missing := LEAST_SPAN - (high - low)) > 0:
         set_limits(low - missing / 2, high + missing / 2)

@@ -1,8 +1,7 @@
-"""Finished runs, read from their folders and sorted into variants: what differs between them but for the seed."""
+"""Read finished runs and group them into variants: runs that differ only in the seed."""
 
 import dataclasses
 import difflib
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +10,22 @@ from typing import Any
 
 from training.config import Config
 from training.config_file import load_config, naming, read_settings, to_dict
+from training.metrics import read_records
 from training.run_folder import RunFolder
 from training.sweep.folder import PLAN_FILE
 from training.sweep.plan import SEED, Plan, make_plan, setting
 from training.sweep.values import VARIANTS, spoken
 
-# Settings that make no variant: the name, and how often a run is looked at.
+# Settings that do not make a variant: the seed, the name, and how often a run logs and saves.
 NO_VARIANT = {SEED, "train.name", "train.log_every_steps", "train.checkpoint_every_steps"}
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """A finished run. evaluations: (step, seconds since the command started, validation loss in nats per character).
 
-    best_loss: the lowest of them, that of checkpoints/best.pt. end: what the run told last, see `Report.finished`.
+    best_loss: the lowest validation loss, that of checkpoints/best.pt. end: the run's last record, see
+    `RunLog.finished`. measured_on: corpus, number of characters and context of the validation loss.
     """
 
     folder: RunFolder
@@ -43,16 +44,16 @@ class Run:
         return self.end["best_val_loss"]
 
     def seconds_to(self, target: float) -> float | None:
-        """Until the first evaluation at the target or below; None where there is none."""
+        """Return the time to the first evaluation at or below the target, or None if no evaluation reached it."""
         return next((seconds for _, seconds, loss in self.evaluations if loss <= target), None)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs of the same settings, by seed. choices: what sets it apart from the other variants."""
+    """Runs with the same settings, by seed. choices: the settings that distinguish it from the other variants."""
 
     choices: dict[str, str]
-    runs: dict[int, Run]
+    runs: dict[int, FinishedRun]
 
     @property
     def label(self) -> str:
@@ -69,9 +70,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Found:
-    """All that lies in some folders: variants in order, and by name the runs that are left out.
+    """The contents of some folders: the variants in order, and the names of the runs that are left out.
 
-    repeated: those of the same settings and seed as one before them.
+    repeated: runs with the same settings and seed as an earlier one.
     """
 
     variants: list[Variant]
@@ -80,7 +81,7 @@ class Found:
 
 
 def find_runs(paths: Sequence[Path]) -> Found:
-    """The runs of run folders and of sweeps' folders. Raises ValueError where there is no finished run."""
+    """Read the runs of run folders and sweep folders. Raises ValueError if no run is finished."""
     runs, unfinished = [], []
     for folder in dict.fromkeys(folder for path in paths for folder in _run_folders(path)):
         run = read_run(RunFolder(folder))
@@ -96,15 +97,14 @@ def find_runs(paths: Sequence[Path]) -> Found:
     return Found(variants, unfinished, repeated)
 
 
-def read_run(folder: RunFolder) -> Run | None:
-    """The run of a folder; None where it is not finished."""
-    lines = folder.metrics.read_text(encoding="utf-8").splitlines() if folder.metrics.is_file() else []
-    records = [json.loads(line) for line in lines if line.endswith("}")]  # the last one may still be being written
+def read_run(folder: RunFolder) -> FinishedRun | None:
+    """Return the run of a folder, or None if it is not finished."""
+    records = read_records(folder.metrics) if folder.metrics.is_file() else []
     if not records or not records[-1].get("finished") or records[-1]["best_val_loss"] is None:
         return None
     evaluations = [record for record in records if "val_loss" in record]
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
-    return Run(
+    return FinishedRun(
         folder,
         load_config(folder.config),
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
@@ -115,7 +115,7 @@ def read_run(folder: RunFolder) -> Run | None:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """The run folders that a path means, those of a sweep in the order of its plan."""
+    """Return the run folders of a path, for a sweep in the order of its plan."""
     if (path / "config.yaml").is_file():
         return [path]
     inside = sorted(file.parent for file in path.glob("*/config.yaml"))
@@ -124,7 +124,7 @@ def _run_folders(path: Path) -> list[Path]:
             close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
             hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
             raise ValueError(f"{path}: no such folder; {hint}")
-        raise ValueError(f"{path}: the folder holds neither a run nor a sweep; name one in it")
+        raise ValueError(f"{path}: the folder holds neither a run nor a sweep; name a folder inside it")
     if plan := _plan(path):
         order = [point.name for point in plan.points]
         inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
@@ -132,7 +132,7 @@ def _run_folders(path: Path) -> list[Path]:
 
 
 def _plan(path: Path) -> Plan | None:
-    """The plan of a sweep's folder; None for another one."""
+    """Return the plan of a sweep folder, or None for any other folder."""
     if not (path / PLAN_FILE).is_file():
         return None
     with naming(path / PLAN_FILE):
@@ -140,7 +140,7 @@ def _plan(path: Path) -> Plan | None:
 
 
 def effective(config: Config) -> Config:
-    """The same for configs of the same network and training, whichever settings say it; seed and name left out."""
+    """Return a form that is equal for configs with the same model and training, ignoring the seed and the name."""
     model = config.model
     if isinstance(model.n_head, int):
         model = dataclasses.replace(model, head_size=model.layers[0].head_size, n_kv_head=model.layers[0].n_kv_head)
@@ -148,34 +148,34 @@ def effective(config: Config) -> Config:
 
 
 def _of_a_variant(config: Config) -> Config:
-    """A config with what makes no variant, see NO_VARIANT, at the same value for all."""
+    """Return the config with the settings of NO_VARIANT at a common value."""
     train = dataclasses.replace(config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
     return dataclasses.replace(config, train=train)
 
 
-def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
-    """Runs of the same settings, and of the same name where a sweep names its variants, together."""
-    names, told_by_name = {}, {}
+def _sort(runs: list[FinishedRun], plans: dict[Path, Plan]) -> list[Variant]:
+    """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
+    names, named_keys = {}, {}
     for path, plan in plans.items():
         for point in plan.points:
             if name := point.choices.get(VARIANTS):
-                # Two sweeps may call different things by one name.
+                # Two sweeps may use one name for different settings.
                 names[path / point.name] = name if len(plans) == 1 else f"{path.name} {name}"
-                told_by_name[names[path / point.name]] = {key for v in plan.variants.values() for key in v}
-    groups: dict[tuple, dict[int, Run]] = {}
+                named_keys[names[path / point.name]] = {key for v in plan.variants.values() for key in v}
+    groups: dict[tuple, dict[int, FinishedRun]] = {}
     for run in runs:
         sign = (_of_a_variant(run.config), names.get(run.folder.path))
         groups.setdefault(sign, {}).setdefault(run.seed, run)
     configs = [config for config, _ in groups]
     keys = [f"{section}.{name}" for section, values in to_dict(configs[0]).items() for name in values]
-    # What a sweep varies is named, though only one of its variants may be finished yet.
+    # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
     varied = [key for key in keys if key in swept or len({setting(config, key) for config in configs}) > 1]
     varied = [key for key in varied if key not in NO_VARIANT]
     variants = []
     for (config, name), by_seed in groups.items():
-        told = told_by_name.get(name, set())
+        implied = named_keys.get(name, set())
         choices = {VARIANTS: name} if name else {}
-        choices |= {key.partition(".")[2]: spoken(setting(config, key)) for key in varied if key not in told}
+        choices |= {key.partition(".")[2]: spoken(setting(config, key)) for key in varied if key not in implied}
         variants.append(Variant(choices, dict(sorted(by_seed.items()))))
     return variants

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else, and no network."""
+"""The report as one self-contained HTML file."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -26,7 +26,7 @@ def make_page(
     prompt: str,
     settings: str,
 ) -> str:
-    """HTML. notes: what a reader has to know of how it was measured. samples: texts by variant, of the same prompt."""
+    """Return the HTML. notes: how the figures were measured. samples: a text per variant, all from the same prompt."""
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in conclusions(comparison))
     figures = "".join(
         f'<h2>{escape(c.title)}</h2><p class="faint">{escape(c.caption)}</p><figure>{c.svg}</figure>' for c in charts
@@ -34,9 +34,9 @@ def make_page(
     cards = "".join(f"<section><h3>{escape(k)}</h3><pre>{escape(text)}</pre></section>" for k, text in samples.items())
     if cards:
         cards = (
-            "<h2>What they write</h2>"
-            f'<p class="faint">From the prompt {escape(repr(prompt))}, with the same random numbers; of each variant '
-            "the first seed.</p>"
+            "<h2>Samples</h2>"
+            f'<p class="faint">From the prompt {escape(repr(prompt))}, with the same random numbers; the first seed of '
+            "each variant.</p>"
             f'<div class="samples">{cards}</div>'
         )
     body = f"""<ul>{sentences}</ul>
@@ -45,15 +45,15 @@ def make_page(
 {"".join(f'<p class="faint">{escape(note)}</p>' for note in notes)}
 {figures}
 {cards}
-<details><summary>Settings that all share</summary><pre>{escape(settings)}</pre></details>"""
+<details><summary>Shared settings</summary><pre>{escape(settings)}</pre></details>"""
     return make_html(title, body, style=STYLE)
 
 
 def conclusions(comparison: Comparison) -> list[str]:
-    """What the table says, in sentences."""
+    """Return the findings of the table as sentences."""
     base, others = comparison.baseline.label, [row for row in comparison.rows if not row.is_baseline]
     if not others:
-        return [f"There is one variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
+        return [f"One variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
     best = min(comparison.rows, key=lambda row: row.loss)
     sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
     for words, sign in (("better than", "lower"), ("worse than", "higher")):
@@ -62,22 +62,22 @@ def conclusions(comparison: Comparison) -> list[str]:
     unclear = [row for row in others if row.verdict == "not distinguishable"]
     if unclear:
         sentences.append(
-            f"Not distinguishable from {base}: {_listed(unclear)}. That is no proof that they are equal; the intervals "
-            "say how large a difference may hide."
+            f"Not distinguishable from {base}: {_listed(unclear)}. This does not prove that they are equal; "
+            "the intervals show how large a difference the data allow."
         )
     if any(row.difference.low > 0 or row.difference.high < 0 for row in unclear):
         n_tests = sum(row.adjusted_p is not None for row in others)
         sentences.append(
-            f"Where an interval leaves out zero and the difference still is called not distinguishable: of {n_tests} "
-            "comparisons at once, some look like a difference by chance (Holm's adjustment). More seeds can tell."
+            f"Some intervals exclude zero although the difference is not distinguishable: among {n_tests} comparisons, "
+            "chance alone produces some differences (Holm's adjustment). More seeds can decide."
         )
-    if untold := [row for row in others if row.adjusted_p is None and not row.is_same_network]:
+    if untested := [row for row in others if row.adjusted_p is None and not row.is_same_model]:
         sentences.append(
-            f"Nothing can be told of {', '.join(row.mark for row in untold)}: with fewer than two seeds in common with "
-            f"{base}, nothing is known of the noise, and chance may choose the lowest. Run train.seed=0..3 at least."
+            f"No conclusion about {', '.join(row.mark for row in untested)}: fewer than two common seeds with {base} "
+            "say nothing about the noise, and the lowest loss may be chance. Run at least train.seed=0..3."
         )
     if len({tuple(row.variant.runs) for row in comparison.rows}) > 1:
-        sentences.append("BEWARE: not all variants have the same seeds; their means do not compare, the pairs do.")
+        sentences.append("BEWARE: the variants have different seeds; compare the pairs, not the means.")
     return sentences
 
 

@@ -1,4 +1,4 @@
-"""What a few paired runs allow to say: means, standard errors, and intervals from Student's t ("Student", 1908)."""
+"""Means, standard errors and paired t-tests (Student, 1908) for a few runs per variant."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a variant to the baseline, over the seeds of both: mean, interval of CONFIDENCE, and p of a paired t-test.
+    """A variant minus the baseline over their n common seeds: mean, CONFIDENCE interval, p of a paired t-test.
 
-    low, high and p are None where there are fewer than two seeds in common: then nothing is known of the noise.
+    low, high and p are None with fewer than two common seeds: one pair says nothing about the noise.
     """
 
     mean: float
@@ -26,7 +26,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """Of the mean: s / sqrt(n), with n - 1 in the variance; None for a single value."""
+    """Return the standard error of the mean, s / sqrt(n) with n - 1 in the variance; None for a single value."""
     n = len(values)
     if n < 2:
         return None
@@ -35,9 +35,9 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """values - baseline, seed by seed; None where no seed is in both.
+    """Compare values - baseline by seed; None if they have no common seed.
 
-    Pairing takes out what a seed does to both alike, such as the order of the data.
+    Pairing removes what a seed does to both runs, such as the order of the data.
     """
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:
@@ -53,9 +53,9 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number (Holm, 1979): the chance of any false alarm stays below the level.
+    """Adjust p-values for multiple comparisons (Holm, 1979): the chance of any false positive stays below the level.
 
-    Of twenty comparisons of things that do not differ, one will seem to at the level of 0.05.
+    Without it, one in twenty comparisons of equal variants looks significant at the level of 0.05.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -65,7 +65,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def t_cdf(t: float, degrees: int) -> float:
-    """Student's distribution function for a whole number of degrees of freedom (Abramowitz and Stegun, 26.7.3-4)."""
+    """Return Student's cumulative distribution for integer degrees of freedom (Abramowitz and Stegun, 26.7.3-4)."""
     angle = math.atan(t / math.sqrt(degrees))
     cos2 = math.cos(angle) ** 2
     if degrees % 2:
@@ -84,7 +84,7 @@ def t_cdf(t: float, degrees: int) -> float:
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """Where `t_cdf` is this probability, which lies between 0.5 and 1, by halving."""
+    """Return the t at which `t_cdf` is the probability (0.5 to 1), by bisection."""
     low, high = 0.0, 1.0
     while t_cdf(high, degrees) < probability:
         low, high = high, 2 * high

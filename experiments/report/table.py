@@ -1,4 +1,4 @@
-"""The comparison as rows, and the rows as Markdown and CSV."""
+"""Compare variants row by row; the rows as Markdown, plain text and CSV."""
 
 import csv
 import dataclasses
@@ -8,28 +8,28 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.report.finished_runs import Run, Variant, effective
+from experiments.report.finished_runs import FinishedRun, Variant, effective
 from experiments.report.significance import Difference, holm, mean, paired_difference, standard_error
 from experiments.shown import in_columns, signed
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
-NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_network", "difference", "target_s")
+NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "difference", "target_s")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a variant. Losses in nats per character; difference: to the baseline, None for the
-    baseline itself, for the same network by other settings, and where they have no seed in common.
+    """The figures of a variant. Losses are in nats per character.
 
-    adjusted_p: by `holm`, over all variants; None where there is none. tokens_per_s, peak memory and times: medians
-    over the runs. target_s: until the target, None where not every run reached it.
+    difference: to the baseline; None for the baseline, for the same model under other settings, and without a common
+    seed. adjusted_p: by `holm` over all variants, None without a test. tokens_per_s, peak_memory_bytes and times:
+    medians over the runs. target_s: time to the target, None if a run did not reach it.
     """
 
     number: int
     variant: Variant
     is_baseline: bool
-    is_same_network: bool
+    is_same_model: bool
     loss: float
     loss_error: float | None
     difference: Difference | None
@@ -42,18 +42,18 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """The variant's label or, where that is long, its number, by which the table explains it."""
+        """Return the variant's label or, if that is long, the number under which the table lists it."""
         return self.variant.label if len(self.variant.label) <= LONGEST_LABEL else f"variant {self.number}"
 
     @property
     def verdict(self) -> str:
-        """Whether the difference can be told from noise."""
+        """Return whether the difference is larger than noise."""
         if self.is_baseline:
             return "the baseline"
-        if self.is_same_network:
-            return "the same network as the baseline"
+        if self.is_same_model:
+            return "the same model as the baseline"
         if self.adjusted_p is None:
-            return "cannot be told: one seed" if self.difference else "cannot be told: no seed in common"
+            return "unknown: one common seed" if self.difference else "unknown: no common seed"
         if self.adjusted_p >= SIGNIFICANT:
             return "not distinguishable"
         return "lower (better)" if self.difference.mean < 0 else "higher (worse)"
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All variants against one of them. target: a validation loss, of which the table tells how long it took."""
+    """All variants compared with one of them. target: a validation loss; the table gives the time to reach it."""
 
     rows: list[Row]
     baseline: Variant
@@ -73,16 +73,16 @@ class Comparison:
 
 
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
-    """Every variant against the baseline: the one of this label, or the first.
+    """Compare every variant with the baseline: the variant with this label, or the first.
 
-    target: by default one that every run reached. Raises ValueError where no variant has the label.
+    target: by default a loss that every run reached. Raises ValueError if no variant has the label.
     """
     base = variants[0]
     if baseline is not None:
         base = next((variant for variant in variants if variant.label == baseline), None)
         if base is None:
             known = ", ".join(repr(variant.label) for variant in variants)
-            raise ValueError(f"--baseline {baseline!r} is none of the variants: {known}")
+            raise ValueError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         target = math.ceil(100 * max(loss for variant in variants for loss in variant.losses.values())) / 100
     same = [v is not base and effective(v.config) == effective(base.config) for v in variants]
@@ -117,7 +117,7 @@ def _row(
         number=number,
         variant=variant,
         is_baseline=kind[0],
-        is_same_network=kind[1],
+        is_same_model=kind[1],
         loss=mean(losses),
         loss_error=standard_error(losses),
         difference=difference,
@@ -146,7 +146,7 @@ def columns(comparison: Comparison) -> list[str]:
 
 
 def cells(row: Row) -> list[str]:
-    """A row as text, in the order of `columns`."""
+    """Return a row as text, in the order of `columns`."""
     return [
         row.mark if row.mark == row.variant.label else f"{row.mark}: {row.variant.label}",
         str(len(row.variant.runs)),
@@ -155,14 +155,14 @@ def cells(row: Row) -> list[str]:
         row.verdict,
         f"{row.n_parameters:,}",
         f"{row.tokens_per_s:,.0f}",
-        f"{row.peak_memory_bytes / 1e6:,.0f} MB" if row.peak_memory_bytes else "not told",
+        f"{row.peak_memory_bytes / 1e6:,.0f} MB" if row.peak_memory_bytes else "unknown",
         "not reached" if row.target_s is None else f"{row.target_s:.0f} s",
         f"{row.elapsed_s:.0f} s",
     ]
 
 
 def shown_difference(difference: Difference | None, *, n_seeds: int) -> str:
-    """With its interval and, where not all n_seeds are in it, the number of pairs."""
+    """Return the difference with its interval and, if it covers fewer than n_seeds pairs, their number."""
     if difference is None:
         return ""
     interval = "" if difference.low is None else f" [{signed(difference.low)}, {signed(difference.high)}]"
@@ -171,21 +171,21 @@ def shown_difference(difference: Difference | None, *, n_seeds: int) -> str:
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """The table with a row for each variant."""
+    """Return the table with one row per variant."""
     names = [name.replace("|", "\\|") for name in columns(comparison)]
     rows = [[cell.replace("|", "\\|") for cell in cells(row)] for row in comparison.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *rows])
 
 
 def to_plain(comparison: Comparison) -> str:
-    """The first columns in step, for a console."""
+    """Return the first columns, aligned, for a console."""
     names = ["variant", "seeds", "validation loss", "difference [95 % interval]", "against noise"]
     lines = [names, *(cells(row)[: len(names)] for row in comparison.rows)]
     return in_columns(lines)
 
 
 def to_csv(comparison: Comparison) -> str:
-    """The same as plain numbers, with the loss of each seed."""
+    """Return the table as plain numbers, with the loss of each seed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [f.name for f in dataclasses.fields(Row) if f.name not in NOT_IN_CSV]
@@ -206,5 +206,5 @@ def to_csv(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-def machines(runs: Sequence[Run]) -> list[str]:
+def machines(runs: Sequence[FinishedRun]) -> list[str]:
     return list(dict.fromkeys(run.end["machine"] for run in runs))

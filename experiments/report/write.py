@@ -1,33 +1,33 @@
-"""Runs in, report out: an HTML page, the same table as Markdown and CSV, and the charts as files for the Markdown."""
+"""Write a report: an HTML page, its table as Markdown and CSV, and its charts as SVG files."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import yaml
 
 from data.files import replacing
-from data.vocabulary import UnknownCharacterError, Vocabulary
+from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
 from experiments.report.finished_runs import NO_VARIANT, Found, Variant, find_runs
 from experiments.report.report_page import conclusions, make_page
 from experiments.report.table import Comparison, compare, machines, to_csv, to_markdown, to_plain
-from model.generate import Sampling, generate
+from model.generate import Sampling
 from training.checkpoint import CheckpointError, load_checkpoint
 from training.config_file import to_dict
 from training.run_folder import find_checkpoint
+from training.sampling import sample_text
 
 SAMPLE_LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Report:
-    """What was written, and what of it is shown at once: the table, and what it says in sentences.
+class WrittenReport:
+    """A written report: its page, and what the console shows.
 
-    warnings: what a reader should beware of, and why there are no charts.
+    sentences: the findings. warnings: caveats, and the reason if there are no charts.
     """
 
     page: Path
@@ -48,16 +48,16 @@ def write_report(
     baseline: str | None = None,
     target: float | None = None,
     prompt: str | None = None,
-) -> Report:
-    """Compares the finished runs of the folders and writes `output` with the endings .html, .md and .csv.
+) -> WrittenReport:
+    """Compare the finished runs of the folders and write `output`.html, .md and .csv.
 
-    baseline, target: see `compare`. prompt: what the samples continue; by default, the start of a line.
-    Raises ValueError where there is nothing to compare.
+    baseline, target: see `compare`. prompt: text that the samples continue, by default the start of a line.
+    Raises ValueError if there is nothing to compare.
     """
     found = find_runs(paths)
     comparison = compare(found.variants, baseline=baseline, target=target)
     notes = make_notes(found, comparison)
-    samples, prompt = write_samples(found.variants, prompt)
+    samples, prompt = sample_variants(found.variants, prompt)
     try:
         charts, missing = draw_charts(comparison), ""
     except ValueError as error:
@@ -76,11 +76,11 @@ def write_report(
         _write(output.with_name(output.name + ending), text)
     page_path = output.with_name(f"{output.name}.html")
     warnings = [note for note in notes if note.startswith(("BEWARE", "Left out"))] + ([missing] if missing else [])
-    return Report(page_path, to_plain(comparison), conclusions(comparison), warnings)
+    return WrittenReport(page_path, to_plain(comparison), conclusions(comparison), warnings)
 
 
 def make_notes(found: Found, comparison: Comparison) -> list[str]:
-    """How the figures were measured, and what a reader should beware of."""
+    """Return how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
     corpora = list(dict.fromkeys(run.measured_on for run in runs))
     notes = [
@@ -90,55 +90,54 @@ def make_notes(found: Found, comparison: Comparison) -> list[str]:
         for corpus, n, context in corpora
     ]
     if len(corpora) > 1:
-        notes.append("BEWARE: these losses are of different texts or contexts and do not compare.")
+        notes.append("BEWARE: these losses are for different texts or contexts and are not comparable.")
     n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
     if n_tests:
         pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""
         notes.append(
-            f"Difference: to {comparison.baseline.label}, paired by seed{pairing}; with its 95 % interval by Student's "
-            "t, each for itself. Against noise: a paired t-test at the level of 5 %, adjusted by Holm's method for "
-            f"{n_tests} comparison{'s' * (n_tests > 1)}: an interval may leave out zero and the difference still be "
-            "called not distinguishable."
+            f"Difference: to {comparison.baseline.label}, paired by seed{pairing}, with Student's 95 % interval for "
+            "each comparison alone. Against noise: a paired t-test at the 5 % level with Holm's adjustment for "
+            f"{n_tests} comparison{'s' * (n_tests > 1)}; an interval may exclude zero although the difference is not "
+            "distinguishable."
         )
     notes.append(
-        f"Speed, memory and times: medians over seeds; runs at the same time on one machine slow each other. Time to "
-        f"{comparison.target:g}: until the first evaluation at or below it (all runs get there, unless --target says "
-        "otherwise), from the start of the run's command. "
+        f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
+        f"{comparison.target:g}: from the start of the run's command to the first evaluation at or below this loss, "
+        "which by default every run reaches. "
         f"Machine: {'; '.join(machines(runs))}."
     )
     if len(machines(runs)) > 1:
-        notes.append(
-            "BEWARE: not all runs had the same machine, arithmetic and threads, which moves losses a little too."
-        )
-    for names, why in ((found.unfinished, "not finished"), (found.repeated, "of the same settings and seed as others")):
+        notes.append("BEWARE: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
+    for names, why in ((found.unfinished, "not finished"), (found.repeated, "same settings and seed as another run")):
         if names:
             notes.append(f"Left out, {why}: {', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}.")
     return notes
 
 
-def write_samples(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
-    """What the first seed of each variant writes, by label, and the prompt that all of them were given."""
+def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
+    """Return a text from the first seed of each variant, by label, and the prompt.
+
+    Raises ValueError if a vocabulary lacks a character of the prompt.
+    """
     texts, used = {}, prompt or ""
     for variant in variants:
         run = next(iter(variant.runs.values()))
         try:
             checkpoint = load_checkpoint(find_checkpoint(run.folder.path))
         except CheckpointError:
-            continue  # removed, to save space: the figures are still there
-        vocabulary = Vocabulary(checkpoint.characters)
+            continue  # deleted to save space: the figures remain
+        vocabulary, sampling = checkpoint.vocabulary, Sampling(temperature=0.8)
         used = prompt or vocabulary.default_prompt
         try:
-            ids = torch.from_numpy(vocabulary.encode(used)).long()[None]
+            text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, sampling=sampling, seed=0)
         except UnknownCharacterError as error:
             raise ValueError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
-        model, sampling = checkpoint.build_model(), Sampling(temperature=0.8)
-        steps = generate(model, ids, SAMPLE_LENGTH, sampling=sampling, seed=0)
-        texts[variant.label] = (prompt or "") + vocabulary.decode(int(i) for i in steps)
+        texts[variant.label] = (prompt or "") + text
     return texts, used
 
 
 def _same_batches(variants: Sequence[Variant]) -> bool:
-    """Whether runs of the same seed are given the same batches."""
+    """Return whether runs with the same seed train on the same batches."""
     configs = [variant.config for variant in variants]
     of_training = ("batch_size", "accumulate", "max_steps", "patience", "grow_context_at")
     signs = {(c.data, c.model.block_size, *(getattr(c.train, name) for name in of_training)) for c in configs}
@@ -146,7 +145,7 @@ def _same_batches(variants: Sequence[Variant]) -> bool:
 
 
 def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
-    """The settings that are the same for all variants, by section."""
+    """Return the settings that all variants share, by section."""
     configs = [to_dict(variant.config) for variant in variants]
     return {
         section: {

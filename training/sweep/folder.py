@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from data.files import replacing
 from training.config_file import ConfigError, load_config, naming, read_settings, to_yaml
+from training.metrics import read_newest_record
 from training.run_folder import RUNS, RunFolder
 from training.sweep.plan import Plan, Point, make_plan, setting
 from training.sweep.values import VARIANTS
@@ -62,7 +63,7 @@ class SweepFolder:
         return RunFolder(self.path / point.name)
 
     def is_finished(self, point: Point) -> bool:
-        if point.name not in self._finished and self.run_of(point).newest_record().get("finished"):
+        if point.name not in self._finished and read_newest_record(self.run_of(point).metrics).get("finished"):
             self._finished.add(point.name)
         return point.name in self._finished
 
@@ -70,7 +71,7 @@ class SweepFolder:
         """Return the number of steps in the point's metrics; all steps if the run ended early."""
         if point.name in self._finished:
             return point.config.train.max_steps
-        return self.run_of(point).newest_record().get("step", 0)
+        return read_newest_record(self.run_of(point).metrics).get("step", 0)
 
     def failure_of(self, point: Point) -> str | None:
         """Return why the point's last attempt failed, in any process, and when; None if it did not fail."""

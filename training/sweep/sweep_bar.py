@@ -4,6 +4,7 @@ import signal
 import time
 
 from training.console import Console
+from training.metrics import read_newest_record
 from training.sweep.folder import SweepFolder
 from training.sweep.plan import Point
 
@@ -36,7 +37,7 @@ class SweepBar:
         self._console.advance_to(self._steps(), f"{self._n_finished()} of {len(self.points)} runs{failed}")
 
     def finished(self, point: Point) -> None:
-        record = self.folder.run_of(point).newest_record()
+        record = read_newest_record(self.folder.run_of(point).metrics)
         self._console.say(
             f"{point.name}: validation loss {record['best_val_loss'] or float('nan'):.4f}, "
             f"{record['elapsed_s']:.0f} s  ({self._n_finished()} of {len(self.points)} runs{self._time_left()})"

@@ -1,0 +1,66 @@
+"""What several test modules share: reading runs, comparing checkpoints, and processes that heed signals."""
+
+import signal
+
+import torch
+
+from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.config import Config
+from training.config_file import to_dict
+from training.metrics import read_records
+
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes")  # these differ between any two runs
+
+
+def metrics(run):
+    """Return the records of a run folder."""
+    return read_records(run / "metrics.jsonl")
+
+
+def untimed(records):
+    return [{k: v for k, v in record.items() if k not in MEASURED} for record in records]
+
+
+def assert_same_state(a, b):
+    """Assert that two checkpoints are equal tensor by tensor, and in all other values except times and sizes."""
+    a, b = load_checkpoint(a), load_checkpoint(b)
+    assert a.model.keys() == b.model.keys()
+    for name in a.model:
+        assert torch.equal(a.model[name], b.model[name]), name
+    for ours, theirs in zip(a.optimizers, b.optimizers, strict=True):
+        assert ours.keys() == theirs.keys()
+        for parameter in ours:
+            for name, value in ours[parameter].items():
+                assert torch.equal(torch.as_tensor(value), torch.as_tensor(theirs[parameter][name])), name
+    times = ("elapsed_s", "log_sizes", "peak_memory_bytes")
+    assert {k: v for k, v in a.progress.items() if k not in times} == {
+        k: v for k, v in b.progress.items() if k not in times
+    }
+    assert (a.settings, a.characters, a.corpus) == (b.settings, b.characters, b.corpus)
+
+
+def assert_same_but_for_the_name(a, b):
+    for path in (a, b):
+        checkpoint = load_checkpoint(path)
+        checkpoint.settings["train"]["name"] = None
+        save_checkpoint(checkpoint, path)
+    assert_same_state(a, b)
+
+
+def make_checkpoint(step=7):
+    """Return a small checkpoint with random tensors of several types."""
+    torch.manual_seed(step)
+    return Checkpoint(
+        settings=to_dict(Config()),
+        characters="\n ab🙂",
+        corpus={"name": "x", "digest": "d", "n_characters": 9},
+        model={"w": torch.randn(3, 4), "b": torch.randn(2).bfloat16()},
+        optimizers=[{0: {"momentum_buffer": torch.randn(3, 4)}}],
+        progress={"step": step},
+    )
+
+
+def heed_signals():
+    """Restore the default signal handlers in a new process: a shell's background jobs ignore Ctrl-C."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,63 @@
+"""Metrics: what is appended is read back, from the start or from the end of the file, also while it is written."""
+
+import json
+
+import pytest
+
+from training.metrics import append_record, read_newest_record, read_records
+
+RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, {"step": 3, "val_loss": 1.25}]
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for record in RECORDS:
+        append_record(path, record)
+    return path
+
+
+def test_every_line_is_a_json_record(path):
+    assert [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] == RECORDS
+    assert read_records(path) == RECORDS
+    assert read_newest_record(path) == RECORDS[-1]
+
+
+def test_a_last_line_that_is_half_written_does_not_count(path):
+    whole = path.read_bytes()
+    for n_cut in range(1, len(json.dumps(RECORDS[-1])) + 2):
+        path.write_bytes(whole[:-n_cut])
+        assert read_records(path) == RECORDS[:2]
+        assert read_newest_record(path) == RECORDS[1]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"step": 1'])
+def test_a_file_without_a_whole_record_has_none(tmp_path, content):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    assert (read_records(path), read_newest_record(path)) == ([], {})
+    assert read_newest_record(tmp_path / "missing.jsonl") == {}
+
+
+@pytest.mark.parametrize("length", [4000, 4080, 4090, 4096, 4100, 10_000, 200_000])
+def test_the_newest_record_is_found_however_long_the_lines_are(path, length):
+    long = {"step": 4, "changes": ["x" * length]}
+    append_record(path, long)
+    assert read_newest_record(path) == long
+    append_record(path, {"step": 5})
+    assert read_newest_record(path) == {"step": 5}
+    with path.open("a") as file:
+        file.write('{"changes": "' + "x" * length)
+    assert read_newest_record(path) == {"step": 5}
+
+
+@pytest.mark.parametrize("damage", [b'{"step": 2, "va', b"", b"\0\0\0", b"[1]", b"\xff\xfe"])
+def test_a_damaged_line_is_an_error_that_names_file_and_line(path, damage):
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: is damaged") as error:
+        read_records(path)
+    assert "\n" not in str(error.value)
+    path.write_bytes(b"\n".join([*lines[:2], damage, b""]))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, last line: is damaged"):
+        read_newest_record(path)

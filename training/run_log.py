@@ -1,0 +1,134 @@
+"""The log of a run: lines on the console, records in metrics.jsonl, samples, and TensorBoard events."""
+
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from training.clock import Clock
+from training.console import Console
+from training.evaluation import Evaluation
+from training.metrics import append_record
+from training.run_folder import RunFolder
+from training.runtime import Runtime, processor_name
+from training.state import TrainingState
+from training.tensorboard import open_tensorboard, write_record
+
+
+class RunLog:
+    """Prints and records what happens in a run; it reads the training state and never changes it.
+
+    tokens_per_step: characters predicted in a step.
+    """
+
+    def __init__(self, state: TrainingState, run: RunFolder, runtime: Runtime, clock: Clock, *, tokens_per_step: int):
+        self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
+        self.tokens_per_step = tokens_per_step
+        self._first_step = self._line_step = state.progress.step
+        self._console = Console(self._first_step, state.config.train.max_steps)
+        self._board = None
+        if state.config.train.tensorboard:
+            self._board = open_tensorboard(run.path, from_step=self._first_step)
+
+    def introduce(self, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
+        """Print what is trained, on what and where. changes: settings that differ from those of earlier sessions."""
+        config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
+        self._console.say(
+            f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} different ones; "
+            f"{n_train:,} to train on, {n_val:,} to validate on"
+        )
+        self._console.say(
+            f"Model: {self.state.model.n_parameters():,} parameters, {config.model.n_layer} layers of "
+            f"{_spoken(config.model.n_head)} heads, width {config.model.n_embd}, context {config.model.block_size}"
+        )
+        resumed = f", resuming from step {progress.step:,}" if progress.step else ""
+        self._console.say(f"Running on {self.runtime} into {self.run.path}{resumed}")
+        if changes:
+            self._record(changes=list(changes))
+            self._console.say(f"Settings changed here: {'; '.join(changes)}")
+
+    def step(self) -> None:
+        self._console.advance()
+
+    def training(self, loss: float, lap_s: float) -> None:
+        """Log the mean loss (nats per character) and the training time of the steps since the last call."""
+        config, step = self.state.config, self.state.progress.step
+        tokens_per_s = (step - self._line_step) * self.tokens_per_step / lap_s
+        left_s = (config.train.max_steps - step) * self.clock.session_s / (step - self._first_step)
+        lr = config.optim.lr * config.optim.lr_factor(step - 1, config.train.max_steps)
+        self._record(train_loss=loss, lr=lr, context=config.context(step - 1), tokens_per_s=round(tokens_per_s))
+        self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, left_s=left_s)
+        self._line_step = step
+
+    def evaluation(self, result: Evaluation, sample: str, *, is_best: bool) -> None:
+        step, block_size = self.state.progress.step, self.state.config.model.block_size
+        self._record(
+            val_loss=result.loss,
+            val_bits_per_char=result.bits_per_character,
+            val_characters=result.n_characters,
+            val_context=block_size,
+        )
+        if sample:
+            self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
+        self._console.say(
+            f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
+            f"{result.bits_per_character:.3f} bits per character  context {block_size}  {self.clock.elapsed_s:.0f} s"
+        )
+
+    def stopped(self, name: str) -> None:
+        self._console.say(f"Stopped by {name} after step {self.state.progress.step:,}. To resume:")
+        self._console.say(f"  {_command('train.py', '--resume', self.run.path)}")
+
+    def finished(self, last_sample: str) -> None:
+        """Log the end of a run: its best loss, its time, its folder, and the command that samples from it."""
+        progress, config = self.state.progress, self.state.config
+        has_loss = math.isfinite(progress.best_loss)
+        self._record(
+            finished=True,
+            best_val_loss=progress.best_loss if has_loss else None,
+            n_parameters=self.state.model.n_parameters(),
+            peak_memory_bytes=progress.peak_memory_bytes,
+            machine=f"{self.runtime}, {processor_name()}, PyTorch {torch.__version__}",
+        )
+        early = progress.step < config.train.max_steps
+        self._console.close()
+        if progress.step == self._first_step:
+            self._console.say(f"Step {progress.step:,} is already done; raise train.max_steps to train longer")
+        if last_sample:
+            self._console.say(f"\n{last_sample.strip()}\n")
+        self._console.say(
+            f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, "
+            f"{self.clock.elapsed_s:.0f} s"
+            + (f": no better loss in {config.train.patience} evaluations" if early else "")
+        )
+        if has_loss:
+            self._console.say(
+                f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
+                f"character, context {config.model.block_size}, at step {progress.best_step:,}"
+            )
+        self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
+        self._console.say(f"To sample from it:\n  {_command('sample.py', '--checkpoint', self.run.path)}")
+
+    def close(self) -> None:
+        self._console.close()
+        if self._board:
+            self._board.close()
+
+    def _record(self, **values) -> None:
+        step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
+        record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
+        append_record(self.run.metrics, record)
+        if self._board:
+            write_record(self._board, record)
+
+
+def _spoken(n_head: int | tuple[int, ...]) -> str:
+    return str(n_head) if isinstance(n_head, int) else ", ".join(map(str, n_head))
+
+
+def _command(script: str, *arguments: object) -> str:
+    """Return a command line for a script in the folder of the running one."""
+    return shlex.join(["python", str(Path(sys.argv[0]).with_name(script)), *map(str, arguments)])

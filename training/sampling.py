@@ -1,0 +1,34 @@
+"""Sample text from a model: the one path from a prompt to characters, for every command."""
+
+from collections.abc import Iterator
+
+import torch
+
+from data.vocabulary import Vocabulary
+from model.generate import Sampling, generate
+from model.gpt import GPT
+
+
+def stream_text(
+    model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, sampling: Sampling, seed: int, n_samples: int = 1
+) -> Iterator[list[str]]:
+    """Yield `length` times the next character of each of n_samples continuations of the prompt.
+
+    An empty prompt stands for the start of a line. The model keeps its training mode. Raises UnknownCharacterError if
+    the vocabulary lacks a character of the prompt.
+    """
+    ids = torch.from_numpy(vocabulary.encode(prompt or vocabulary.default_prompt)).long()
+    prompts = ids.to(model.lm_head.weight.device).expand(n_samples, -1)  # (B, T)
+    was_training = model.training
+    model.eval()
+    try:
+        for next_ids in generate(model, prompts, length, sampling=sampling, seed=seed):
+            yield [vocabulary.characters[i] for i in next_ids.tolist()]
+    finally:
+        model.train(was_training)
+
+
+def sample_text(model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, sampling: Sampling, seed: int) -> str:
+    """Return one continuation of the prompt, without the prompt; see `stream_text`."""
+    pieces = stream_text(model, vocabulary, prompt, length, sampling=sampling, seed=seed)
+    return "".join(character for (character,) in pieces)
