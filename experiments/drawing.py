@@ -52,9 +52,12 @@ def plain(label: str) -> str:
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
-def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, label: str) -> None:
-    """Draw a matrix of cosines from `lowest` to 1 with a colour bar; the caller sets the ticks."""
-    picture = axes.imshow(matrix, cmap="coolwarm" if lowest < 0 else "viridis", vmin=lowest, vmax=1)
+def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, label: str) -> None:
+    """Draw a matrix with colours from `lowest` to `highest` and a colour bar; the caller sets the ticks."""
+    # aspect: the layout cuts off labels of an image whose shape is fixed.
+    picture = axes.imshow(
+        matrix, aspect="auto", cmap="coolwarm" if lowest < 0 else "viridis", vmin=lowest, vmax=highest
+    )
     axes.grid(visible=False)
     axes.figure.colorbar(picture, ax=axes, label=label)
 

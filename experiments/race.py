@@ -22,7 +22,7 @@ POLL_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
-class Result:
+class RaceResult:
     """The first evaluation at or below the target, or the best one if no evaluation reached it.
 
     elapsed_s: since the start of the training command, as its metrics record it.
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> Result:
+def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> RaceResult:
     """Train with a seed up to the first evaluation at or below the target, and stop there.
 
     Evaluations and checkpoints count; train.eval_every_steps sets the resolution. Raises ValueError if the config is
@@ -92,7 +92,7 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
                 records = read_records(folder.metrics)
                 for record in records[n_read:]:
                     if (loss := record.get("val_loss")) is not None and (best is None or loss < best.loss):
-                        best = Result(folder.path, seed, record["elapsed_s"], record["step"], loss, loss <= target)
+                        best = RaceResult(folder.path, seed, record["elapsed_s"], record["step"], loss, loss <= target)
                         if best.reached:
                             return best
                 n_read = len(records)

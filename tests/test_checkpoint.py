@@ -14,6 +14,7 @@ from model.gpt import GPT
 from training import checkpoint as checkpoint_module
 from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.config import Config
+from training.config_file import to_dict
 
 
 @pytest.fixture

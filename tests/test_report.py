@@ -17,8 +17,8 @@ from experiments.report.__main__ import main as report_command
 from experiments.report.finished_runs import find_runs
 from experiments.report.table import compare
 from training.config_file import read_settings
-from training.sweep.folder import SweepFolder
 from training.sweep.plan import make_plan
+from training.sweep.sweep_folder import SweepFolder
 
 HEADS, SEEDS = (1, 2, 3), (0, 1)
 SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_steps=3"]

@@ -16,8 +16,8 @@ import train
 from experiments.report.finished_runs import find_runs
 from training.config_file import read_settings
 from training.run_folder import RunFolder
-from training.sweep.folder import SweepFolder
 from training.sweep.plan import make_plan
+from training.sweep.sweep_folder import SweepFolder
 from training.sweep.workers import WorkerPool, share_of_machine
 
 SWEEP = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]

@@ -12,12 +12,12 @@ import numpy as np
 from data.corpus import open_corpus
 from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary
+from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis, analyse
 from experiments.heads.heads_page import make_page
 from experiments.heads.internals import HeadIndex, all_heads, weights_of
 from experiments.heads.measures import TARGETS
 from experiments.heads.prune import choose, n_parameters, prune
-from experiments.shown import in_columns, signed
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes
 from training.config_file import to_yaml

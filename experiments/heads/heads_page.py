@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from experiments.drawing import SERIES, draw_matrix, draw_svg, line_style, plain
+from experiments.formatting import signed
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import TARGETS
 from experiments.html_page import make_html
-from experiments.shown import signed
 from training.checkpoint import Checkpoint
 
 HERE = Path(__file__).parent
@@ -25,7 +25,7 @@ def make_page(path: Path, checkpoint: Checkpoint, analysis: Analysis, text: str,
     """Return the HTML, and the reason if there are no charts, or "". weights (N, T, T): for the text's T characters."""
     model = checkpoint.config().model
     try:
-        charts, missing = _charts(analysis), ""
+        charts, missing = _charts(analysis, model.n_embd), ""
     except ValueError as error:
         charts, missing = "", f"no charts: {error}"
     body = f"""<p>{escape(str(path))}, trained on {escape(checkpoint.corpus["name"])}, step {checkpoint.step:,}:
@@ -122,9 +122,10 @@ def _number(value: float, digits: int) -> str:
     return "none" if value != value else f"{float(value):.{digits}f}"
 
 
-def _charts(analysis: Analysis) -> str:
+def _charts(analysis: Analysis, width: int) -> str:
     pairs = analysis.similarity.most_alike(8)
     alike = "; ".join(f"{visible(a)} and {visible(b)} {cosine:.2f}" for a, b, cosine in pairs)
+    noise = width**-0.5
     n_shown = len(analysis.similarity.characters)
     figures = [
         ("Loss without one head", "", draw_svg("importance", lambda axes: _importance(axes, analysis))),
@@ -137,8 +138,9 @@ def _charts(analysis: Analysis) -> str:
         (
             "Similar characters",
             f"Cosines between the embeddings of the {n_shown} most frequent characters: lower case, upper case, other "
-            f"letters, digits, punctuation, white space. 1: the same direction; 0: unrelated. Most alike: {alike}.",
-            draw_svg("characters", lambda axes: _similar_characters(axes, analysis), height=8),
+            f"letters, digits, punctuation, white space. Cosines of random embeddings would have a standard deviation "
+            f"of {noise:.2f}. Most alike: {alike}.",
+            draw_svg("characters", lambda axes: _similar_characters(axes, analysis), height=6.8),
         ),
     ]
     return "".join(
@@ -168,7 +170,7 @@ def _similar_heads(axes, analysis: Analysis) -> None:
     every = -(-len(names) // MOST_NAMED_BARS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])
-    draw_matrix(axes, analysis.measures.similarity.numpy(), lowest=0, label="mean cosine of the weights")
+    draw_matrix(axes, analysis.measures.similarity.numpy(), lowest=0, highest=1, label="mean cosine of the weights")
 
 
 def _similar_characters(axes, analysis: Analysis) -> None:
@@ -176,4 +178,6 @@ def _similar_characters(axes, analysis: Analysis) -> None:
     size = min(11, 400 / len(names))  # points
     axes.set_xticks(range(len(names)), names, fontsize=size)
     axes.set_yticks(range(len(names)), names, fontsize=size)
-    draw_matrix(axes, analysis.similarity.cosines.numpy(), lowest=-1, label="cosine of the embeddings")
+    cosines = analysis.similarity.cosines.numpy()
+    limit = np.abs(cosines - np.eye(len(names))).max() or 1.0  # the diagonal is 1 and says nothing
+    draw_matrix(axes, cosines, lowest=-limit, highest=limit, label="cosine of the embeddings")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.report.write import write_report
+from experiments.report.write_report import write_report
 from training.command import CommandParser, run_command, tell_mistakes
 
 

@@ -12,8 +12,8 @@ from training.config import Config
 from training.config_file import load_config, naming, read_settings, to_dict
 from training.metrics import read_records
 from training.run_folder import RunFolder
-from training.sweep.folder import PLAN_FILE
 from training.sweep.plan import SEED, Plan, make_plan, setting
+from training.sweep.sweep_folder import PLAN_FILE
 from training.sweep.values import VARIANTS, spoken
 
 # Settings that do not make a variant: the seed, the name, and how often a run logs and saves.
@@ -69,7 +69,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRuns:
     """The contents of some folders: the variants in order, and the names of the runs that are left out.
 
     repeated: runs with the same settings and seed as an earlier one.
@@ -80,7 +80,7 @@ class Found:
     repeated: list[str]
 
 
-def find_runs(paths: Sequence[Path]) -> Found:
+def find_runs(paths: Sequence[Path]) -> FoundRuns:
     """Read the runs of run folders and sweep folders. Raises ValueError if no run is finished."""
     runs, unfinished = [], []
     for folder in dict.fromkeys(folder for path in paths for folder in _run_folders(path)):
@@ -94,7 +94,7 @@ def find_runs(paths: Sequence[Path]) -> Found:
     variants = _sort(runs, plans)
     kept = {run.folder.path for variant in variants for run in variant.runs.values()}
     repeated = [run.folder.path.name for run in runs if run.folder.path not in kept]
-    return Found(variants, unfinished, repeated)
+    return FoundRuns(variants, unfinished, repeated)
 
 
 def read_run(folder: RunFolder) -> FinishedRun | None:

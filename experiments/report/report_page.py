@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from experiments.formatting import signed
 from experiments.html_page import make_html
 from experiments.report.charts import Chart
 from experiments.report.table import Comparison, Row, cells, columns
-from experiments.shown import signed
 
 STYLE = """
 .lower td:nth-child(5), .higher td:nth-child(5) { font-weight: 600; }

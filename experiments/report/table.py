@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.formatting import in_columns, signed
 from experiments.report.finished_runs import FinishedRun, Variant, effective
 from experiments.report.significance import Difference, holm, mean, paired_difference, standard_error
-from experiments.shown import in_columns, signed
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36

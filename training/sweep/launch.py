@@ -11,8 +11,8 @@ from pathlib import Path
 from data.corpus import open_corpus
 from training.config_file import naming, read_settings
 from training.preparation import prepare_machine, prepare_text
-from training.sweep.folder import PLAN_FILE, SweepFolder
 from training.sweep.plan import Plan, make_plan
+from training.sweep.sweep_folder import PLAN_FILE, SweepFolder
 from training.sweep.workers import WorkerPool
 
 ROOT = Path(__file__).resolve().parents[2]

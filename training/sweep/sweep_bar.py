@@ -5,8 +5,8 @@ import time
 
 from training.console import Console
 from training.metrics import read_newest_record
-from training.sweep.folder import SweepFolder
 from training.sweep.plan import Point
+from training.sweep.sweep_folder import SweepFolder
 
 
 class SweepBar:

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from training.stopping import StopRequest
-from training.sweep.folder import SweepFolder
 from training.sweep.plan import Point
 from training.sweep.sweep_bar import SweepBar
+from training.sweep.sweep_folder import SweepFolder
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 REFRESH_EVERY_S, SIGNAL_CHECKS = 0.5, 5  # signals are checked more often than the folders

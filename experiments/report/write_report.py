@@ -11,7 +11,7 @@ from data.files import replacing
 from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
-from experiments.report.finished_runs import NO_VARIANT, Found, Variant, find_runs
+from experiments.report.finished_runs import NO_VARIANT, FoundRuns, Variant, find_runs
 from experiments.report.report_page import conclusions, make_page
 from experiments.report.table import Comparison, compare, machines, to_csv, to_markdown, to_plain
 from model.generate import Sampling
@@ -79,7 +79,7 @@ def write_report(
     return WrittenReport(page_path, to_plain(comparison), conclusions(comparison), warnings)
 
 
-def make_notes(found: Found, comparison: Comparison) -> list[str]:
+def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     """Return how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
     corpora = list(dict.fromkeys(run.measured_on for run in runs))

@@ -1,0 +1,75 @@
+"""The structure of the project: imports point one way, and every name means one thing."""
+
+import ast
+from collections import Counter
+
+import pytest
+from conftest import ROOT
+
+PACKAGES = ("model", "data", "training", "experiments")
+MAY_IMPORT = {
+    "model": {"model"},
+    "data": {"data"},
+    "training": {"model", "data", "training"},
+    "experiments": {"model", "data", "training", "experiments"},
+    "train": {"model", "data", "training"},
+    "sample": {"model", "data", "training"},
+}
+
+
+def product_files():
+    return [ROOT / "train.py", ROOT / "sample.py", *(file for p in PACKAGES for file in (ROOT / p).rglob("*.py"))]
+
+
+def module_name(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports():
+    """Return the project's modules that each module imports, anywhere in its code."""
+    modules = {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in product_files()}
+    result = {name: set() for name in modules}
+    for name, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                full_names = [f"{node.module}.{alias.name}" for alias in node.names]
+                result[name] |= {full if full in modules else node.module for full in full_names}
+            elif isinstance(node, ast.Import):
+                result[name] |= {alias.name for alias in node.names}
+        result[name] &= modules.keys()
+    return result
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_packages_import_only_what_lies_below_them(package):
+    found = {
+        imported.split(".")[0] for name, used in imports().items() if name.split(".")[0] == package for imported in used
+    }
+    assert found <= MAY_IMPORT[package]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = imports()
+    while free := [name for name, used in left.items() if not used & left.keys() - {name}]:
+        for name in free:
+            del left[name]
+    assert sorted(left) == []
+
+
+def test_shared_modules_of_the_experiments_import_none_of_their_packages():
+    for name, used in imports().items():
+        if name.count(".") == 1 and name.startswith("experiments."):
+            assert not [other for other in used if other.startswith("experiments.") and other.count(".") > 1], name
+
+
+def test_tests_import_no_other_tests():
+    for file in (ROOT / "tests").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.ImportFrom) and node.module.startswith("test_")), file.name
+
+
+def test_no_two_classes_share_a_name():
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in product_files() if "model" not in file.parts]
+    classes = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, n in classes.items() if n > 1] == []
