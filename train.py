@@ -18,7 +18,6 @@ from pathlib import Path
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from model.generate import Sampling
 from training.checkpoint import Checkpoint, save_checkpoint
 from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
@@ -64,17 +63,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
     source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run or sweep in a folder")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="section.key=value", help="replace settings of the file or the run"
-    )
-    parser.add_argument(
-        "--sweep",
-        nargs="+",
-        action="extend",
-        metavar="section.key=values",
-        help="run every combination, as in model.n_head=1,2,4",
-    )
-    parser.add_argument("--workers", type=int, metavar="N", help="parallel runs of a sweep, sharing cores and GPUs (1)")
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="section.key=value", help="replace settings of the file or the run")
+    combinations = "run every combination, as in model.n_head=1,2,4"
+    add("--sweep", nargs="+", action="extend", metavar="section.key=values", help=combinations)
+    add("--workers", type=int, metavar="N", help="parallel runs of a sweep, sharing cores and GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, give its first command again with more of them")
@@ -176,14 +169,9 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                 if due(settings.eval_every_steps):
                     state.check_finite()
                     result = evaluate(state.model, val_ids, block_size, runtime)
-                    sample = sample_text(
-                        state.model,
-                        state.corpus.vocabulary,
-                        "",
-                        settings.sample_length,
-                        sampling=Sampling(temperature=0.8),
-                        seed=settings.seed,  # the same random numbers each time, so that samples can be compared
-                    )
+                    # One seed for every sample, so that they can be compared.
+                    vocabulary, length = state.corpus.vocabulary, settings.sample_length
+                    sample = sample_text(state.model, vocabulary, "", length, seed=settings.seed)
                     is_best = state.note_evaluation(result.loss)
                     log.evaluation(result, sample, is_best=is_best)
                 if is_best:

@@ -28,6 +28,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write the text in UTF-8 as `replacing` does."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
 def _flush_folder(folder: Path) -> None:
     """Flush a rename to disk. Only POSIX systems can flush a folder."""
     if os.name == "posix":

@@ -65,16 +65,12 @@ def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, labe
 def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
     """Return what `draw(axes)` draws as SVG for a page with PALETTE. name: unique on the page."""
     pyplot = load_pyplot()
-    settings = {
+    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    settings = dict.fromkeys(ink, INK) | {
         "svg.fonttype": "none",
         "svg.hashsalt": name,  # reproducible ids, unique on the page
         "font.family": "sans-serif",
         "font.size": 11,
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "axes.edgecolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
         "grid.color": LINE,
         "axes.spines.top": False,
         "axes.spines.right": False,

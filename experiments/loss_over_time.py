@@ -1,6 +1,5 @@
 """Draw validation loss over time from the metrics of runs: python -m experiments.loss_over_time runs/A runs/B"""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
     parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss")
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.loss_over_time", lambda: run(options), memory="draw fewer runs")
 
+    def run() -> int:
+        draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
+        print(f"Drew {options.output}")
+        return 0
 
-def run(options: argparse.Namespace) -> int:
-    draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
-    print(f"Drew {options.output}")
-    return 0
+    return tell_mistakes("experiments.loss_over_time", run, memory="draw fewer runs")
 
 
 def read_curve(run: Path) -> Curve:

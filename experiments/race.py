@@ -40,10 +40,6 @@ class RaceResult:
         return f"seed {self.seed}: {outcome} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
 
 
-class RaceError(ValueError):
-    """The training command failed; the message is its error output."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.race", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config to run")
@@ -98,12 +94,12 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
                 n_read = len(records)
             if process.returncode:
                 errors.seek(0)
-                raise RaceError(errors.read().strip() or f"the run ended with status {process.returncode}")
+                raise ValueError(errors.read().strip() or f"the run ended with status {process.returncode}")
         finally:
             process.terminate()
             process.wait()
     if best is None:
-        raise RaceError("the run ended before its first evaluation; lower train.eval_every_steps")
+        raise ValueError("the run ended before its first evaluation; lower train.eval_every_steps")
     return best
 
 

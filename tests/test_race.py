@@ -4,8 +4,8 @@ import pytest
 from helpers import metrics
 
 from experiments import loss_over_time
-from experiments.race import RaceError, race
 from experiments.race import main as race_command
+from experiments.race import race
 
 
 def test_a_race_ends_at_the_first_evaluation_that_reaches_the_target(workplace):
@@ -40,7 +40,7 @@ def test_a_race_in_an_invalid_config_is_one_line_and_leaves_no_folder(workplace,
 
 def test_a_race_whose_run_fails_gives_the_error_of_the_training_command(workplace):
     settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "model.norm=layer"]
-    with pytest.raises(RaceError, match=r"train\.py: the loss or the weights became infinite or NaN"):
+    with pytest.raises(ValueError, match=r"train\.py: the loss or the weights became infinite or NaN"):
         race(workplace / "tiny.yaml", 1.0, 0, settings)
 
 

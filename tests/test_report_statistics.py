@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from experiments.report.significance import holm, mean, paired_difference, standard_error, t_cdf, t_quantile
+from experiments.report.significance import holm, paired_difference, standard_error, t_cdf, t_quantile
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 31, 100])
@@ -30,7 +30,6 @@ def test_means_intervals_and_p_values_are_those_of_scipy(n):
     base = {seed: numbers.gauss(1.5, 0.01) for seed in range(n)}
     other = {seed: base[seed] + numbers.gauss(0.004, 0.003) for seed in range(n)}
     values = list(other.values())
-    assert mean(values) == pytest.approx(sum(values) / n, rel=1e-15)
     assert standard_error(values) == pytest.approx(stats.sem(values), rel=1e-12)
     ours, theirs = paired_difference(other, base), stats.ttest_rel(values, list(base.values()))
     interval = theirs.confidence_interval(0.95)

@@ -1,8 +1,9 @@
 """The settings of a run: one frozen dataclass per section."""
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from data.config import DataConfig
 from model.config import ModelConfig
@@ -26,18 +27,12 @@ class OptimConfig:
     grad_clip: float = 0.0  # maximum global gradient norm; 0 disables clipping
 
     def __post_init__(self):
-        for name in ("lr", "muon_lr"):
-            if (value := getattr(self, name)) <= 0:
-                raise ValueError(f"optim.{name}={value} must be above 0")
-        for name in ("muon_momentum", "beta1", "beta2"):
-            if not 0 <= (value := getattr(self, name)) < 1:
-                raise ValueError(f"optim.{name}={value} must be at least 0 and below 1")
-        for name in ("weight_decay", "warmup_steps", "grad_clip"):
-            if (value := getattr(self, name)) < 0:
-                raise ValueError(f"optim.{name}={value} must be 0 or above")
-        for name in ("decay_fraction", "final_lr_fraction"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"optim.{name}={value} must be at least 0 and at most 1")
+        positive, below_1 = ("lr", "muon_lr"), ("muon_momentum", "beta1", "beta2")
+        _check(self, "optim", positive, lambda value: value > 0, "above 0")
+        _check(self, "optim", below_1, lambda value: 0 <= value < 1, "at least 0 and below 1")
+        _check(self, "optim", ("weight_decay", "warmup_steps", "grad_clip"), lambda value: value >= 0, "0 or above")
+        fractions = ("decay_fraction", "final_lr_fraction")
+        _check(self, "optim", fractions, lambda value: 0 <= value <= 1, "at least 0 and at most 1")
 
     def lr_factor(self, step: int, max_steps: int) -> float:
         """Return the learning rate of step 0, 1, ..., max_steps - 1 as a fraction of its peak."""
@@ -71,18 +66,13 @@ class TrainConfig:
 
     def __post_init__(self):
         counts = ("max_steps", "batch_size", "accumulate", "log_every_steps", "eval_every_steps")
-        for name in (*counts, "checkpoint_every_steps"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"train.{name}={value} must be at least 1")
+        _check(self, "train", (*counts, "checkpoint_every_steps"), lambda value: value >= 1, "at least 1")
         if list(self.grow_context_at) != sorted(part for part in set(self.grow_context_at) if 0 < part < 1):
             raise ValueError(
                 f"train.grow_context_at={list(self.grow_context_at)} must be rising fractions between 0 and 1"
             )
-        for name in ("seed", "patience", "sample_length"):
-            if (value := getattr(self, name)) < 0:
-                raise ValueError(f"train.{name}={value} must be 0 or above")
-        if self.seed >= 2**32:
-            raise ValueError(f"train.seed={self.seed} must be below 2^32")
+        _check(self, "train", ("seed", "patience", "sample_length"), lambda value: value >= 0, "0 or above")
+        _check(self, "train", ("seed",), lambda value: value < 2**32, "below 2^32")
         if self.name is not None and (not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "."):
             raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")
 
@@ -111,3 +101,9 @@ class Config:
         """
         doublings_left = sum(step < part * self.train.max_steps for part in self.train.grow_context_at)
         return self.model.block_size >> doublings_left
+
+
+def _check(settings: Any, section: str, names: Iterable[str], is_valid: Callable[[Any], bool], rule: str) -> None:
+    for name in names:
+        if not is_valid(value := getattr(settings, name)):
+            raise ValueError(f"{section}.{name}={value} must be {rule}")

@@ -160,8 +160,8 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         hint_text = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"{key}={_shown(value)} must be one of {', '.join(options)}{hint_text}")
     try:
-        return _CONVERSIONS[hint](value)
-    except (ValueError, TypeError, KeyError):
+        return _convert(value, hint)
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[hint]}") from None
 
 
@@ -169,31 +169,19 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or (isinstance(value, str) and value.startswith("["))
 
 
-def _to_bool(value: Any) -> bool:
-    if isinstance(value, bool):
+def _convert(value: Any, kind: type) -> Any:
+    """Convert a value to bool, int, float or str. Raises ValueError, TypeError or KeyError if that loses something."""
+    if isinstance(value, kind) and kind in (bool, str) and value != "":
         return value
-    return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}[value.lower()]
-
-
-def _to_int(value: Any) -> int:
-    if isinstance(value, (bool, float)):
+    if kind is bool:
+        return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}[value.lower()]
+    if kind is str or isinstance(value, bool) or (kind is int and isinstance(value, float)):
         raise TypeError
-    return int(value)
-
-
-def _to_float(value: Any) -> float:
-    if isinstance(value, bool) or not math.isfinite(number := float(value)):
+    if not math.isfinite(number := kind(value)):
         raise ValueError
     return number
 
 
-def _to_str(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError
-    return value
-
-
-_CONVERSIONS = {bool: _to_bool, int: _to_int, float: _to_float, str: _to_str}
 _SPOKEN = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 
 

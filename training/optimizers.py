@@ -22,15 +22,8 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
     optimizers: list[Optimizer] = []
     groups = [{"params": rest, "weight_decay": 0.0}]
     if config.name == "muon":
-        optimizers.append(
-            Muon(
-                matrices,
-                lr=config.muon_lr,
-                momentum=config.muon_momentum,
-                weight_decay=config.weight_decay,
-                dtype=dtype,
-            )
-        )
+        settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
+        optimizers.append(Muon(matrices, dtype=dtype, **settings))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))

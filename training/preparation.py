@@ -18,7 +18,13 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     """
     corpus = open_corpus(config.data)
     if corpus.fallback_reason:
-        _warn_of_fallback(config, corpus)
+        line = "!" * 100
+        warning = (
+            f"{line}\nWARNING: {corpus.fallback_reason}.\n"
+            f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
+            f"its figures are not those of {config.data.corpus}.\n{line}"
+        )
+        print(warning, file=sys.stderr)
         name = f"{name}-on-{Path(corpus.name).stem}"
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.val_fraction, config.model.block_size)
@@ -35,13 +41,3 @@ def prepare_machine(config: Config) -> Runtime:
     if config.train.tensorboard:
         check_tensorboard()
     return runtime
-
-
-def _warn_of_fallback(config: Config, corpus: Corpus) -> None:
-    line = "!" * 100
-    print(
-        f"{line}\nWARNING: {corpus.fallback_reason}.\n"
-        f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
-        f"its figures are not those of {config.data.corpus}.\n{line}",
-        file=sys.stderr,
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from data.files import replacing
+from data.files import replace_text
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 
 RUNS = Path("runs")
@@ -51,8 +51,7 @@ class RunFolder:
         self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
 
     def write_config(self, config_yaml: str) -> None:
-        with replacing(self.config) as file:
-            file.write(config_yaml.encode())
+        replace_text(self.config, config_yaml)
 
     @classmethod
     def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":

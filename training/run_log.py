@@ -40,9 +40,10 @@ class RunLog:
             f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} different ones; "
             f"{n_train:,} to train on, {n_val:,} to validate on"
         )
+        n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
         self._console.say(
             f"Model: {self.state.model.n_parameters():,} parameters, {config.model.n_layer} layers of "
-            f"{_spoken(config.model.n_head)} heads, width {config.model.n_embd}, context {config.model.block_size}"
+            f"{n_head} heads, width {config.model.n_embd}, context {config.model.block_size}"
         )
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.runtime} into {self.run.path}{resumed}")
@@ -123,10 +124,6 @@ class RunLog:
         append_record(self.run.metrics, record)
         if self._board:
             write_record(self._board, record)
-
-
-def _spoken(n_head: int | tuple[int, ...]) -> str:
-    return str(n_head) if isinstance(n_head, int) else ", ".join(map(str, n_head))
 
 
 def _command(script: str, *arguments: object) -> str:

@@ -8,6 +8,8 @@ from data.vocabulary import Vocabulary
 from model.generate import Sampling, generate
 from model.gpt import GPT
 
+DEFAULT = Sampling(temperature=0.8)
+
 
 def stream_text(
     model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, sampling: Sampling, seed: int, n_samples: int = 1
@@ -28,7 +30,9 @@ def stream_text(
         model.train(was_training)
 
 
-def sample_text(model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, sampling: Sampling, seed: int) -> str:
+def sample_text(
+    model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, seed: int, sampling: Sampling = DEFAULT
+) -> str:
     """Return one continuation of the prompt, without the prompt; see `stream_text`."""
     pieces = stream_text(model, vocabulary, prompt, length, sampling=sampling, seed=seed)
     return "".join(character for (character,) in pieces)

@@ -88,11 +88,7 @@ class TrainingState:
         return Checkpoint(
             settings=to_dict(self.config),
             characters=self.corpus.vocabulary.characters,
-            corpus={
-                "name": self.corpus.name,
-                "digest": self.corpus.digest,
-                "n_characters": len(self.corpus.ids),
-            },
+            corpus={"name": self.corpus.name, "digest": self.corpus.digest, "n_characters": len(self.corpus.ids)},
             model=self.model.state_dict(),
             optimizers=[optimizer.state_dict()["state"] for optimizer in self.optimizers],
             progress=dataclasses.asdict(self.progress),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from data.corpus import open_corpus
-from data.files import replacing
+from data.files import replace_text
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis, analyse
@@ -74,8 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
         page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
-        with replacing(output) as file:
-            file.write(page.encode())
+        replace_text(output, page)
         lines.append(f"Page, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
     if options.prune:
         heads = choose(analysis.order, options.prune)
@@ -117,10 +116,8 @@ def table(analysis: Analysis) -> str:
         shares = (f"{measures.shares[name][i]:.2f}" for name in names)
         gain = signed(analysis.losses_without[head] - analysis.loss)
         lines.append(["L{}H{}".format(*head), gain, f"{measures.distance[i]:.1f}", *shares])
-    title = (
-        f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters. Each head, the most important"
-    )
-    return f"{title} first:\n{in_columns(lines)}"
+    title = f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters."
+    return f"{title} Each head, the most important first:\n{in_columns(lines)}"
 
 
 def write_pruned(

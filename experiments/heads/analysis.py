@@ -1,6 +1,5 @@
 """Everything that the page of a checkpoint shows."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,7 @@ from tqdm import tqdm
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.internals import HeadIndex, all_heads, character_embeddings, weights_of
-from experiments.heads.knock_out import cumulative_losses, loss_without, rank
+from experiments.heads.knock_out import loss_without, rank
 from experiments.heads.measures import HeadMeasures, HeadTally
 from model.gpt import GPT
 from training.runtime import Runtime
@@ -53,14 +52,13 @@ def analyse(
             bar.update()
         loss = loss_without(model, [], scored, runtime)
         bar.update()
-        losses = dict(_counted(bar, ((head, loss_without(model, [head], scored, runtime)) for head in heads)))
+        losses, cumulative = {}, []
+        for head in heads:
+            losses[head] = loss_without(model, [head], scored, runtime)
+            bar.update()
         order = rank(losses)
-        cumulative = list(_counted(bar, cumulative_losses(model, order, scored, runtime)))
+        for n in range(1, len(order) + 1):
+            cumulative.append(loss_without(model, order[:n], scored, runtime))
+            bar.update()
     similarity = compare_characters(character_embeddings(model), vocabulary, ids)
     return Analysis(heads, tally.result(), loss, len(scored) - 1, losses, order, cumulative, similarity)
-
-
-def _counted(bar: tqdm, results: Iterator) -> Iterator:
-    for result in results:
-        bar.update()
-        yield result

@@ -127,26 +127,22 @@ def _charts(analysis: Analysis, width: int) -> str:
     alike = "; ".join(f"{visible(a)} and {visible(b)} {cosine:.2f}" for a, b, cosine in pairs)
     noise = width**-0.5
     n_shown = len(analysis.similarity.characters)
-    figures = [
-        ("Loss without one head", "", draw_svg("importance", lambda axes: _importance(axes, analysis))),
-        (
-            "Loss without the least important heads, one more each time",
-            "",
-            draw_svg("cumulative", lambda axes: _cumulative(axes, analysis)),
-        ),
-        ("Similar heads", "", draw_svg("similarity", lambda axes: _similar_heads(axes, analysis), height=6.5)),
-        (
-            "Similar characters",
-            f"Cosines between the embeddings of the {n_shown} most frequent characters: lower case, upper case, other "
-            f"letters, digits, punctuation, white space. Cosines of random embeddings would have a standard deviation "
-            f"of {noise:.2f}. Most alike: {alike}.",
-            draw_svg("characters", lambda axes: _similar_characters(axes, analysis), height=6.8),
-        ),
-    ]
-    return "".join(
-        f"<h2>{title}</h2>" + f'<p class="faint">{escape(note)}</p>' * bool(note) + f"<figure>{svg}</figure>"
-        for title, note, svg in figures
+    characters = (
+        f"Cosines between the embeddings of the {n_shown} most frequent characters: lower case, upper case, other "
+        "letters, digits, punctuation, white space. Cosines of random embeddings would have a standard deviation of "
+        f"{noise:.2f}. Most alike: {alike}."
     )
+    figures = [
+        ("Loss without one head", "Rise of the validation loss with only this head silenced.", _importance, 4.2),
+        ("Loss without several heads", "Silenced one after another, the least important first.", _cumulative, 4.2),
+        ("Similar heads", "Mean cosine of the attention weights of two heads.", _similar_heads, 6.5),
+        ("Similar characters", characters, _similar_characters, 6.8),
+    ]
+    html = ""
+    for title, note, draw, height in figures:
+        svg = draw_svg(draw.__name__, lambda axes, draw=draw: draw(axes, analysis), height=height)
+        html += f'<h2>{title}</h2><p class="faint">{escape(note)}</p><figure>{svg}</figure>'
+    return html
 
 
 def _importance(axes, analysis: Analysis) -> None:

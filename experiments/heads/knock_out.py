@@ -1,6 +1,6 @@
 """How much heads matter: the validation loss without them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 
 import numpy as np
 
@@ -19,9 +19,3 @@ def loss_without(model: GPT, heads: Collection[HeadIndex], ids: np.ndarray, runt
 def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:
     """Sort heads by the loss without them: the least important head comes first."""
     return sorted(losses, key=lambda head: (losses[head], head))
-
-
-def cumulative_losses(model: GPT, order: Sequence[HeadIndex], ids: np.ndarray, runtime: Runtime) -> Iterator[float]:
-    """Yield the validation loss with the first 1, 2, ... heads of the order silenced."""
-    for n in range(1, len(order) + 1):
-        yield loss_without(model, order[:n], ids, runtime)

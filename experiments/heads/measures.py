@@ -1,6 +1,7 @@
 """Measures of what heads look at: means over the characters of a text, for every head."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,7 @@ class HeadTally:
 
     def __init__(self):
         self.n_characters = 0
-        self.sums: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = defaultdict(int)
         self.uniform_sums = dict.fromkeys(TARGETS, 0.0)
         self.counts = dict.fromkeys(TARGETS, 0)
 
@@ -58,17 +59,17 @@ class HeadTally:
         position = torch.arange(T, dtype=torch.float64)
         self.n_characters += T - 1
         rows = weights[:, 1:]  # the first character sees only itself
-        self._add("entropy_bits", torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2))
-        self._add("distance", (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64))
+        self.sums["entropy_bits"] += torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2)
+        self.sums["distance"] += (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64)
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self._add("similarity", (unit @ unit.T).double())
+        self.sums["similarity"] += (unit @ unit.T).double()
         uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
             has_one = mask.any(-1)
             has_one[0] = False
             self.counts[name] += int(has_one.sum())
             mask = mask & has_one[:, None]
-            self._add(name, (weights * mask).sum((-1, -2), dtype=torch.float64))
+            self.sums[name] += (weights * mask).sum((-1, -2), dtype=torch.float64)
             self.uniform_sums[name] += float((uniform * mask).sum())
 
     def result(self) -> HeadMeasures:
@@ -81,9 +82,6 @@ class HeadTally:
             similarity=self.sums["similarity"] / n,
             n_characters=n,
         )
-
-    def _add(self, name: str, value: Tensor) -> None:
-        self.sums[name] = self.sums[name] + value if name in self.sums else value
 
 
 def target_masks(text: str) -> dict[str, Tensor]:

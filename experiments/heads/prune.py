@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from experiments.heads.internals import HeadIndex, keep_heads
 from training.checkpoint import Checkpoint
 from training.config_file import to_dict
+from training.state import Progress
 
 
 def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
@@ -44,20 +45,14 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
     model = dataclasses.replace(
         config.model, n_head=tuple(map(len, kept)), head_size=layers[0].head_size, n_kv_head=None
     )
-    progress = checkpoint.progress | {
-        "best_loss": math.inf,
-        "best_step": checkpoint.step,
-        "evaluations_since_best": 0,
-        "peak_memory_bytes": 0,
-        "loss_sum": 0.0,
-        "loss_count": 0,
-    }
+    elapsed_s = checkpoint.progress.get("elapsed_s", 0.0)
+    progress = Progress(step=checkpoint.step, best_step=checkpoint.step, elapsed_s=elapsed_s)
     return dataclasses.replace(
         checkpoint,
         settings=to_dict(dataclasses.replace(config, model=model)),
         model=keep_heads(checkpoint.model, layers, kept),
         optimizers=[{} for _ in checkpoint.optimizers],
-        progress=progress,
+        progress=dataclasses.asdict(progress),
     )
 
 

@@ -10,14 +10,13 @@ from training.command import CommandParser, run_command, tell_mistakes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders or sweep folders")
-    parser.add_argument(
-        "--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report; ./report)"
-    )
-    parser.add_argument("--baseline", metavar="VARIANT", help="the variant to compare with (the first)")
-    parser.add_argument("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
-    parser.add_argument("--prompt", metavar="TEXT", help="text that the samples continue (the start of a line)")
-    parser.add_argument("--title", metavar="TEXT")
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="run folders or sweep folders")
+    add("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report; ./report)")
+    add("--baseline", metavar="VARIANT", help="the variant to compare with (the first)")
+    add("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
+    add("--prompt", metavar="TEXT", help="text that the samples continue (the start of a line)")
+    add("--title", metavar="TEXT", help="the report's title")
     options = parser.parse_args(arguments)
     return tell_mistakes("experiments.report", lambda: run(options), memory="report on fewer runs at a time")
 
@@ -25,15 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     output = options.output or (options.runs[0] if len(options.runs) == 1 else Path()) / "report"
     output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
-    report = write_report(
-        options.runs,
-        output,
-        title=options.title,
-        baseline=options.baseline,
-        target=options.target,
-        prompt=options.prompt,
-    )
-    print(report)
+    choices = {name: getattr(options, name) for name in ("title", "baseline", "target", "prompt")}
+    print(write_report(options.runs, output, **choices))
     return 0
 
 

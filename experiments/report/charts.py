@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
 from experiments.report.finished_runs import NO_VARIANT, Variant
-from experiments.report.significance import mean
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.config_file import to_dict
 from training.sweep.plan import setting
@@ -26,21 +26,21 @@ class Chart:
 def draw_charts(comparison: Comparison) -> list[Chart]:
     """Return the charts that apply to these variants. Raises ValueError if matplotlib is not installed."""
     charts, rows = [], comparison.rows
+
+    def add(name: str, title: str, caption: str, draw: Callable, *arguments, height: float = 4.2) -> None:
+        svg = draw_svg(name, lambda axes: draw(axes, comparison, *arguments), height=height)
+        charts.append(Chart(name, title, caption, svg))
+
     if key := main_setting([row.variant for row in rows]):
-        title = f"Validation loss against {spoken_setting(key)}"
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
-        charts.append(
-            Chart("loss", title, caption, draw_svg("loss", lambda axes: _loss_against(axes, comparison, key)))
-        )
+        add("loss", f"Validation loss against {spoken_setting(key)}", caption, _loss_against, key)
     if any(row.difference for row in rows):
-        title = f"Difference to {comparison.baseline.label}"
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
-        svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=1.2 + 0.35 * len(rows))
-        charts.append(Chart("difference", title, caption, svg))
+        height = 1.2 + 0.35 * len(rows)
+        add("difference", f"Difference to {comparison.baseline.label}", caption, _differences, height=height)
     if any(len(run.evaluations) > 1 for row in rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
-        svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
-        charts.append(Chart("curves", "Validation loss over the run", caption, svg))
+        add("curves", "Validation loss over the run", caption, _curves)
     return charts
 
 
@@ -114,7 +114,7 @@ def _curves(axes, comparison: Comparison) -> None:
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         losses = [[curve[step] for curve in curves] for step in steps]
         style = line_style(i)
-        axes.plot(steps, [mean(each) for each in losses], label=plain(row.mark), **style)
+        axes.plot(steps, [fmean(each) for each in losses], label=plain(row.mark), **style)
         low, high = [min(each) for each in losses], [max(each) for each in losses]
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         late += [value for step, each in zip(steps, losses, strict=True) if step >= 0.4 * steps[-1] for value in each]

@@ -1,6 +1,7 @@
 """Means, standard errors and paired t-tests (Student, 1908) for a few runs per variant."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,17 +22,9 @@ class Difference:
     p: float | None = None
 
 
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean, s / sqrt(n) with n - 1 in the variance; None for a single value."""
-    n = len(values)
-    if n < 2:
-        return None
-    centre = mean(values)
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (n - 1) / n)
+    """Return the standard error of the mean, with n - 1 in the variance; None for a single value."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
@@ -43,7 +36,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     if not seeds:
         return None
     differences = [values[seed] - baseline[seed] for seed in seeds]
-    centre, error = mean(differences), standard_error(differences)
+    centre, error = statistics.fmean(differences), standard_error(differences)
     if error is None:
         return Difference(centre, 1)
     half = t_quantile(0.5 + CONFIDENCE / 2, len(seeds) - 1) * error
@@ -68,18 +61,14 @@ def t_cdf(t: float, degrees: int) -> float:
     """Return Student's cumulative distribution for integer degrees of freedom (Abramowitz and Stegun, 26.7.3-4)."""
     angle = math.atan(t / math.sqrt(degrees))
     cos2 = math.cos(angle) ** 2
-    if degrees % 2:
-        term, total = math.cos(angle), 0.0
-        for k in range(1, degrees - 1, 2):
-            total += term
-            term *= cos2 * (k + 1) / (k + 2)
-        within = 2 / math.pi * (angle + math.sin(angle) * total)
-    else:
-        term, total = 1.0, 0.0
-        for k in range(0, degrees - 1, 2):
-            total += term
-            term *= cos2 * (k + 1) / (k + 2)
-        within = math.sin(angle) * total
+    odd = degrees % 2
+    term, total = math.cos(angle) if odd else 1.0, 0.0
+    for k in range(odd, degrees - 1, 2):
+        total += term
+        term *= cos2 * (k + 1) / (k + 2)
+    within = math.sin(angle) * total
+    if odd:
+        within = 2 / math.pi * (angle + within)
     return 0.5 + within / 2
 
 

@@ -4,13 +4,13 @@ import csv
 import dataclasses
 import io
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from experiments.formatting import in_columns, signed
-from experiments.report.finished_runs import FinishedRun, Variant, effective
-from experiments.report.significance import Difference, holm, mean, paired_difference, standard_error
+from experiments.report.finished_runs import Variant, effective
+from experiments.report.significance import Difference, holm, paired_difference, standard_error
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
@@ -92,57 +92,33 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
     ]
     tested = [i for i, difference in enumerate(differences) if difference and difference.p is not None]
     adjusted = dict(zip(tested, holm([differences[i].p for i in tested]), strict=True))
-    rows = [
-        _row(i + 1, v, (v is base, same[i]), differences[i], adjusted.get(i), target) for i, v in enumerate(variants)
-    ]
+    rows = []
+    for i, variant in enumerate(variants):
+        runs, losses = list(variant.runs.values()), list(variant.losses.values())
+        seconds = [run.seconds_to(target) for run in runs]
+        row = Row(
+            number=i + 1,
+            variant=variant,
+            is_baseline=variant is base,
+            is_same_model=same[i],
+            loss=fmean(losses),
+            loss_error=standard_error(losses),
+            difference=differences[i],
+            adjusted_p=adjusted.get(i),
+            n_parameters=runs[0].end["n_parameters"],
+            tokens_per_s=median(run.tokens_per_s for run in runs),
+            peak_memory_bytes=median(run.end["peak_memory_bytes"] for run in runs),
+            elapsed_s=median(run.evaluations[-1][1] for run in runs),
+            target_s=None if None in seconds else median(seconds),
+        )
+        rows.append(row)
     return Comparison(rows, base, target)
 
 
-def _row(
-    number: int,
-    variant: Variant,
-    kind: tuple[bool, bool],
-    difference: Difference | None,
-    adjusted_p: float | None,
-    target: float,
-) -> Row:
-    runs = list(variant.runs.values())
-    losses = list(variant.losses.values())
-    seconds = [run.seconds_to(target) for run in runs]
-
-    def median(of) -> float:
-        return statistics.median(map(of, runs))
-
-    return Row(
-        number=number,
-        variant=variant,
-        is_baseline=kind[0],
-        is_same_model=kind[1],
-        loss=mean(losses),
-        loss_error=standard_error(losses),
-        difference=difference,
-        adjusted_p=adjusted_p,
-        n_parameters=runs[0].end["n_parameters"],
-        tokens_per_s=median(lambda run: run.tokens_per_s),
-        peak_memory_bytes=median(lambda run: run.end["peak_memory_bytes"]),
-        elapsed_s=median(lambda run: run.evaluations[-1][1]),
-        target_s=None if None in seconds else statistics.median(seconds),
-    )
-
-
 def columns(comparison: Comparison) -> list[str]:
-    return [
-        "variant",
-        "seeds",
-        "validation loss",
-        f"difference to {comparison.baseline.label} [95 % interval]",
-        "against noise",
-        "parameters",
-        "characters/s",
-        "memory",
-        f"time to {comparison.target:g}",
-        "time",
-    ]
+    difference = f"difference to {comparison.baseline.label} [95 % interval]"
+    results = ["variant", "seeds", "validation loss", difference, "against noise"]
+    return [*results, "parameters", "characters/s", "memory", f"time to {comparison.target:g}", "time"]
 
 
 def cells(row: Row) -> list[str]:
@@ -189,22 +165,11 @@ def to_csv(comparison: Comparison) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [f.name for f in dataclasses.fields(Row) if f.name not in NOT_IN_CSV]
-    parts = ["mean", "low", "high", "p"]
-    writer.writerow(
-        ["variant", "verdict", *names, *(f"difference_{part}" for part in parts), f"seconds_to_{comparison.target:g}"]
-        + [f"loss_seed_{seed}" for seed in comparison.seeds]
-    )
+    parts, seeds = ["mean", "low", "high", "p"], comparison.seeds
+    head = ["variant", "verdict", *names, *(f"difference_{part}" for part in parts)]
+    writer.writerow([*head, f"seconds_to_{comparison.target:g}", *(f"loss_seed_{seed}" for seed in seeds)])
     for row in comparison.rows:
-        losses = row.variant.losses
-        writer.writerow(
-            [row.variant.label, row.verdict]
-            + [getattr(row, name) for name in names]
-            + [getattr(row.difference, part) if row.difference else None for part in parts]
-            + [row.target_s]
-            + [losses.get(seed) for seed in comparison.seeds]
-        )
+        values = [row.variant.label, row.verdict, *(getattr(row, name) for name in names)]
+        values += [getattr(row.difference, part, None) for part in parts]
+        writer.writerow([*values, row.target_s, *(row.variant.losses.get(seed) for seed in seeds)])
     return out.getvalue()
-
-
-def machines(runs: Sequence[FinishedRun]) -> list[str]:
-    return list(dict.fromkeys(run.end["machine"] for run in runs))

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import yaml
 
-from data.files import replacing
+from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
 from experiments.report.finished_runs import NO_VARIANT, FoundRuns, Variant, find_runs
 from experiments.report.report_page import conclusions, make_page
-from experiments.report.table import Comparison, compare, machines, to_csv, to_markdown, to_plain
-from model.generate import Sampling
+from experiments.report.table import Comparison, compare, to_csv, to_markdown, to_plain
 from training.checkpoint import CheckpointError, load_checkpoint
 from training.config_file import to_dict
 from training.run_folder import find_checkpoint
@@ -63,17 +62,18 @@ def write_report(
     except ValueError as error:
         charts, missing = [], f"no charts: {error}"
     names = ", ".join(path.resolve().name for path in paths)
-    title = title or (f"{_kind(comparison)}: {names}" if len(paths) <= 2 else _kind(comparison))
+    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
+    title = title or (f"{kind}: {names}" if len(paths) <= 2 else kind)
     settings = yaml.safe_dump(shared_settings(found.variants), sort_keys=False, allow_unicode=True)
     page = make_page(title, comparison, notes, charts, samples, prompt=prompt, settings=settings)
     markdown = [f"# {title}", *(f"- {sentence}" for sentence in conclusions(comparison)), to_markdown(comparison)]
     for chart in charts:
         file = output.with_name(f"{output.name}-{chart.name}.svg")
-        _write(file, stand_alone(chart.svg))
+        replace_text(file, stand_alone(chart.svg))
         markdown.append(f"![{chart.title}. {chart.caption}]({file.name})")
     markdown = "\n\n".join([*markdown, *notes]).replace(".\n\n- ", ".\n- ")
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
-        _write(output.with_name(output.name + ending), text)
+        replace_text(output.with_name(output.name + ending), text)
     page_path = output.with_name(f"{output.name}.html")
     warnings = [note for note in notes if note.startswith(("BEWARE", "Left out"))] + ([missing] if missing else [])
     return WrittenReport(page_path, to_plain(comparison), conclusions(comparison), warnings)
@@ -82,6 +82,7 @@ def write_report(
 def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     """Return how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
+    machines = list(dict.fromkeys(run.end["machine"] for run in runs))
     corpora = list(dict.fromkeys(run.measured_on for run in runs))
     notes = [
         f"Validation loss: the lowest of each run's evaluations, in nats per character over all {n:,} characters of "
@@ -104,9 +105,9 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
         f"{comparison.target:g}: from the start of the run's command to the first evaluation at or below this loss, "
         "which by default every run reaches. "
-        f"Machine: {'; '.join(machines(runs))}."
+        f"Machine: {'; '.join(machines)}."
     )
-    if len(machines(runs)) > 1:
+    if len(machines) > 1:
         notes.append("BEWARE: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
     for names, why in ((found.unfinished, "not finished"), (found.repeated, "same settings and seed as another run")):
         if names:
@@ -126,10 +127,10 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
             checkpoint = load_checkpoint(find_checkpoint(run.folder.path))
         except CheckpointError:
             continue  # deleted to save space: the figures remain
-        vocabulary, sampling = checkpoint.vocabulary, Sampling(temperature=0.8)
+        vocabulary = checkpoint.vocabulary
         used = prompt or vocabulary.default_prompt
         try:
-            text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, sampling=sampling, seed=0)
+            text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, seed=0)
         except UnknownCharacterError as error:
             raise ValueError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
         texts[variant.label] = (prompt or "") + text
@@ -155,13 +156,3 @@ def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
         }
         for section, values in configs[0].items()
     }
-
-
-def _kind(comparison: Comparison) -> str:
-    n = len(comparison.rows)
-    return f"{n} variants compared" if n > 1 else "One variant"
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as file:
-        file.write(text.encode())

@@ -28,7 +28,8 @@ def start_sweep(plan: Plan, name: str, workers: int) -> int:
     Raises ValueError before anything runs if a corpus or the machine does not allow every point.
     """
     plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name)
-    _prepare_machines(plan)
+    for point in plan.points:
+        prepare_machine(point.config)
     return _run(SweepFolder.open(name, plan), workers)
 
 
@@ -43,7 +44,8 @@ def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
             raise ValueError("varies nothing; start the sweep again with --config")
     for data in {point.config.data for point in plan.points}:
         open_corpus(dataclasses.replace(data, fallback=None))  # a resumed sweep never changes its corpus
-    _prepare_machines(plan)
+    for point in plan.points:
+        prepare_machine(point.config)
     return _run(SweepFolder(path, plan), workers)
 
 
@@ -62,16 +64,6 @@ def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
         corpus.split(config.data.val_fraction, point.config.model.block_size)
         points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
     return dataclasses.replace(plan, points=tuple(points)), names.pop()
-
-
-def _prepare_machines(plan: Plan) -> None:
-    """Raises ValueError if this machine lacks something that a point needs."""
-    needed = {}
-    for point in plan.points:
-        settings = point.config.train
-        needed[settings.device, settings.dtype, settings.compile, settings.tensorboard] = point.config
-    for config in needed.values():
-        prepare_machine(config)
 
 
 def _run(folder: SweepFolder, workers: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.config import Config, TrainConfig
-from training.config_file import ConfigError, build_config, split_override, to_dict
+from training.config_file import ConfigError, build_config, split_override
 from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
 
 SEED = "train.seed"
@@ -40,15 +40,6 @@ class Plan:
     points: tuple[Point, ...]
     axes: Axes
     variants: Variants
-
-    def fixed(self) -> dict[str, dict[str, Any]]:
-        """Return the settings that all points share, by section."""
-        varied = {*self.axes, *(key for settings in self.variants.values() for key in settings)}
-        sections = to_dict(self.points[0].config)
-        return {
-            section: {name: value for name, value in values.items() if f"{section}.{name}" not in varied}
-            for section, values in sections.items()
-        }
 
 
 def make_plan(

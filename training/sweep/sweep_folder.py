@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from data.files import replacing
-from training.config_file import ConfigError, load_config, naming, read_settings, to_yaml
+from data.files import replace_text
+from training.config_file import ConfigError, load_config, naming, read_settings, to_dict, to_yaml
 from training.metrics import read_newest_record
 from training.run_folder import RUNS, RunFolder
 from training.sweep.plan import Plan, Point, make_plan, setting
@@ -48,10 +48,10 @@ class SweepFolder:
                 path = root / (name if number == 1 else f"{name}-{number}")
                 if not path.exists():
                     path.mkdir()
-                    _write(path / PLAN_FILE, _to_yaml(describe(plan)))
+                    replace_text(path / PLAN_FILE, _to_yaml(describe(plan)))
                     break
                 if (path / PLAN_FILE).is_file() and (both := _merged(path / PLAN_FILE, plan)):
-                    _write(path / PLAN_FILE, _to_yaml(both))
+                    replace_text(path / PLAN_FILE, _to_yaml(both))
                     break
                 number += 1
         folder = cls(path, plan)
@@ -85,7 +85,7 @@ class SweepFolder:
         if reason is None:
             path.unlink(missing_ok=True)
         else:
-            _write(path, f"{reason}\n{time.time()}\n")
+            replace_text(path, f"{reason}\n{time.time()}\n")
 
     @contextlib.contextmanager
     def claim(self, point: Point) -> Iterator[bool]:
@@ -117,7 +117,12 @@ def describe(plan: Plan) -> dict[str, Any]:
         keys = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
         configs = {point.choices[VARIANTS]: point.config for point in plan.points}
         axes[VARIANTS] = {name: {key: _plain(setting(configs[name], key)) for key in keys} for name in plan.variants}
-    return {**plan.fixed(), "sweep": axes}
+    varied = {*plan.axes, *(key for changes in plan.variants.values() for key in changes)}
+    shared = {
+        section: {name: value for name, value in values.items() if f"{section}.{name}" not in varied}
+        for section, values in to_dict(plan.points[0].config).items()
+    }
+    return shared | {"sweep": axes}
 
 
 def _plain(value: Any) -> Any:
@@ -151,8 +156,3 @@ def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
 
 def _to_yaml(description: dict[str, Any]) -> str:
     return yaml.safe_dump(description, sort_keys=False, allow_unicode=True)
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as file:
-        file.write(text.encode())
