@@ -1,0 +1,74 @@
+"""The clock and the log of a run: what they measure and record, and that they leave the training state alone."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from helpers import metrics
+
+from training import clock as clock_module
+from training.clock import Clock
+from training.config_file import load_config, to_yaml
+from training.evaluation import Evaluation
+from training.preparation import prepare_machine, prepare_text
+from training.run_folder import RunFolder
+from training.run_log import RunLog
+from training.state import TrainingState
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A time that the test sets, in seconds."""
+    now = [100.0]
+    monkeypatch.setattr(clock_module.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_elapsed_time_runs_from_the_start_of_the_command_and_adds_earlier_sessions(now):
+    clock = Clock(90.0, earlier_s=1000.0)
+    assert (clock.elapsed_s, clock.session_s) == (1010.0, 0.0)
+    now[0] = 103.0
+    assert (clock.elapsed_s, clock.session_s) == (1013.0, 3.0)
+
+
+def test_a_lap_counts_training_without_pauses_and_starts_the_next_lap(now):
+    clock = Clock(90.0)
+    now[0] = 104.0
+    with clock.pause():
+        now[0] = 109.0
+    now[0] = 110.0
+    assert clock.lap_s() == 5.0
+    now[0] = 112.0
+    assert clock.lap_s() == 2.0
+    assert clock.session_s == 12.0
+
+
+def test_the_log_records_a_run_and_leaves_its_state_alone(workplace, now, capsys):
+    config, corpus, name = prepare_text(load_config(workplace / "tiny.yaml"), "tiny")
+    runtime = prepare_machine(config)
+    state, run = TrainingState(config, corpus, runtime), RunFolder.create(name, to_yaml(config))
+    state.progress.step, state.progress.loss_count, state.progress.best_loss = 10, 10, 2.5
+    state.loss_sum.fill_(31.0)
+    before = copy.deepcopy(state.progress)
+    weights = {name: value.clone() for name, value in state.model.state_dict().items()}
+
+    state.progress.step = 0
+    log = RunLog(state, run, runtime, Clock(90.0, earlier_s=5.0), tokens_per_step=80)
+    state.progress.step = 10
+    log.introduce(n_train=1825, n_val=203, changes=["train.seed was 0 and is 1"])
+    now[0] = 104.0
+    log.training(3.1, 2.0)
+    log.evaluation(Evaluation(2.5, 203), "a sample", is_best=True)
+    log.finished("a sample")
+    log.close()
+
+    changed, training, evaluation, end = metrics(run.path)
+    assert changed["changes"] == ["train.seed was 0 and is 1"]
+    assert (training["train_loss"], training["tokens_per_s"], training["elapsed_s"]) == (3.1, 10 * 80 / 2, 19.0)
+    assert (evaluation["val_loss"], evaluation["val_characters"]) == (2.5, 203)
+    assert (end["finished"], end["best_val_loss"]) == (True, 2.5)
+    assert "12 s left" in capsys.readouterr().out  # 10 steps took 4 s, and 30 are left
+    assert dataclasses.asdict(state.progress) == dataclasses.asdict(before)
+    assert state.loss_sum.item() == 31.0
+    assert all(torch.equal(value, weights[name]) for name, value in state.model.state_dict().items())

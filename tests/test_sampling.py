@@ -1,0 +1,58 @@
+"""Sampled text against the ids that `generate` draws."""
+
+import pytest
+import torch
+
+from data.vocabulary import UnknownCharacterError, Vocabulary
+from model.config import ModelConfig
+from model.generate import Sampling, generate
+from model.gpt import GPT
+from training.sampling import sample_text, stream_text
+
+VOCABULARY = Vocabulary("\nabcdefghij")
+SAMPLING = Sampling(temperature=1.3, top_k=5)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=8, dropout=0.5), len(VOCABULARY))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def drawn(model, prompt, n):
+    """Texts of n streams, by hand."""
+    ids = torch.tensor([[VOCABULARY.characters.index(c) for c in prompt]] * n)
+    steps = list(generate(model.eval(), ids, 20, sampling=SAMPLING, seed=3))
+    return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]
+
+
+def test_texts_are_those_of_the_drawn_ids_however_many_there_are(model):
+    one = sample_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3)
+    assert [one] == drawn(model, "abc", 1)
+    pieces = list(stream_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3, n_samples=3))
+    assert ["".join(text) for text in zip(*pieces, strict=True)] == drawn(model, "abc", 3)
+    assert one == "".join(piece[0] for piece in pieces)
+
+
+def test_an_empty_prompt_is_the_start_of_a_line(model):
+    assert sample_text(model, VOCABULARY, "", 20, sampling=SAMPLING, seed=3) == drawn(model, "\n", 1)[0]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_samples_without_dropout_and_keeps_its_mode(model, training):
+    model.train(training)
+    texts = {sample_text(model, VOCABULARY, "ab", 20, sampling=SAMPLING, seed=3) for _ in range(2)}
+    assert model.training == training
+    stream = stream_text(model, VOCABULARY, "ab", 20, sampling=SAMPLING, seed=3)
+    next(stream)
+    stream.close()  # as at a stop text
+    assert model.training == training
+    assert texts == set(drawn(model, "ab", 1))
+
+
+def test_an_unknown_character_of_the_prompt_is_an_error(model):
+    with pytest.raises(UnknownCharacterError, match="'X'"):
+        sample_text(model, VOCABULARY, "aXb", 5, seed=0)
