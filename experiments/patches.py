@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from experiments.drawing import load_pyplot
-from experiments.shown import in_columns
+from experiments.formatting import in_columns
 from model.attention import attend, masked_softmax
 from model.scoring import scaled_dot
 from training.command import CommandParser, run_command, tell_mistakes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from experiments.drawing import load_pyplot
-from experiments.shown import in_columns
+from experiments.formatting import in_columns
 from model.textbook.pooling import (
     Kernel,
     LogKernel,

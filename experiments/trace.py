@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from experiments.shown import in_columns
+from experiments.formatting import in_columns
 from model.textbook.multi_head import MultiHeadAttention
 from model.textbook.trace import trace_attention
 from training.command import CommandParser, run_command, tell_mistakes

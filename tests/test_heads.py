@@ -19,7 +19,6 @@ from experiments.heads.measures import TARGETS, HeadTally, target_masks
 from experiments.heads.prune import choose, n_parameters, prune
 from model.config import ModelConfig
 from model.gpt import GPT
-from model.trace import attention_weights
 from training.config import Config
 from training.config_file import to_dict
 from training.evaluation import evaluate
@@ -138,18 +137,19 @@ def test_a_head_built_into_a_network_to_look_at_the_previous_character_is_found(
     [{}, {"positions": "learned", "qk_norm": False, "bias": True}, {"n_kv_head": 1}, {"score": "gaussian"}],
     ids=["modern", "textbook", "one key for all heads", "gaussian"],
 )
+@torch.inference_mode()
 def test_the_weights_that_are_shown_are_those_that_the_layer_uses(settings):
     """Summing up the values by them, head by head, gives what the layer gives."""
-    model, ids = make_model(**settings), torch.randint(0, 11, (2, 13), generator=torch.Generator().manual_seed(1))
+    model, ids = make_model(**settings), torch.randint(0, 11, (1, 13), generator=torch.Generator().manual_seed(1))
     passed = []
     for block in model.blocks:
         block.attention.register_forward_hook(lambda _, args, y: passed.append((args[0], y)))
     model(ids)
-    passed = passed[:]
-    for layer, weights in enumerate(attention_weights(model, ids)):
-        attention, (x, y) = model.blocks[layer].attention, passed[layer]
-        H, K, D = attention.n_head, attention.n_kv_head, attention.head_size
-        assert weights.shape == (2, H, 13, 13)
+    H, n_layer = model.blocks[0].attention.n_head, len(model.blocks)
+    every_weight = weights_of(model, ids[0].numpy()).view(n_layer, 1, H, 13, 13)
+    for weights, block, (x, y) in zip(every_weight, model.blocks, passed[:n_layer], strict=True):
+        attention = block.attention
+        K, D = attention.n_kv_head, attention.head_size
         assert weights.sum(-1).allclose(torch.ones(()))
         assert weights.triu(1).eq(0).all()
         values = attention.qkv(x)[..., (H + K) * D :].split(D, dim=-1)  # (B, T, D) of each head of values

@@ -125,7 +125,8 @@ class TrainingState:
 
     def check_finite(self) -> None:
         """Raises TrainingError if the training loss or any weight is infinite or NaN."""
-        if not all(tensor.isfinite().all() for tensor in (self.loss_sum, *self.model.parameters())):
+        finite = [tensor.isfinite().all() for tensor in (self.loss_sum, *self.model.parameters())]
+        if not torch.stack(finite).all():  # one answer: a GPU is waited for once
             raise TrainingError(
                 f"the loss or the weights became infinite or NaN by step {self.progress.step:,}; "
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"

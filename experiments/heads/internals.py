@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from model.gpt import GPT
 from model.shape import LayerShape
-from model.trace import attention_weights
 
 HeadIndex = tuple[int, int]  # layer, head in the layer; both from 0
 
@@ -21,10 +20,20 @@ def all_heads(model: GPT) -> list[HeadIndex]:
 
 @torch.inference_mode()
 def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
-    """Return the attention weights (N, T, T) of all N heads for ids (T,), float32, on the CPU."""
-    device = model.lm_head.weight.device
-    batch = torch.from_numpy(ids.astype(np.int64))[None].to(device)
-    return torch.cat([weights[0].float().cpu() for weights in attention_weights(model, batch)])
+    """Return the attention weights (N, T, T) of all N heads while the model reads ids (T,), float32, on the CPU."""
+    weights: list[Tensor] = []
+
+    def keep(layer: nn.Module, inputs: tuple) -> None:
+        x, positions, places, _ = inputs
+        weights.append(layer.weights(x, positions, places)[0].float().cpu())
+
+    hooks = [block.attention.register_forward_pre_hook(keep) for block in model.blocks]
+    try:
+        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat(weights)
 
 
 def character_embeddings(model: GPT) -> Tensor:
