@@ -148,8 +148,8 @@ def to_plain(value):
     return list(value) if isinstance(value, tuple) else value
 
 
-def test_every_setting_is_in_the_readmes_table_with_its_default():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_every_setting_is_in_the_table_of_settings_with_its_default():
+    readme = (ROOT / "configs" / "README.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| `([^`]*)` \|", readme, re.MULTILINE))
     for section, settings in to_dict(Config()).items():
         for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""The README is true to the letter: its commands run, in their order, and what it says about files holds."""
+"""The documentation is true: its commands run, in order, and the files that it names exist."""
 
 import re
 import shlex
@@ -9,16 +9,29 @@ import sys
 import pytest
 from conftest import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-# What is run elsewhere: by .ci/run, as the README has it.
-RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow"}
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / f"{d}/README.md" for d in ("configs", "model", "experiments", "experiments/studies")),
+]
+# .ci/run itself runs these commands.
+RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow", "mypy"}
+RUN_BY_CI |= {
+    "ruff check .",
+    "ruff format --check .",
+    "pip install matplotlib scipy selenium mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
+}
 SHORTER = {"--config": ["train.max_steps=4", "train.eval_every_steps=2"], "--resume": ["train.max_steps=6"]}
 
 
+def text(page):
+    return page.read_text(encoding="utf-8")
+
+
 def commands():
-    """Every command of every bash block, in order, those joined by && apart."""
-    blocks = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
-    return [command for block in blocks for line in block.splitlines() for command in line.split(" && ")]
+    """Return each command of each bash block once, in order, with those joined by && apart."""
+    blocks = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", text(page), re.DOTALL)]
+    lines = [line for block in blocks for line in block.splitlines()]
+    return list(dict.fromkeys(command for line in lines for command in line.split(" && ")))
 
 
 def test_commands_that_the_readme_leaves_to_ci_are_in_ci():
@@ -28,11 +41,11 @@ def test_commands_that_the_readme_leaves_to_ci_are_in_ci():
 
 
 def test_files_that_the_readme_names_are_there():
-    for name in re.findall(r"`((?:model|data|training|tests|configs|experiments)/[\w./]*)`", README):
-        if not name.startswith("data/cache"):
-            assert (ROOT / name).exists(), name
-    for name in re.findall(r"!\[[^]]*\]\(([^)]*)\)", README):
-        assert (ROOT / name).is_file(), name
+    for page in PAGES:
+        for name in re.findall(r"`((?:model|data|training|tests|configs|experiments)/[\w./]*)`", text(page)):
+            assert name.startswith("data/cache") or (ROOT / name).exists(), f"{page}: {name}"
+        for name in re.findall(r"\]\(((?!http)[^)]*)\)", text(page)):
+            assert (page.parent / name).is_file(), f"{page}: {name}"
 
 
 @pytest.mark.slow
@@ -51,6 +64,10 @@ def test_every_command_of_the_readme_runs(tmp_path):
             arguments += SHORTER[arguments[1]]
         if "--sweep" in arguments or "configs/heads.yaml" in arguments:
             arguments += ["train.seed=0", "model.n_layer=1", "model.block_size=32"]
+        if "experiments.textbook" in arguments:
+            arguments += ["--steps", "3"]
+        if "experiments.reverse" in arguments:
+            arguments += ["--steps", "3"]
         if "experiments.heads" in arguments:
             arguments += ["--characters", "2000", "--windows", "2"]
         if "experiments.race" in arguments:

@@ -70,6 +70,23 @@ def test_tests_import_no_other_tests():
 
 
 def test_no_two_classes_share_a_name():
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in product_files() if "model" not in file.parts]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in product_files()]
     classes = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, n in classes.items() if n > 1] == []
+
+
+def test_the_gpt_imports_nothing_from_the_textbook():
+    for name, used in imports().items():
+        if name.startswith(("model", "training", "train", "sample")) and not name.startswith("model.textbook"):
+            assert not [other for other in used if other.startswith("model.textbook")], name
+
+
+def test_each_hand_written_operation_is_called_from_one_place():
+    tree = ast.parse((ROOT / "model" / "kernels" / "backward.py").read_text(encoding="utf-8"))
+    operations = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"}
+    calls = Counter()
+    for file in product_files():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("backward."):
+                calls[node.func.attr] += 1
+    assert {name: calls[name] for name in operations - {"is_faster"}} == dict.fromkeys(operations - {"is_faster"}, 1)
