@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.dropout import dropout as drop
 from model.kernels import backward
-from model.scoring import Score, scaled_dot
+from model.scoring import Score, check_widths, scaled_dot
 
 # Keys above which a CPU is no longer faster with the T x S weights in memory.
 LONGEST_EXPLICIT = 512
@@ -28,9 +28,9 @@ def masked_softmax(scores: Tensor, *, visible: Tensor | None = None, causal: boo
     """
     if causal:
         past = causal_mask(scores.size(-2), scores.size(-1), scores.device)
-        if visible is None:  # every query sees itself: no row is empty
+        if visible is None and scores.size(-2) <= scores.size(-1):  # every query sees itself: no row is empty
             return F.softmax(scores.masked_fill(past == 0, float("-inf")), dim=-1)
-        visible = (visible != 0) & past
+        visible = past if visible is None else (visible != 0) & past
     if visible is None:
         return F.softmax(scores, dim=-1)
     hidden = visible == 0
@@ -48,8 +48,8 @@ def attention_weights(
     causal: bool = False,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(score(q, k) + bias) over the visible keys, (..., H, T, S). Arguments: see `attend`."""
-    scores = score(_join_groups(q, k), k).reshape(*q.shape[:-1], k.size(-2))  # (..., H, T, S)
+    """Return softmax(score(q, k) + bias) over the visible keys, (..., T, S). Arguments: see `attend`."""
+    scores = score(_join_groups(q, k), k).reshape(*q.shape[:-1], k.size(-2))  # (..., T, S)
     if bias is not None:
         scores = scores + bias  # in the bias's precision: bfloat16 would round away the small ones
     return masked_softmax(scores, visible=visible, causal=causal).to(q.dtype)
@@ -69,20 +69,23 @@ def attend(
 ) -> Tensor:
     """Return the sum of the values, weighted by softmax(score(q, k)) ("Attention Is All You Need", 2017, eq. 1).
 
-    q (..., H, T, D), k (..., K, S, D), v (..., K, S, D') -> (..., H, T, D'). Without a dimension of heads, the three
-    have the same leading dimensions. With K < H, each key head serves H / K neighbouring query heads, and is not copied
-    for them (grouped queries: Ainslie et al., 2023; a single key head: Shazeer, 2019).
+    q (..., T, D), k (..., S, D), v (..., S, D') -> (..., T, D'), with the same leading dimensions. If these are batch
+    and heads, q (B, H, T, D) may have more heads than k and v (B, K, S, D): each key head serves H / K neighbouring
+    query heads, without a copy (grouped queries: Ainslie et al., 2023; a single key head: Shazeer, 2019).
 
-    visible, causal: see `masked_softmax`. bias: added to the scores, broadcasts to (..., H, T, S). dropout: the
-    probability of dropping a weight. form: "explicit" computes the two lines at the end of this function, "fused" takes
-    PyTorch's fused kernels, "auto" the fastest implementation; all three give the same result.
+    visible, causal: see `masked_softmax`. bias: added to the scores, broadcasts to (..., T, S). dropout: probability of
+    dropping a weight. form: "explicit" computes the last two lines of this function, "fused" calls PyTorch's fused
+    kernels, "auto" chooses the fastest implementation. All give the same result; the fused kernels round a bias to q's
+    type.
 
-    Raises ValueError if the shapes do not fit together, or if form is "fused" and score is not `scaled_dot`.
+    Raises ValueError if the shapes do not fit together, if the form is unknown, or if form is "fused" and score is not
+    `scaled_dot`.
     """
     _check_shapes(q, k, v, visible, causal, bias)
-    implementation = _choose(
-        form, q, k, score, simply_causal=causal and visible is None and bias is None, dropout=dropout
-    )
+    if score is scaled_dot:
+        check_widths(q, k)
+    simply_causal = causal and visible is None and bias is None
+    implementation = _choose(form, q, k, score, simply_causal=simply_causal, dropout=dropout)
     if implementation == "fused":
         return _fused(q, k, v, visible, causal, bias, dropout)
     if implementation == "hand-written backward":
@@ -98,6 +101,8 @@ def _choose(form: str, q: Tensor, k: Tensor, score: Score, *, simply_causal: boo
     as long at short lengths, and with dropout they have no fast path. If all queries are causal and nothing else is
     hidden or added (simply_causal), a hand-written backward pass is the fastest in these two cases.
     """
+    if form not in ("auto", "explicit", "fused"):
+        raise ValueError(f"form={form!r} must be auto, explicit or fused")
     if form == "fused" and score is not scaled_dot:
         raise ValueError("form='fused' computes scaled_dot scores only; use form='auto'")
     if form != "auto":
@@ -116,12 +121,14 @@ def _fused(
 ) -> Tensor:
     """`attend` by PyTorch's fused kernels, which never hold the T x S weights, unless there is a T x S bias."""
     T, S = q.size(-2), k.size(-2)
-    grouped = q.ndim > 2 and q.size(-3) != k.size(-3)
+    grouped = q.ndim > 3 and q.size(1) != k.size(1)
     if visible is None and bias is None and not (causal and 1 < T < S):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
         )
-    mask = torch.ones(1, S, dtype=torch.bool, device=q.device) if visible is None else visible != 0
+    mask = torch.ones(1, S, dtype=torch.bool, device=q.device)
+    if visible is not None:
+        mask = mask & (visible != 0)
     if causal:
         mask = mask & causal_mask(T, S, q.device)
     blind = ~mask.any(dim=-1, keepdim=True)
@@ -133,20 +140,23 @@ def _fused(
 
 
 def _join_groups(x: Tensor, k: Tensor) -> Tensor:
-    """Return x (..., H, T, n) with the queries that share one of k's K heads in a row: (..., K, H / K * T, n)."""
-    if x.ndim < 3 or x.size(-3) == k.size(-3):
+    """Return x (B, H, T, n) with the queries that share one of k's K heads in a row: (B, K, H / K * T, n)."""
+    if x.ndim < 4 or x.size(1) == k.size(1):
         return x
-    return x.reshape(*k.shape[:-2], -1, x.size(-1))
+    B, H, T, n = x.shape
+    return x.reshape(B, k.size(1), H // k.size(1) * T, n)
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool, bias: Tensor | None) -> None:
     *heads, T, _ = q.shape
     *key_heads, S, _ = k.shape
-    if key_heads != heads and (not heads or key_heads[:-1] != heads[:-1] or heads[-1] % key_heads[-1]):
-        raise ValueError(
-            f"k has shape {tuple(k.shape)}; expected the leading dimensions {tuple(heads)} of q, or a number of heads "
-            "that divides q's"
-        )
+    if key_heads != heads:
+        grouped = len(heads) > 1 and key_heads[:-1] == heads[:-1] and key_heads[-1] and heads[-1] % key_heads[-1] == 0
+        if not grouped:
+            raise ValueError(
+                f"k has shape {tuple(k.shape)}; expected the leading dimensions {tuple(heads)} of q, or a number "
+                "of heads that divides q's"
+            )
     if v.shape[:-1] != k.shape[:-1]:
         raise ValueError(f"v has shape {tuple(v.shape)}; expected {tuple(k.shape[:-1])}, as in k, before its width")
     if causal and T > S:

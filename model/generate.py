@@ -113,21 +113,16 @@ def generate(
 
 
 class CapturedStep:
-    """A sampling step on a GPU: a CUDA graph replays it for single characters.
-
-    (ids (B, T), numbers (B,)) -> ids (B,), like `step` itself. A graph does not run hooks on modules, so a model that
-    has hooks runs without the graph.
-    """
+    """A sampling step, (ids (B, T), numbers (B,)) -> ids (B,), that is a CUDA graph for single characters."""
 
     def __init__(self, model: GPT, step: Callable[[Tensor, Tensor], Tensor], batch_size: int):
         self.step = step
-        self.hooks = [hooks for m in model.modules() for hooks in (m._forward_hooks, m._forward_pre_hooks)]
         self.drawn = drawn = torch.zeros(batch_size, dtype=torch.long, device=model.lm_head.weight.device)
         # The closure holds local names only: in a reference cycle, graph and cache would outlive the text.
-        self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(step(ids, uniform)))
+        self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(step(ids, uniform)), model)
 
     def __call__(self, ids: Tensor, uniform: Tensor) -> Tensor:
-        if ids.size(1) > 1 or any(self.hooks):
+        if ids.size(1) > 1:
             return self.step(ids, uniform)
         self.captured(ids, uniform)
         return self.drawn.clone()

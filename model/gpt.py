@@ -6,11 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from model.block import Block
-from model.cache import KVCache
+from model.cache import KVCache, StaticKVCache
 from model.config import ModelConfig
 from model.dropout import dropout
 from model.norm import make_norm
 from model.positions import POSITIONS, Places
+
+
+class TokenEmbedding(nn.Embedding):
+    """`nn.Embedding`: ids (B, T) -> (B, T, C)."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if ids.device.type != "cuda":
+            return super().forward(ids)
+        # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and a CUDA graph cannot
+        # capture that (github.com/pytorch/pytorch/issues/82886).
+        return self.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
 
 
 class GPT(nn.Module):
@@ -23,7 +34,7 @@ class GPT(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.config = config
-        self.token_embedding = nn.Embedding(vocab_size, config.n_embd)
+        self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
         self.position_embedding = POSITIONS[config.positions](config.layers, config.n_embd, config.block_size)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
@@ -53,7 +64,7 @@ class GPT(nn.Module):
             nn.init.zeros_(block.mlp.proj.weight)
         nn.init.zeros_(self.lm_head.weight)
 
-    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: KVCache | StaticKVCache | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions that it holds.
 
         Logits are float32, or float64 for a float64 model. Raises ValueError if ids have another number of dimensions
@@ -61,28 +72,21 @@ class GPT(nn.Module):
         """
         if ids.ndim != 2:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")
-        places = self._places(ids.size(1)) if cache is None else cache.take(ids.size(1))
-        x = self.position_embedding.embed(self._look_up(ids), places)  # (B, T, C)
+        T, block_size = ids.size(1), self.config.block_size
+        if cache is None and block_size < T:
+            raise ValueError(f"{T} positions do not fit into model.block_size={block_size}")
+        places = Places(slice(0, T)) if cache is None else cache.places(T)
+        x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
             x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i])
+        if cache is not None:
+            cache.advance(T)
         logits = self.lm_head(self.norm(x))  # (B, T, V)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if cap := self.config.logit_softcap:
             logits = cap * torch.tanh(logits / cap)
         return logits
-
-    def _places(self, T: int) -> Places:
-        if self.config.block_size < T:
-            raise ValueError(f"{T} positions do not fit into model.block_size={self.config.block_size}")
-        return Places(slice(0, T))
-
-    def _look_up(self, ids: Tensor) -> Tensor:
-        if ids.device.type != "cuda":
-            return self.token_embedding(ids)
-        # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and a CUDA graph cannot
-        # capture that (github.com/pytorch/pytorch/issues/82886).
-        return self.token_embedding.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

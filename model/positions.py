@@ -83,7 +83,7 @@ class Rotary(PositionScheme, Tables):
 
     def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
         sizes = {layer.head_size for layer in layers}
-        super().__init__({f"angles_{size}": rotary_table(size, block_size) for size in sizes})
+        super().__init__({f"cos_sin_{size}": rotary_table(size, block_size) for size in sizes})
 
     @staticmethod
     def check(layer: LayerShape) -> None:
@@ -94,15 +94,17 @@ class Rotary(PositionScheme, Tables):
             )
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
-        table = getattr(self, f"angles_{x.size(-1)}")
+        table = getattr(self, f"cos_sin_{x.size(-1)}")
         cos, sin = table[:, places.index].to(x.dtype)  # (T, 1, D/2) each
         return rotate_pairs(x, cos, sin)
 
 
 def rotary_table(head_size: int, block_size: int) -> Tensor:
     """Return cosines and sines of every position's angles, (2, block_size, 1, D/2), float64."""
-    pair = torch.arange(head_size // 2, dtype=torch.float64)
-    angle = torch.outer(torch.arange(block_size, dtype=torch.float64), 10_000.0 ** (-2 * pair / head_size))
+    pair = torch.arange(head_size // 2, dtype=torch.float64, device="cpu")
+    angle = torch.outer(
+        torch.arange(block_size, dtype=torch.float64, device="cpu"), 10_000.0 ** (-2 * pair / head_size)
+    )
     return torch.stack((angle.cos(), angle.sin())).unsqueeze(2)
 
 

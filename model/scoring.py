@@ -22,7 +22,7 @@ def uniform(q: Tensor, k: Tensor) -> Tensor:
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
     """Return q . k (Luong et al., 2015)."""
-    _check_widths(q, k)
+    check_widths(q, k)
     return q @ k.transpose(-2, -1)
 
 
@@ -31,7 +31,7 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 
     If the channels of q and k have variance 1, so have the scores. Scaling q costs less than scaling the scores.
     """
-    _check_widths(q, k)
+    check_widths(q, k)
     return (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)
 
 
@@ -50,7 +50,7 @@ class Additive(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         q, k = self.query(q), self.key(k)  # (..., T, hidden), (..., S, hidden)
-        queries_at_once = max(1, ADDITIVE_ELEMENTS // k.numel())
+        queries_at_once = max(1, ADDITIVE_ELEMENTS // max(1, k.numel()))
         pieces = q.split(queries_at_once, dim=-2)
         if torch.is_grad_enabled():
             scores = [
@@ -79,7 +79,7 @@ class Gaussian(nn.Module):
             self.register_buffer("w", torch.tensor(w))
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        _check_widths(q, k)
+        check_widths(q, k)
         # |q - k|^2 = |q|^2 - 2 q.k + |k|^2 needs no T x S x D intermediate.
         q, k = q * self.w, k * self.w
         q_squares, k_squares = q.square().sum(-1), k.square().sum(-1)
@@ -109,6 +109,7 @@ def check_score(name: str, *, hidden: int, width: float | None, form: str) -> No
         raise ValueError(f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {name}")
 
 
-def _check_widths(q: Tensor, k: Tensor) -> None:
+def check_widths(q: Tensor, k: Tensor) -> None:
+    """Raise ValueError unless queries and keys have the same number of channels."""
     if q.size(-1) != k.size(-1):
         raise ValueError(f"q has shape {tuple(q.shape)}; expected the width of k, {k.size(-1)}")

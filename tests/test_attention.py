@@ -25,7 +25,7 @@ def random_case(seed):
     torch.manual_seed(seed)
     n, h, t, s, d, d_v = (draw.randint(1, 6) for _ in range(6))
     q, k, v = (torch.randn(n, h, *size, requires_grad=True) for size in ((t, d), (s, d), (s, d_v)))
-    visible = torch.rand(draw.choice([(n, h, t, s), (n, 1, t, s), (t, s), (n, 1, 1, s)])) < 0.6
+    visible = torch.rand(draw.choice([(n, h, t, s), (n, 1, t, s), (t, s), (n, 1, 1, s), (s,)])) < 0.6
     visible[..., draw.randrange(s)] = True
     return q, k, v, visible
 
@@ -79,6 +79,21 @@ def test_hidden_values_have_no_influence_even_when_they_are_huge():
     expected = attend(q, k, v, visible=visible)
     k[:, 3], v[:, 3] = 1e300, 1e300
     torch.testing.assert_close(attend(q, k, v, visible=visible), expected)
+
+
+def test_causal_weights_of_more_queries_than_keys_are_zero_where_a_query_sees_nothing():
+    weights = masked_softmax(torch.randn(5, 3), causal=True)
+    torch.testing.assert_close(weights.sum(-1), torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("form", ["explicit", "fused", "auto"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_form_drops_weights(form, masked):
+    q, v = torch.zeros(1, 1, 64, D, requires_grad=True), torch.eye(64)[None, None]
+    visible = torch.ones(64, 64, dtype=torch.bool) if masked else None
+    weights = attend(q, q, v, visible=visible, dropout=0.5, form=form)  # the values show the weights themselves
+    assert 0.4 < (weights == 0).double().mean() < 0.6
+    torch.testing.assert_close(weights[weights != 0], torch.full_like(weights[weights != 0], 2 / 64), rtol=1e-3, atol=0)
 
 
 def test_the_mask_may_be_the_textbooks_triangle_of_ones_and_zeros():
@@ -200,6 +215,11 @@ def test_auto_chooses_the_implementation_that_was_measured_to_be_the_fastest(mon
             lambda q, k, v: attend(q[..., 1:], k, v, form="explicit"),
             r"q has shape \(3, 5, 5\); expected the width of k, 6",
         ),
+        (lambda q, k, v: attend(q[..., 1:], k, v), r"q has shape \(3, 5, 5\); expected .* k, 6"),
+        (lambda q, k, v: attend(q.new_ones(4, T, D), k[:2], v[:2]), r"k has shape \(2, 7, 6\); expected the leading"),
+        (lambda q, k, v: attend(*(x[None, :n] for x, n in ((q, 3), (k, 0), (v, 0)))), "k has shape"),
+        (lambda q, k, v: attend(q, k, v, form="flash"), "form='flash' must be auto, explicit or fused"),
+        (lambda q, k, v: attend(q, k, v, dropout=1.0, form="explicit"), "dropout=1.0 must be at least 0 and below 1"),
         (lambda q, k, v: attend(q, k, v, score=dot, form="fused"), "form='fused' computes scaled_dot scores only"),
         (lambda q, k, v: attend(q, k, v, bias=torch.ones(2, T, S)), r"bias has shape \(2, 5, 7\); it must broadcast"),
     ],

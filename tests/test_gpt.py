@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from model import self_attention
 from model.cache import KVCache, StaticKVCache
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -94,11 +95,53 @@ def test_order_matters(config):
 @torch.inference_mode()
 def test_reading_in_pieces_with_a_cache_gives_the_logits_of_reading_at_once(config, pieces, kind):
     model, ids = trained_looking(config).double(), torch.randint(V, (B, T))
-    cache = kind(config, B, dtype=torch.float64)
+    cache = kind(config, B, dtype=torch.float64, device="cpu")
     model(torch.randint(V, (B, 3)), cache)  # what the cache held before must not matter
     cache.clear()
     logits = [model(piece, cache) for piece in ids.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(logits, dim=1), model(ids), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [KVCache, StaticKVCache])
+def test_a_forward_pass_that_fails_leaves_the_cache_as_it_was(kind):
+    model, ids = trained_looking(MODERN), torch.randint(V, (B, T))
+    cache = kind(MODERN, B, dtype=torch.float32, device="cpu")
+    with torch.no_grad():
+        model(ids[:, :5], cache)
+        with pytest.raises(IndexError):
+            model(ids[:, 5:] + V, cache)  # these ids are not in the vocabulary
+        torch.testing.assert_close(model(ids[:, 5:], cache), model(ids)[:, 5:])
+
+
+@torch.inference_mode()
+def test_a_static_cache_takes_what_autocast_computes():
+    model, ids = trained_looking(MODERN), torch.randint(V, (B, T))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cached = model(ids, StaticKVCache(MODERN, B, dtype=torch.float32, device="cpu"))
+        torch.testing.assert_close(cached, model(ids), atol=0.5, rtol=0.1)
+
+
+@pytest.mark.parametrize("place", ["embedding", "attention weights", "attention", "mlp"])
+def test_dropout_acts_in_training_at_each_of_its_places(monkeypatch, place):
+    """A dropout probability close to 1 at one place, and 0 at the others, changes the logits."""
+    model, ids = trained_looking(MODERN).train(), torch.randint(V, (B, T))
+    before = model(ids)
+    block = model.blocks[0]
+    if place == "embedding":
+        model.config = replace(MODERN, dropout=0.9)
+    elif place == "mlp":
+        block.mlp.dropout = 0.9
+    else:  # one setting serves two places: silence the other one
+        block.attention.dropout = 0.9
+        attend = self_attention.attend
+        if place == "attention weights":
+            monkeypatch.setattr(self_attention, "dropout", lambda x, p, training: x)
+        else:
+            monkeypatch.setattr(
+                self_attention, "attend", lambda *a, **options: attend(*a, **options | {"dropout": 0.0})
+            )
+    assert not torch.allclose(model(ids), before)
+    assert torch.equal(model.eval()(ids), model(ids))
 
 
 def test_a_float64_model_returns_float64_logits_and_a_float32_model_float32():

@@ -33,11 +33,23 @@ def case(name):
         "squared ReLU": (backward.squared_relu, lambda x: F.relu(x).square(), (x,)),
         "rotation": (backward.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
         "causal attention": (backward.causal_attention, plain_attention, (q, k, v)),
+        "attention with wider values": (
+            backward.causal_attention,
+            plain_attention,
+            (q, k, torch.randn(B, H, T, D + 3, requires_grad=True)),
+        ),
         "attention with a shared key head": (backward.causal_attention, plain_attention, (q, *shared)),
     }[name]
 
 
-FORMS = ("RMS norm", "squared ReLU", "rotation", "causal attention", "attention with a shared key head")
+FORMS = (
+    "RMS norm",
+    "squared ReLU",
+    "rotation",
+    "causal attention",
+    "attention with wider values",
+    "attention with a shared key head",
+)
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -60,6 +60,6 @@ def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():
 
 def test_tables_follow_the_model_to_another_type_and_back():
     rotary = Rotary(LAYERS, C, T)
-    before = rotary.angles_6.clone()
-    assert rotary.double().angles_6.dtype == torch.float64
-    assert torch.equal(rotary.float().angles_6, before)
+    before = rotary.cos_sin_6.clone()
+    assert rotary.double().cos_sin_6.dtype == torch.float64
+    assert torch.equal(rotary.float().cos_sin_6, before)

@@ -27,6 +27,11 @@ def text(page):
     return page.read_text(encoding="utf-8")
 
 
+def test_no_page_has_a_gap_left_to_fill():
+    for page in PAGES:
+        assert not re.findall(r"@[A-Z_]+@", text(page)), page
+
+
 def commands():
     """Return each command of each bash block once, in order, with those joined by && apart."""
     blocks = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", text(page), re.DOTALL)]

@@ -1,5 +1,7 @@
 """One training step: batches, gradients, new weights."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -20,7 +22,9 @@ class TrainingStep:
         compiles = state.config.train.compile
         self.forward = torch.compile(state.model, dynamic=False) if compiles else state.model
         # One CUDA graph per step: small products finish before Python launches the next ones.
-        self.update = CapturedFunction(self._update) if runtime.device.type == "cuda" and not compiles else self._update
+        self.update: Callable[..., None] = self._update
+        if runtime.device.type == "cuda" and not compiles:
+            self.update = CapturedFunction(self._update, state.model)
 
     @property
     def tokens(self) -> int:

@@ -111,26 +111,27 @@ class CausalAttentionFunction(Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         shape, (T, D) = q.shape, k.shape[-2:]
-        k, v = k.reshape(-1, T, D), v.reshape(-1, T, D)
+        k, v = k.reshape(-1, T, D), v.reshape(-1, T, v.size(-1))
         q = q.reshape(len(k), -1, D)  # (N, G T, D)
         # The mask is added within the product: 0 where a query may look.
         future = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1).repeat(q.size(1) // T, 1)  # (G T, T)
         p = torch.baddbmm(future, q, k.mT, alpha=D**-0.5).softmax(dim=-1)  # (N, G T, T)
         m = keep_mask(p, dropout) if dropout else None
         ctx.save_for_backward(q, k, v, p, m)
-        return torch.bmm(p if m is None else m * p, v).view(shape)
+        return torch.bmm(p if m is None else m * p, v).view(*shape[:-1], v.size(-1))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, p, m = ctx.saved_tensors
         scale = q.size(-1) ** -0.5
-        shape, kv_shape = dy.shape, (*dy.shape[:-3], -1, *k.shape[1:])
-        dy = dy.reshape(q.shape)
+        *queries, _ = dy.shape
+        keys = (*dy.shape[:-3], -1, k.size(1))
+        dy = dy.reshape(*q.shape[:-1], -1)
         dp = torch.bmm(dy, v.mT)  # (N, G T, T)
         dp = dp if m is None else dp.mul_(m)
         ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
         dq = torch.baddbmm(q, ds, k, beta=0, alpha=scale)
         dk = torch.baddbmm(k, ds.mT, q, beta=0, alpha=scale)
         dv = torch.bmm((p if m is None else m * p).mT, dy)
-        return dq.view(shape), dk.view(kv_shape), dv.view(kv_shape), None
+        return dq.view(*queries, -1), dk.view(*keys, k.size(-1)), dv.view(*keys, v.size(-1)), None

@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 WARM_UP = 3  # ordinary calls before the capture, in which libraries and optimisers allocate their state
 
 
 @functools.cache
-def side_stream(device: int) -> torch.cuda.Stream:
+def side_stream(device: torch.device) -> torch.cuda.Stream:
     """Return the GPU's one stream for warm-ups and captures: cuBLAS keeps a workspace for every stream."""
     return torch.cuda.Stream(device)
 
@@ -21,18 +21,22 @@ class CapturedFunction:
 
     New shapes of the inputs cause a new capture. The function must not wait for the GPU, must write its results to
     tensors that exist before the call, and must not depend on CPU values that change (PyTorch's notes on CUDA
-    semantics, "CUDA Graphs").
+    semantics, "CUDA Graphs"). A graph does not run the hooks of modules, so a model that has hooks runs without it.
     """
 
-    def __init__(self, function: Callable[..., object]):
+    def __init__(self, function: Callable[..., object], model: nn.Module):
         self.function = function
+        self.hooks = [hooks for m in model.modules() for hooks in (m._forward_hooks, m._forward_pre_hooks)]
         self.shapes: list[torch.Size] = []
         self.n_calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []  # the graph reads from these tensors
-        self.stream = side_stream(torch.cuda.current_device())
+        self.stream = side_stream(next(model.parameters()).device)
 
     def __call__(self, *inputs: Tensor) -> None:
+        if any(self.hooks):
+            self.function(*inputs)
+            return
         shapes = [tensor.shape for tensor in inputs]
         if shapes != self.shapes:
             self.shapes, self.n_calls, self.graph, self.inputs = shapes, 0, None, []

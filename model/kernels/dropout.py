@@ -12,6 +12,8 @@ def keep_mask(x: Tensor, p: float) -> Tensor:
     p is rounded to a multiple of 2^-16. PyTorch draws 64 bits in the time that it takes to decide about one element;
     here they decide about four.
     """
+    if not 0 <= p < 1:
+        raise ValueError(f"dropout={p} must be at least 0 and below 1")
     n_dropped = min(round(p * LEVELS), LEVELS - 1)  # of the LEVELS possible numbers
     numbers = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     numbers = numbers.view(torch.int16)[: x.numel()].view(x.shape)
