@@ -3,7 +3,7 @@
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C during the import of PyTorch
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
 import training.openmp  # noqa: F401, I001 - before torch
 
@@ -31,20 +31,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="sample.py", description="Sample text from a trained model.")
     add = parser.add_argument
-    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
+    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the newest run's best)")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
     prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
     add("--length", type=int, default=500, metavar="N", help="characters to sample (%(default)s)")
     add("--samples", type=int, default=1, metavar="N", help="number of texts (%(default)s)")
-    add("--temperature", type=float, default=0.8, metavar="X", help="below 1 safer, above 1 wilder, 0 greedy (0.8)")
+    add("--temperature", type=float, default=0.8, metavar="X", help="lower: more predictable; 0: the likeliest (0.8)")
     add("--top-k", type=int, metavar="K", help="sample from the K likeliest characters only")
-    add("--top-p", type=float, default=1.0, metavar="P", help="sample from the likeliest that together reach P")
-    add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the likeliest")
-    add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; repeat for several texts")
+    add("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest whose probabilities add up to P (1)")
+    add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the best (0)")
+    add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; may be repeated")
     add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
-    add("--unknown", choices=("error", "skip"), default="error", help="prompt characters the model never saw (error)")
+    add("--unknown", choices=("error", "skip"), default="error", help="prompt characters not in the vocabulary (error)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     return parser.parse_args(arguments)
 
@@ -91,13 +91,13 @@ def read_prompt(options: argparse.Namespace) -> str:
 
 
 class PromptSampler:
-    """Continues prompts on standard output."""
+    """A model that continues prompts on standard output."""
 
     def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
         self.model, self.vocabulary, self.sampling, self.options = model, vocabulary, sampling, options
 
     def sample(self, prompt: str, *, seed: int) -> None:
-        """Print one text character by character, or several, sampled in one batch, one after the other."""
+        """Print one text character by character, or several texts, sampled in one batch, one after the other."""
         if self.options.samples == 1:
             show(prompt)
             self._continue(prompt, seed, [show])
@@ -111,7 +111,7 @@ class PromptSampler:
     def interact(self) -> None:
         """Continue one line of input after another, each with the next seed."""
         if sys.stdin.isatty():
-            print("Type the start of a text; Ctrl-D ends.", file=sys.stderr)
+            print("Type a prompt, or Ctrl-D to quit.", file=sys.stderr)
         seed = self.options.seed
         while True:
             if sys.stdin.isatty():
@@ -141,7 +141,7 @@ class PromptSampler:
 
 
 class StopText:
-    """Passes text on up to the first stop text, and holds back characters that may begin one."""
+    """A filter that passes text on up to the first stop text and holds back characters that may begin one."""
 
     def __init__(self, stops: Sequence[str], output: Callable[[str], object]):
         self.stops, self.output = stops, output
@@ -165,7 +165,7 @@ class StopText:
 
 
 def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:
-    """Return the prompt, with `skip` without its unknown characters. Raises ValueError at an unknown character."""
+    """Return the prompt. Drop unknown characters if `skip` is set; otherwise, raise ValueError at the first."""
     if skip:
         return "".join(c for c in prompt if c in vocabulary)
     try:

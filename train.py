@@ -5,7 +5,7 @@ import time
 
 STARTED_S = time.perf_counter()  # before the imports, which are part of a run's time
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C during the import of PyTorch
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
 import training.openmp  # noqa: F401, I001 - before torch
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog="train.py",
-        description="Train a character-level GPT in runs/NAME/, or every run of a sweep in a folder there; "
+        description="Train a character-level GPT, or all runs of a sweep, and write the results to runs/NAME/; "
         "or resume a run or a sweep.",
         epilog="examples: train.py --config configs/shakespeare.yaml model.n_head=8 train.max_steps=500  |  "
         "train.py --config configs/selmere.yaml data.corpus=my.txt  |  train.py --resume runs/shakespeare  |  "
@@ -64,13 +64,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
     source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run or sweep in a folder")
     add = parser.add_argument
-    add("overrides", nargs="*", metavar="section.key=value", help="replace settings of the file or the run")
-    combinations = "run every combination, as in model.n_head=1,2,4"
+    add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
+    combinations = "run every combination of these values, such as model.n_head=1,2,4"
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help=combinations)
-    add("--workers", type=int, metavar="N", help="parallel runs of a sweep, sharing cores and GPUs (1)")
+    add("--workers", type=int, metavar="N", help="runs of a sweep at a time; they share cores and GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
-        parser.error("--sweep needs --config; to add values to a sweep, give its first command again with more of them")
+        parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
     if options.workers is not None and options.workers < 1:
         parser.error("--workers must be at least 1")
     return options
@@ -115,7 +115,7 @@ def resume(options: argparse.Namespace) -> int:
 def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
     """Return the checkpoint to resume from, or None if the run ended before its first one and starts again.
 
-    Raises CheckpointError if the run has saved a checkpoint, and it is damaged or missing.
+    Raises CheckpointError if the run has saved a checkpoint that is now damaged or missing.
     """
     if not run.has_saved():
         settings = load_config(run.config).train
@@ -131,7 +131,7 @@ def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
 
 def check_workers(options: argparse.Namespace) -> None:
     if options.workers:
-        raise ValueError("--workers is for sweeps, and this is a single run; vary a setting with --sweep")
+        raise ValueError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
 
 
 def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Sequence[str] = ()) -> int:
@@ -169,7 +169,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                 if due(settings.eval_every_steps):
                     state.check_finite()
                     result = evaluate(state.model, val_ids, block_size, runtime)
-                    # One seed for every sample, so that they can be compared.
+                    # The same seed for every sample, so that samples can be compared.
                     vocabulary, length = state.corpus.vocabulary, settings.sample_length
                     sample = sample_text(state.model, vocabulary, "", length, seed=settings.seed)
                     is_best = state.note_evaluation(result.loss)
@@ -188,13 +188,13 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
 
 @contextlib.contextmanager
 def explained(run: RunFolder) -> Iterator[None]:
-    """Turn an error of the system during a run into a TrainingError that says what to do."""
+    """Turn an OSError during a run into a TrainingError that says what to do."""
     try:
         yield
     except OSError as error:
         saved = f"resume with --resume {run.path}" if run.latest.exists() else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
-    except ValueError as error:  # by now it is a defect, not the user's mistake
+    except ValueError as error:  # settings are checked by now, so this is a bug and not a user's mistake
         raise RuntimeError(str(error)) from error
 
 

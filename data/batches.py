@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BYTES_ON_DEVICE = 1 << 30  # a GPU keeps texts up to this size, at 4 bytes per character
+BYTES_ON_DEVICE = 1 << 30  # texts up to this size, at 4 bytes per character, are stored on the GPU
 ROUNDS = 6  # of the Feistel network; 4 rounds suffice with ideal round functions (Luby and Rackoff, 1988)
 
 
@@ -16,9 +16,9 @@ class TrainingBatches:
     Each epoch cuts the text into adjacent windows at a new offset and visits them in a new order. The first and the
     last window shift inwards to fit, so every epoch covers every character. Batches share no state: a resumed run
     restores nothing, and memory does not grow with the corpus. If the text is small enough, it is stored on the GPU,
-    and only the start of each window is sent there.
+    and only the start positions of the windows are sent there.
 
-    Raises ValueError if ids hold no window of block_size characters and the character after it.
+    Raises ValueError if there are not more than block_size ids.
     """
 
     def __init__(

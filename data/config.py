@@ -1,4 +1,4 @@
-"""Settings of the text: which one to train on and how to split it."""
+"""Settings of the corpus: which text to train on and how to split it."""
 
 import codecs
 from dataclasses import dataclass
@@ -21,4 +21,4 @@ class DataConfig:
         except LookupError:
             known = False
         if not known:
-            raise ValueError(f"data.encoding={self.encoding} is not an encoding of text; try utf-8, utf-16 or latin-1")
+            raise ValueError(f"data.encoding={self.encoding} is not a text encoding; try utf-8, utf-16 or latin-1")

@@ -1,4 +1,4 @@
-"""Text as character ids, encoded once into a memory-mapped file and opened from there afterwards."""
+"""Text as character ids, encoded once into a file that is memory-mapped from then on."""
 
 import codecs
 import hashlib
@@ -18,7 +18,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
 UNICODE = 0x110000
-# A file changed this recently could change again within the resolution of its timestamp: the next start reads it again.
+# A file changed this recently could change again without a new timestamp, so the next start reads it again.
 SETTLED_NS = 2_000_000_000
 
 
@@ -41,7 +41,7 @@ class Corpus:
         """Return views (training, validation) of the ids; the last val_fraction of the text is for validation.
 
         The validation view starts one character early: that character is the context of the first prediction.
-        Raises ValueError if a part is too short for a window of block_size characters and the next character.
+        Raises ValueError if a split is too short for a window of block_size characters and the next character.
         """
         n_train = int(len(self.ids) * (1 - val_fraction))
         train, val = self.ids[:n_train], self.ids[max(n_train - 1, 0) :]
@@ -70,7 +70,7 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Corpus:
 def load_corpus(
     name: str, encoding: str = "utf-8", *, cache: Path = DEFAULT_CACHE, fallback_reason: str | None = None
 ) -> Corpus:
-    """Open a named corpus, file, folder or glob; encode it into the cache first unless the cache has this content."""
+    """Open a named corpus, file, folder or glob. If the cache does not have this content, encode it first."""
     files = find_files(name, cache=cache)
     folder = cache / "encoded"
     source = hashlib.sha256(json.dumps([encoding, *map(str, files)]).encode()).hexdigest()
@@ -171,7 +171,7 @@ def _read(files: list[Path], encoding: str, doing: str) -> Iterator[tuple[Path, 
         for path in files:
             decoder = codecs.getincrementaldecoder(encoding)()
             with path.open("rb") as file:
-                n_decoded = 0  # bytes decoded so far, without those that the decoder still buffers
+                n_decoded = 0  # bytes decoded so far, without those still in the decoder's buffer
                 while True:
                     content = file.read(CHUNK_BYTES)
                     n_buffered = len(decoder.getstate()[0])

@@ -97,7 +97,7 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
 
 
 def _mirrored(name: str) -> list[str]:
-    """Return the URL of the corpus on CORPUS_MIRROR, a folder or a URL prefix, or nothing if that is not set."""
+    """Return the URL of the corpus on CORPUS_MIRROR, a folder or a URL prefix; return [] if that is not set."""
     mirror = os.environ.get("CORPUS_MIRROR")
     if not mirror:
         return []
@@ -107,7 +107,7 @@ def _mirrored(name: str) -> list[str]:
 
 
 def _fetch(url: str, n_bytes: int) -> bytes:
-    """Download at most a chunk more than n_bytes from a URL. Raises OSError, HTTPException or ValueError."""
+    """Download a URL, at most one chunk more than n_bytes. Raises OSError, HTTPException or ValueError."""
     content = bytearray()
     with (
         urllib.request.urlopen(url, timeout=TIMEOUT_S) as response,

@@ -19,7 +19,7 @@ class Vocabulary:
     def __init__(self, characters: Iterable[str]):
         self.characters = "".join(sorted(set(characters)))
         self._code_points = code_points(self.characters)
-        # Row c holds the id of code point c. All other rows, including the last, hold len(self) for "unknown".
+        # Row c contains the id of code point c. All other rows, including the last, contain len(self): unknown.
         highest = int(self._code_points[-1]) if self.characters else -1
         self._table = np.full(highest + 2, len(self), dtype=smallest_dtype(len(self) + 1))
         self._table[self._code_points] = np.arange(len(self))

@@ -1,4 +1,4 @@
-"""The model and nothing else: no files, no arguments, no training.
+"""The model and nothing else: no files, no command line, no training.
 
 Read `attention.py` first, then `self_attention.py`, `block.py` and `gpt.py`.
 """

@@ -1,6 +1,6 @@
-"""Attention: queries look at keys, and take from the values by how well they match.
+"""Attention: each query is compared with the keys, and the result is an average of the values weighted by the match.
 
-`attend` is the definition, and the only place that chooses a faster equal implementation.
+`attend` is the definition, and the only place that selects a faster implementation with the same result.
 """
 
 import torch
@@ -11,12 +11,12 @@ from model.dropout import dropout as drop
 from model.kernels import backward
 from model.scoring import Score, check_widths, scaled_dot
 
-# Keys above which a CPU is no longer faster with the T x S weights in memory.
+# A CPU is faster with the T x S weights in memory up to this number of keys.
 LONGEST_EXPLICIT = 512
 
 
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
-    """Return a lower-triangular mask (T, S), True where a query may look: the last T of S positions see their past."""
+    """Return a lower-triangular mask (T, S), True where the query may attend; the queries are the last T positions."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
 
@@ -35,7 +35,7 @@ def masked_softmax(scores: Tensor, *, visible: Tensor | None = None, causal: boo
         return F.softmax(scores, dim=-1)
     hidden = visible == 0
     weights = F.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
-    # A softmax over no keys is NaN. This fill ends it here; the one above ends it in the backward pass.
+    # A softmax over no keys is NaN. This fill removes the NaN here, and the one above in the backward pass.
     return weights.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
 
 
@@ -51,7 +51,7 @@ def attention_weights(
     """Return softmax(score(q, k) + bias) over the visible keys, (..., T, S). Arguments: see `attend`."""
     scores = score(_join_groups(q, k), k).reshape(*q.shape[:-1], k.size(-2))  # (..., T, S)
     if bias is not None:
-        scores = scores + bias  # in the bias's precision: bfloat16 would round away the small ones
+        scores = scores + bias  # in the bias's precision: bfloat16 would round small biases away
     return masked_softmax(scores, visible=visible, causal=causal).to(q.dtype)
 
 
@@ -95,7 +95,7 @@ def attend(
 
 
 def _choose(form: str, q: Tensor, k: Tensor, score: Score, *, simply_causal: bool, dropout: float) -> str:
-    """Return the implementation that computes this attention; "auto" chooses by measurement.
+    """Return the name of the implementation to use; "auto" selects the one that was measured to be fastest.
 
     The fused kernels are the fastest, with two exceptions on a CPU: their backward pass in bfloat16 takes 2 to 4 times
     as long at short lengths, and with dropout they have no fast path. If all queries are causal and nothing else is
@@ -119,7 +119,7 @@ def _choose(form: str, q: Tensor, k: Tensor, score: Score, *, simply_causal: boo
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool, bias: Tensor | None, dropout: float
 ) -> Tensor:
-    """`attend` by PyTorch's fused kernels, which never hold the T x S weights, unless there is a T x S bias."""
+    """Compute `attend` with PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
     T, S = q.size(-2), k.size(-2)
     grouped = q.ndim > 3 and q.size(1) != k.size(1)
     if visible is None and bias is None and not (causal and 1 < T < S):
@@ -140,7 +140,7 @@ def _fused(
 
 
 def _join_groups(x: Tensor, k: Tensor) -> Tensor:
-    """Return x (B, H, T, n) with the queries that share one of k's K heads in a row: (B, K, H / K * T, n)."""
+    """Reshape x (B, H, T, n) to (B, K, H / K * T, n): the queries that share one of k's K heads in one matrix."""
     if x.ndim < 4 or x.size(1) == k.size(1):
         return x
     B, H, T, n = x.shape
@@ -158,9 +158,9 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causa
                 "of heads that divides q's"
             )
     if v.shape[:-1] != k.shape[:-1]:
-        raise ValueError(f"v has shape {tuple(v.shape)}; expected {tuple(k.shape[:-1])}, as in k, before its width")
+        raise ValueError(f"v has shape {tuple(v.shape)}; expected the leading dimensions {tuple(k.shape[:-1])} of k")
     if causal and T > S:
-        raise ValueError(f"q has shape {tuple(q.shape)}; causal attention allows at most as many queries as keys: {S}")
+        raise ValueError(f"q has shape {tuple(q.shape)}; causal attention to {S} keys allows at most {S} queries")
     for name, x in (("visible", visible), ("bias", bias)):
         if x is not None and (x.ndim > q.ndim or not _broadcasts(x.shape, (*heads, T, S))):
             raise ValueError(f"{name} has shape {tuple(x.shape)}; it must broadcast to {(*heads, T, S)}")

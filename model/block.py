@@ -1,4 +1,4 @@
-"""A transformer block: attention mixes positions, the MLP works on each position alone."""
+"""A transformer block: attention mixes positions, and the MLP transforms each position alone."""
 
 from torch import Tensor, nn
 
@@ -22,6 +22,6 @@ class Block(nn.Module):
         self.mlp = MLPS[config.mlp](config.n_embd, bias=config.bias, dropout=config.dropout)
 
     def forward(self, x: Tensor, positions: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
-        """Map x (B, T, C) to (B, T, C). The other arguments are for `SelfAttention`."""
+        """Map x (B, T, C) to (B, T, C). Other arguments: see `SelfAttention.forward`."""
         x = x + self.attention(self.attention_norm(x), positions, places, cache)
         return x + self.mlp(self.mlp_norm(x))

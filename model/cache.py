@@ -1,4 +1,4 @@
-"""Keys and values of earlier positions, so that a new character costs one position and not all of them."""
+"""The key-value cache: it stores keys and values, so that a new character costs one position instead of all."""
 
 import torch
 from torch import Tensor
@@ -15,9 +15,9 @@ class LayerCache:
         self.values = torch.zeros(shape, dtype=dtype, device=device)
 
     def update(self, k: Tensor, v: Tensor, index: slice | Tensor) -> tuple[Tensor, Tensor]:
-        """Write k, v (B, K, T, D) at the T positions `index`, see `Places`, and return all that attention can reach.
+        """Write k, v (B, K, T, D) at positions `index` (see `Places`) and return the keys and values to attend to.
 
-        That is (B, K, S, D) each: for a slice, views of the positions up to its end; for a tensor, the whole cache.
+        Both are (B, K, S, D): for a slice, views of the positions up to its end; for a tensor, the whole cache.
         """
         if isinstance(index, slice):
             self.keys[:, :, index], self.values[:, :, index] = k, v
@@ -27,7 +27,7 @@ class LayerCache:
 
 
 class KVCache:
-    """The caches of all layers for B sequences in step, for inference. The caller passes it to `GPT.forward`.
+    """The caches of all layers for B sequences of equal length, for inference. Pass it to `GPT.forward`.
 
     dtype, device: those of the model.
     """
@@ -62,7 +62,7 @@ class StaticKVCache:
     """A `KVCache` whose length is a tensor on the device, and whose shapes never change.
 
     Every step does the same work, whatever its position, so a CUDA graph can replay it: attention reads all block_size
-    places through a mask. The caller makes sure that the cache never holds more than block_size positions.
+    positions through a mask. The caller must not exceed block_size positions.
     """
 
     def __init__(self, config: ModelConfig, batch_size: int, *, dtype: torch.dtype, device: torch.device | str):

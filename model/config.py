@@ -18,7 +18,7 @@ class ModelConfig:
     The defaults are the modern shape. `norm="layer", mlp="gelu", positions="learned", qk_norm=False, logit_softcap=0,
     bias=True` gives GPT-2's layers (Radford et al., 2019).
 
-    Raises ValueError, with a sentence that names the setting, if a value is impossible.
+    Raises ValueError, naming the setting, if a value is invalid.
     """
 
     n_layer: int = 4
@@ -87,7 +87,7 @@ class ModelConfig:
             )
 
     def _possible_head_counts(self, n_head: int) -> list[int]:
-        """Return the divisors of n_embd nearest to the given head count, at most four."""
+        """Return up to four divisors of n_embd, those nearest to the given head count."""
         small = [n for n in range(1, math.isqrt(self.n_embd) + 1) if self.n_embd % n == 0]
         divisors = {*small, *(self.n_embd // n for n in small)}
         possible = [n for n in divisors if self._positions_allow(n)]

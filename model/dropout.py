@@ -1,4 +1,4 @@
-"""Dropout: in training, each number is zero with probability p, and the others make up for it."""
+"""Dropout: in training, zero each element with probability p and scale up the others."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Sampling text: one character after another, each drawn from what the model predicts."""
+"""Sampling text: one character after another, each drawn from the probabilities that the model predicts."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not g
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to draw a character from logits.
+    """Settings for drawing a character from logits.
 
     temperature divides the logits; 0 takes the likeliest character. Then three filters apply in this order:
     top_k keeps the k likeliest characters (Fan et al., 2018); None, or the vocabulary's size, keeps all.
@@ -74,14 +74,14 @@ def generate(
 ) -> Iterator[Tensor]:
     """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
-    The random numbers of stream i depend on (seed, i) only, so its text is the same however many others there are.
-    Which characters predict the next one depends on its place only (see `window_start`), so the text is the same with
-    and without the cache, past block_size too. Memory does not grow with the length.
+    The random numbers of stream i depend on (seed, i) only, so its text does not depend on the number of streams. The
+    context of a character depends on its position only (see `window_start`), so the text is the same with and without
+    the cache, also past block_size. Memory does not grow with the length.
 
     Raises ValueError if the prompt is empty.
     """
     if prompt.size(1) < 1:
-        raise ValueError("prompt must hold at least one character")
+        raise ValueError("prompt must contain at least one character")
     B, device = prompt.size(0), prompt.device
     block_size = model.config.block_size
     on_gpu = device.type == "cuda"
@@ -96,7 +96,7 @@ def generate(
     draws = _uniform_draws(seed, B, device)
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)
-    unread = prompt[:, start:]  # what the model reads next: all of the context, or what the cache lacks of it
+    unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
     context = [unread]
     for _ in range(length):
         ids = draw_next(unread, next(draws))
@@ -131,9 +131,9 @@ class CapturedStep:
 def window_start(n_seen: int, block_size: int) -> int:
     """Return where the context of the next character starts, given n_seen characters before it.
 
-    The context starts at 0 until the window of block_size is full. A full window moves on by half its size, and the
-    model reads it again, since positions count from the window's start. So each character costs one position between
-    moves, and its context is at least half a window.
+    The context starts at 0 until the window of block_size is full. A full window moves forward by half its size, and
+    the model reads it again, because positions count from the window's start. So each character costs one position
+    between moves, and its context is at least half a window.
     """
     if n_seen <= block_size:
         return 0
@@ -154,6 +154,6 @@ def _uniform_draws(seed: int, n_streams: int, device: torch.device) -> Iterator[
 def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Return ids (B,) by inverting the cumulative probabilities (B, V) at numbers (B,) from (0, 1]."""
     cumulative = probabilities.cumsum(-1)
-    # The sum may miss 1 by rounding; a share of the sum itself always falls on a possible id.
+    # The sum may differ from 1 by rounding; a fraction of the sum itself always selects a valid id.
     share = uniform * cumulative[:, -1]
     return torch.searchsorted(cumulative, share[:, None]).squeeze(1)

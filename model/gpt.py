@@ -1,4 +1,4 @@
-"""GPT: characters in, scores for every next character out."""
+"""The GPT: it reads characters and predicts the next one at every position."""
 
 from typing import cast
 
@@ -49,8 +49,8 @@ class GPT(nn.Module):
         The linear maps that write into the residual stream, and the language-model head, start at zero. So every block
         starts as the identity and the model predicts every character with equal probability (loss ln V). The maps that
         read the residual stream are normal with standard deviation 1 / sqrt(C), which keeps the variance of their
-        input. Embeddings are as large as what the first blocks soon add to them: at GPT-2's 0.02 they drown at first
-        (experiments/studies/RECORDS.md).
+        input. Embeddings start as large as the outputs that the first blocks soon add to them, which would hide
+        embeddings of GPT-2's 0.02 (experiments/studies/RECORDS.md).
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -65,10 +65,10 @@ class GPT(nn.Module):
         nn.init.zeros_(self.lm_head.weight)
 
     def forward(self, ids: Tensor, cache: KVCache | StaticKVCache | None = None) -> Tensor:
-        """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions that it holds.
+        """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
 
-        Logits are float32, or float64 for a float64 model. Raises ValueError if ids have another number of dimensions
-        or the positions exceed block_size.
+        Logits are float32, or float64 for a float64 model. Raises ValueError if ids are not two-dimensional or the
+        positions exceed block_size.
         """
         if ids.ndim != 2:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")

@@ -1,4 +1,4 @@
-"""The MLP of a block: it works on each position alone. One class for each nonlinearity."""
+"""The MLP of a block, which transforms each position alone: one class for each nonlinearity."""
 
 from abc import ABC, abstractmethod
 
@@ -24,12 +24,12 @@ class MLP(nn.Module, ABC):
 
     @staticmethod
     def sizes(width: int) -> tuple[int, int]:
-        """Return how many channels `up` gives, and how many are left of them after the nonlinearity."""
+        """Return the number of channels before the nonlinearity (those of `up`) and after it."""
         return 4 * width, 4 * width
 
     @abstractmethod
     def activate(self, x: Tensor) -> Tensor:
-        """Apply the nonlinearity to what `up` returns."""
+        """Apply the nonlinearity to the output of `up`."""
 
 
 class SquaredReLU(MLP):
@@ -40,7 +40,7 @@ class SquaredReLU(MLP):
 
 
 class GELU(MLP):
-    """x times the normal distribution function of x (Hendrycks and Gimpel, 2016)."""
+    """x times the standard normal cumulative distribution at x (Hendrycks and Gimpel, 2016)."""
 
     def activate(self, x: Tensor) -> Tensor:
         return F.gelu(x)

@@ -12,7 +12,7 @@ from model.shape import LayerShape
 
 @dataclass(frozen=True)
 class Places:
-    """Which T positions of the window a forward pass computes, out of S that attention can reach.
+    """The T positions of the window that a forward pass computes, out of S that attention can reach.
 
     index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
     visible: (T, S), the positions that each query may attend to; None means causal attention.
@@ -23,9 +23,9 @@ class Places:
 
 
 class PositionScheme:
-    """The interface of all schemes. Each overrides the one method through which it works.
+    """The interface of all schemes. Each scheme overrides the method that it needs.
 
-    A scheme is made once for a GPT: `Scheme(layers, n_embd, block_size)`.
+    A GPT creates its scheme once: `Scheme(layers, n_embd, block_size)`.
     """
 
     @staticmethod
@@ -41,7 +41,7 @@ class PositionScheme:
         return x
 
     def bias(self, n_head: int, places: Places, n_keys: int) -> Tensor | None:
-        """Return what is added to the scores, (H, T, S); None if nothing is."""
+        """Return the bias (H, T, S) that is added to the scores, or None."""
         return None
 
 
@@ -56,9 +56,9 @@ class Learned(PositionScheme, nn.Embedding):
 
 
 class Tables(nn.Module):
-    """Tables of numbers that follow from the config, so they are not part of a checkpoint.
+    """Tables computed from the config and therefore not stored in checkpoints.
 
-    They have the type of the model, each number rounded once: those of a float64 model are never float32 on the way.
+    They have the model's dtype, converted from float64: a float64 model never gets values rounded to float32.
     """
 
     def __init__(self, exact: dict[str, Tensor]):
@@ -75,10 +75,10 @@ class Tables(nn.Module):
 
 
 class Rotary(PositionScheme, Tables):
-    """Queries and keys turn by an angle that grows with their position (RoFormer, Su et al., 2021, eq. 15).
+    """Rotation of queries and keys by an angle proportional to their position (RoFormer, Su et al., 2021, eq. 15).
 
-    Pair i of a head's D channels, which are channels i and i + D/2, turns by position * 10,000^(-2 i / D) radians. So a
-    score depends on the distance from query to key and not on where they stand.
+    Pair i of a head's D channels, channels i and i + D/2, is rotated by position * 10,000^(-2 i / D) radians. So a
+    score depends on the distance between query and key, not on their absolute positions.
     """
 
     def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):

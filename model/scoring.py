@@ -16,7 +16,7 @@ ADDITIVE_ELEMENTS = 1 << 22
 
 
 def uniform(q: Tensor, k: Tensor) -> Tensor:
-    """Return 0 for every pair, so that attention averages what is visible. q and k may have different widths."""
+    """Return 0 for every pair, so that attention averages the visible values. q and k may have different widths."""
     return q.new_zeros(()).expand(*q.shape[:-1], k.size(-2))
 
 
@@ -29,7 +29,7 @@ def dot(q: Tensor, k: Tensor) -> Tensor:
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
     """Return q . k / sqrt(D) ("Attention Is All You Need", 2017, eq. 1).
 
-    If the channels of q and k have variance 1, so have the scores. Scaling q costs less than scaling the scores.
+    If the channels of q and k have variance 1, so do the scores. Scaling q costs less than scaling the scores.
     """
     check_widths(q, k)
     return (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)
@@ -38,8 +38,8 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 class Additive(nn.Module):
     """w . tanh(W_q q + W_k k) (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
 
-    The sums of all queries with all keys, hidden channels wide, would fill the memory. They are computed for a few
-    queries at a time, and again in the backward pass.
+    The sums of all queries and keys, (..., T, S, hidden), would fill the memory. They are computed for a few queries at
+    a time, and recomputed in the backward pass.
     """
 
     def __init__(self, query_size: int, key_size: int, hidden: int):
@@ -68,7 +68,7 @@ class Additive(nn.Module):
 class Gaussian(nn.Module):
     """-|(q - k) w|^2 / 2, the exponent of a Gaussian kernel of width 1/w (Nadaraya, 1964; Watson, 1964).
 
-    w starts at the given value, and is learned from there or fixed.
+    w is the given value: the initial value if learned, otherwise a constant.
     """
 
     def __init__(self, w: float = 1.0, *, learned: bool = True):
@@ -89,8 +89,8 @@ class Gaussian(nn.Module):
 def make_score(name: str, head_size: int, *, hidden: int, width: float | None) -> Score:
     """Return the scoring function of `model.score` for heads of head_size channels.
 
-    hidden: hidden width of the additive score. width: of the Gaussian kernel, None if it is learned. A learned kernel
-    starts like scaled_dot: w^2 q . k = q . k / sqrt(D).
+    hidden: hidden width of the additive score. width: width of the Gaussian kernel; None means learned. A learned
+    kernel starts like scaled_dot: w^2 q . k = q . k / sqrt(D).
     """
     if name == "additive":
         return Additive(head_size, head_size, hidden)
@@ -100,7 +100,7 @@ def make_score(name: str, head_size: int, *, hidden: int, width: float | None) -
 
 
 def check_score(name: str, *, hidden: int, width: float | None, form: str) -> None:
-    """Raise ValueError if these settings of the scores, or `model.attention` = form, do not work together."""
+    """Raise ValueError if a setting of the scores is invalid or incompatible with `model.attention` = form."""
     if hidden < 1:
         raise ValueError(f"model.score_hidden={hidden} must be at least 1")
     if width is not None and not width > 0:

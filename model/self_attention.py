@@ -24,7 +24,7 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor, positions: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
-        """Attend from x (B, T, C), which stands at `places`, to x itself and to what the cache holds before it."""
+        """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache."""
         q, k, v = self.project(x, positions, places)
         if cache is not None:
             k, v = cache.update(k, v, places.index)  # (B, K, S, D)
@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def weights(self, x: Tensor, positions: PositionScheme, places: Places) -> Tensor:
-        """Return the attention weights (B, H, T, T) of x (B, T, C) without dropout, to look at them."""
+        """Return the attention weights (B, H, T, T) of x (B, T, C), without dropout, for inspection."""
         q, k, _ = self.project(x, positions, places)
         bias = positions.bias(self.n_head, places, k.size(2))
         return attention_weights(q, k, score=self.score, causal=True, bias=bias)

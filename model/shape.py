@@ -1,11 +1,11 @@
-"""The numbers of one layer's attention."""
+"""The shape of one layer's attention."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """n_head query heads share n_kv_head heads of keys and values; each head has head_size channels."""
+    """A layer's n_head query heads, which share n_kv_head key and value heads, with head_size channels per head."""
 
     n_head: int
     n_kv_head: int

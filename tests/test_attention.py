@@ -20,7 +20,7 @@ def gradients(y, inputs):
 
 
 def random_case(seed):
-    """Queries, keys, values of random sizes, with a random mask, each query seeing at least one key."""
+    """Return queries, keys, values of random sizes and a random mask that shows each query at least one key."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     n, h, t, s, d, d_v = (draw.randint(1, 6) for _ in range(6))
@@ -31,7 +31,7 @@ def random_case(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_attention_equals_pytorchs_in_values_and_gradients_over_random_shapes_and_masks(seed):
+def test_attention_equals_pytorch_in_values_and_gradients_for_random_shapes_and_masks(seed):
     q, k, v, visible = random_case(seed)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=visible.expand(*q.shape[:-1], k.size(-2)))
     for form in ("explicit", "fused"):
@@ -42,16 +42,16 @@ def test_attention_equals_pytorchs_in_values_and_gradients_over_random_shapes_an
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(7, 7), (1, 1), (1, 9), (4, 9)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_fused_form_equals_the_explicit_one_where_it_is_causal(n_queries, n_keys, masked):
+def test_the_fused_form_equals_the_explicit_form_for_causal_attention(n_queries, n_keys, masked):
     q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
-    visible = torch.rand(N, 1, 1, n_keys) < 0.5 if masked else None  # blind queries included
+    visible = torch.rand(N, 1, 1, n_keys) < 0.5 if masked else None  # including queries that see no key
     explicit, fused = (attend(q, k, v, visible=visible, causal=True, form=form) for form in ("explicit", "fused"))
     torch.testing.assert_close(fused, explicit)
     torch.testing.assert_close(gradients(fused, (q, k, v)), gradients(explicit, (q, k, v)))
 
 
 @pytest.mark.parametrize("form", ["explicit", "fused"])
-def test_a_query_that_sees_no_key_gets_zeros_and_zero_gradients(form):
+def test_a_query_that_sees_no_key_returns_zeros_and_has_zero_gradients(form):
     q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (T, S, S))
     visible = torch.rand(N, 1, T, S) < 0.5
     visible[0] = False
@@ -65,14 +65,14 @@ def test_a_query_that_sees_no_key_gets_zeros_and_zero_gradients(form):
         assert gradient[1:].abs().sum() > 0
 
 
-def test_weights_of_a_blind_query_are_zero_and_others_sum_to_one():
+def test_weights_are_zero_for_a_query_without_visible_keys_and_sum_to_one_for_others():
     visible = torch.tensor([[1, 0, 1], [0, 0, 0]])
     weights = masked_softmax(torch.randn(2, 3), visible=visible)
     torch.testing.assert_close(weights.sum(-1), torch.tensor([1.0, 0.0]))
     assert (weights[visible == 0] == 0).all()
 
 
-def test_hidden_values_have_no_influence_even_when_they_are_huge():
+def test_hidden_keys_and_values_have_no_influence_even_if_they_are_huge():
     q, k, v = (torch.randn(N, n, D) for n in (T, S, S))
     visible = torch.ones(T, S, dtype=torch.bool)
     visible[:, 3] = False
@@ -96,17 +96,17 @@ def test_every_form_drops_weights(form, masked):
     torch.testing.assert_close(weights[weights != 0], torch.full_like(weights[weights != 0], 2 / 64), rtol=1e-3, atol=0)
 
 
-def test_the_mask_may_be_the_textbooks_triangle_of_ones_and_zeros():
+def test_the_mask_can_be_a_triangle_of_ones_and_zeros():
     q, k, v = (torch.randn(N, T, D) for _ in range(3))
     triangle = torch.tril(torch.ones(T, T))
     torch.testing.assert_close(attend(q, k, v, visible=triangle), attend(q, k, v, causal=True))
 
 
-def test_fewer_queries_than_keys_are_the_last_positions():
+def test_with_fewer_queries_than_keys_the_queries_are_the_last_positions():
     assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
 
 
-def test_dropped_weights_keep_their_mean():
+def test_dropout_keeps_the_mean_of_the_weights():
     torch.manual_seed(3)
     q, k, v = torch.zeros(1, 1, D), torch.zeros(1, 4, D), torch.ones(1, 4, 1)
     draws = torch.stack([attend(q, k, v, dropout=0.25, form="explicit") for _ in range(4000)])
@@ -119,7 +119,7 @@ both_forms = pytest.mark.parametrize("form", ["explicit", "fused"])
 
 @both_forms
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"masked": True}, {"biased": True}], ids=str)
-def test_query_heads_that_share_a_key_head_equal_heads_with_copies_of_it(form, options):
+def test_query_heads_that_share_a_key_head_equal_heads_with_copies_of_that_key_head(form, options):
     H, K, length = 6, 2, 5
     q, k, v = (torch.randn(N, n, length, D, requires_grad=True) for n in (H, K, K))
     masks = {
@@ -148,7 +148,7 @@ def test_a_bias_is_added_to_the_scores_before_the_softmax(form, n_queries, n_key
     torch.testing.assert_close(actual, expected)
 
 
-def test_every_implementation_that_auto_chooses_equals_the_explicit_form():
+def test_every_implementation_that_auto_selects_equals_the_explicit_form():
     q, k, v = (torch.randn(N, n, T, D, requires_grad=True) for n in (4, 2, 2))
     bias = torch.randn(4, T, T)
     for options in ({"causal": True}, {"causal": True, "bias": bias}, {"visible": causal_mask(T, T)}, {"score": dot}):
@@ -161,7 +161,7 @@ def test_every_implementation_that_auto_chooses_equals_the_explicit_form():
                 torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 
 
-def test_auto_chooses_the_implementation_that_was_measured_to_be_the_fastest(monkeypatch):
+def test_auto_selects_the_implementation_that_was_measured_to_be_fastest(monkeypatch):
     chosen = []
 
     def record(name, function):
@@ -201,10 +201,10 @@ def test_auto_chooses_the_implementation_that_was_measured_to_be_the_fastest(mon
             lambda q, k, v: attend(q, k[:2], v),
             r"k has shape \(2, 7, 6\); expected the leading dimensions \(3,\) of q, or a number",
         ),
-        (lambda q, k, v: attend(q, k, v[:, 1:]), r"v has shape \(3, 6, 6\); expected \(3, 7\), as in k"),
+        (lambda q, k, v: attend(q, k, v[:, 1:]), r"v has shape \(3, 6, 6\); expected the leading dimensions"),
         (
             lambda q, k, v: attend(k, q, q, causal=True),
-            r"q has shape \(3, 7, 6\); causal attention allows at most as many queries as keys: 5",
+            r"q has shape \(3, 7, 6\); causal attention to 5 keys allows at most 5 queries",
         ),
         (
             lambda q, k, v: attend(q, k, v, visible=torch.ones(S, T)),
@@ -224,6 +224,6 @@ def test_auto_chooses_the_implementation_that_was_measured_to_be_the_fastest(mon
         (lambda q, k, v: attend(q, k, v, bias=torch.ones(2, T, S)), r"bias has shape \(2, 5, 7\); it must broadcast"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_shape_and_what_was_expected(call, message):
+def test_the_error_for_a_wrong_shape_gives_the_shape_and_the_expected_one(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.randn(N, T, D), torch.randn(N, S, D), torch.randn(N, S, D))

@@ -1,4 +1,4 @@
-"""The source texts on attention, statement by statement, to their printed digits: texts 1 and 2."""
+"""The statements of the source texts on attention, with results to their printed digits: texts 1 and 2."""
 
 import math
 
@@ -24,7 +24,7 @@ def randn(*shape):
 
 
 def digits(rows):
-    """Rows of numbers as they are printed in a text."""
+    """Return a tensor of rows of numbers as printed in a text."""
     return torch.tensor(rows)
 
 
@@ -75,16 +75,16 @@ def test_text_1_a_width_that_heads_do_not_divide_is_an_error():
         split_heads(randn(N, T, 16), 3)
 
 
-def test_text_1_self_attention_is_cross_attention_to_oneself():
+def test_text_1_self_attention_is_cross_attention_of_a_sequence_to_itself():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     torch.testing.assert_close(layer(x), layer(x, x, x))
-    assert layer(x, memory).shape == (N, T, 8)  # keys and values have a length of their own
+    assert layer(x, memory).shape == (N, T, 8)  # keys and values have a different length
 
 
 def test_text_1_zero_means_hidden_and_the_three_masks_combine():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     padding, attention, between = (torch.rand(shape) < 0.7 for shape in ((N, S), (T, S), (T, S)))
-    padding[:, 0] = attention[:, 0] = between[:, 0] = True  # something is left to see
+    padding[:, 0] = attention[:, 0] = between[:, 0] = True  # every query sees at least one key
     traced = trace_attention(
         layer, x, memory, padding_mask=padding.long(), attention_mask=attention.double(), memory_mask=between
     )
@@ -94,14 +94,14 @@ def test_text_1_zero_means_hidden_and_the_three_masks_combine():
     assert (traced["weights"][(~visible).expand(N, H, T, S)] == 0).all()
 
 
-def test_text_1_padding_attention_and_memory_masks_are_given_by_name():
+def test_text_1_padding_attention_and_memory_masks_are_keyword_arguments():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     padding, between = torch.ones(N, S), torch.ones(T, S).bool()
     with pytest.raises(TypeError, match="4 positional arguments but 5 were given"):
         layer(x, memory, memory, padding)
     with pytest.raises(ValueError, match="Pass masks by keyword"):
         layer(x, memory, padding)
-    with pytest.raises(ValueError, match=r"torch.bool; expected channels. Pass masks by keyword"):
+    with pytest.raises(ValueError, match=r"torch.bool; expected floating-point numbers. Pass masks by keyword"):
         layer(x, between)
 
 
@@ -138,13 +138,13 @@ def test_text_1_the_einsum_form_equals_the_matmul_form():
 # 2. Multi-head attention from tensors
 
 
-def test_text_2_the_input_may_be_of_another_width_and_is_mapped_without_bias():
+def test_text_2_the_input_can_have_another_width_and_is_mapped_without_bias():
     layer = MultiHeadAttention(16, 2, query_size=10, key_size=11, value_size=12)
     assert [tuple(p.shape) for p in layer.parameters()] == [(16, 10), (16, 11), (16, 12), (16, 16)]
     assert layer(randn(N, T, 10), randn(N, S, 11), randn(N, S, 12)).shape == (N, T, 16)
 
 
-def test_text_2_every_shape_of_the_printout():
+def test_text_2_every_shape_equals_that_of_the_printout():
     layer = MultiHeadAttention(16, 2, query_size=10, key_size=10, value_size=10, output_map=False)
     traced = trace_attention(layer, randn(32, 20, 10))
     assert traced.pop("d_k") == 8
@@ -161,7 +161,7 @@ def test_text_2_every_shape_of_the_printout():
     ]
 
 
-def test_text_2_the_worked_example_to_its_printed_digits():
+def test_text_2_the_layer_gives_the_worked_example_to_its_printed_digits():
     traced = trace_attention(example_layer(), EXAMPLE)
     assert traced.pop("d_k") == 3
     values = {name: value.squeeze() for name, value in traced.items()}
@@ -198,13 +198,13 @@ def test_text_2_the_trace_prints_the_worked_example_from_x_to_the_output_rounded
         assert row.split() in rows, row
 
 
-def test_text_2_queries_keys_and_values_may_be_given_directly():
+def test_text_2_queries_keys_and_values_can_be_given_directly():
     traced = trace_attention(example_layer(), EXAMPLE)
     q, k, v = (traced[name].squeeze() for name in "QKV")
     torch.testing.assert_close(attend(q, k, v), traced["output"].squeeze())
 
 
-def test_text_2_the_four_patches_of_the_picture_have_the_weights_of_arithmetic():
+def test_text_2_the_four_patches_of_the_picture_have_the_weights_computed_by_hand():
     x = torch.tensor(PATCHES, dtype=torch.float64)
     weights = masked_softmax(scaled_dot(x, x))
     odd, even = [0.25] * 4, [0.1888, 0.3112, 0.1888, 0.3112]

@@ -1,1 +1,1 @@
-"""Faster equals of operations that are defined elsewhere in `model`. Each is called from one place, its definition."""
+"""Faster equivalents of operations defined elsewhere in `model`, each called from one place, its definition."""

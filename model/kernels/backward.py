@@ -1,7 +1,7 @@
 """Operations with hand-written backward passes, for training on a CPU.
 
 Each equals the plain operations named in its docstring, in values and gradients, and is up to twice as fast: autograd
-takes one operation at a time and keeps what each of them read, and training on a CPU waits for memory.
+runs one operation at a time and stores the inputs of each, and memory limits the speed of training on a CPU.
 """
 
 import torch
@@ -14,12 +14,12 @@ from model.kernels.dropout import keep_mask
 
 
 def is_faster(x: Tensor) -> bool:
-    """Return whether to use these operations on x: on a CPU, for gradients, and unless a compiler does better."""
+    """Return whether to use these operations on x: on a CPU, if it needs gradients, and not under torch.compile."""
     return x.requires_grad and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def rms_norm(x: Tensor) -> Tensor:
-    """Return `F.rms_norm(x, (C,))` of x (..., C), in the type that matrix products are computed in."""
+    """Return `F.rms_norm(x, (C,))` of x (..., C), under autocast in the dtype of matrix products."""
     return RMSNormFunction.apply(x)
 
 
@@ -113,7 +113,7 @@ class CausalAttentionFunction(Function):
         shape, (T, D) = q.shape, k.shape[-2:]
         k, v = k.reshape(-1, T, D), v.reshape(-1, T, v.size(-1))
         q = q.reshape(len(k), -1, D)  # (N, G T, D)
-        # The mask is added within the product: 0 where a query may look.
+        # The product adds the mask, which is 0 where a query may attend.
         future = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1).repeat(q.size(1) // T, 1)  # (G T, T)
         p = torch.baddbmm(future, q, k.mT, alpha=D**-0.5).softmax(dim=-1)  # (N, G T, T)
         m = keep_mask(p, dropout) if dropout else None

@@ -1,4 +1,4 @@
-"""Dropout masks for a CPU, from a quarter of the random bits that PyTorch draws."""
+"""Dropout masks for a CPU, which need a quarter of the random bits that PyTorch's dropout draws."""
 
 import torch
 from torch import Tensor
@@ -7,10 +7,10 @@ LEVELS = 1 << 16  # 16 random bits decide about each element
 
 
 def keep_mask(x: Tensor, p: float) -> Tensor:
-    """Return what dropout multiplies x by, in x's shape and type: 0 with probability p, otherwise 1 / (1 - p).
+    """Return the mask by which dropout multiplies x, in x's shape and dtype: 0 with probability p, else 1 / (1 - p).
 
-    p is rounded to a multiple of 2^-16. PyTorch draws 64 bits in the time that it takes to decide about one element;
-    here they decide about four.
+    p is rounded to a multiple of 2^-16. Drawing 64 random bits takes as long as PyTorch needs for one element; here
+    they serve four elements.
     """
     if not 0 <= p < 1:
         raise ValueError(f"dropout={p} must be at least 0 and below 1")

@@ -1,4 +1,4 @@
-"""The model before attention: the next character from the previous one alone, looked up in a table."""
+"""A bigram model: it looks up the next character's logits in a table, by the previous character alone."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 class Bigram(nn.Module):
     """A table of scores: row i holds the logits of the character that follows character i.
 
-    `Bigram(V)(ids (B, T)) -> logits (B, T, V)`, in the form of a GPT.
+    `Bigram(V)(ids (B, T)) -> logits (B, T, V)`, as for a GPT.
     """
 
     def __init__(self, vocab_size: int):
@@ -20,10 +20,10 @@ class Bigram(nn.Module):
 
     @torch.no_grad()
     def fit(self, ids: Tensor, *, added: float = 1.0) -> None:
-        """Set the table to the logarithms of how often each character of ids (n,) follows each other character.
+        """Set the table to the logarithms of the counts of character pairs in ids (n,).
 
-        No other table has a lower cross-entropy over ids, except for `added`: it is added to every count, so that a
-        pair that does not occur in ids keeps a probability above 0 (Laplace smoothing).
+        With added=0, this table has the lowest cross-entropy over ids. `added` is added to every count, so that a pair
+        that does not occur in ids has a probability above 0 (Laplace smoothing).
         """
         V = self.table.num_embeddings
         pairs = ids[:-1] * V + ids[1:]

@@ -1,4 +1,4 @@
-"""An encoder, and a decoder that reads it through cross-attention (Vaswani et al., 2017)."""
+"""An encoder, and a decoder that reads the encoder's output through cross-attention (Vaswani et al., 2017)."""
 
 from typing import cast
 
@@ -10,10 +10,10 @@ from model.textbook.encoder_decoder_blocks import DecoderBlock, EncoderBlock
 
 
 class EncoderDecoder(nn.Module):
-    """A model from sequences to sequences over one vocabulary, with learned positions on both sides.
+    """A sequence-to-sequence model over one vocabulary, with learned positions on both sides.
 
-    score is the attention scoring function; each attention gets a copy, so that an `Additive` score learns separate
-    weights in each. Unlike the GPT, this model takes neither qk_norm nor n_kv_head.
+    score is the attention scoring function; each attention layer gets a copy, so that an `Additive` score learns
+    separate weights in each. Unlike the GPT, this model has neither qk_norm nor n_kv_head.
 
     Raises ValueError if n_head does not divide width.
     """
@@ -53,9 +53,9 @@ class EncoderDecoder(nn.Module):
         target_attention_mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return logits (B, T, V) for what follows each position of target (B, T), given source (B, S).
+        """Return logits (B, T, V) for the id after each position of target (B, T), given source (B, S).
 
-        Masks hold 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,
+        Masks are 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,
         source_attention_mask (S, S) in the encoder, target_padding_mask (B, T) and target_attention_mask (T, T) in the
         decoder's self-attention, memory_mask (T, S) in its cross-attention.
 
@@ -91,10 +91,10 @@ class EncoderDecoder(nn.Module):
         memory_padding_mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return logits (B, T, V) for target (B, T), which continues the positions that pasts hold.
+        """Return logits (B, T, V) for target (B, T), which continues the positions in pasts.
 
-        memory holds its keys and values for each block, pasts a list for each block. Lists and masks: see
-        `DecoderBlock`.
+        memory contains the keys and values of the memory for each block, pasts a list for each block. Lists and masks:
+        see `DecoderBlock`.
         """
         pasts = pasts or [[] for _ in self.decoder]
         x = self._embed(target, pasts[0][0].size(2) if pasts[0] else 0)

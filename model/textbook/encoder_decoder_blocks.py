@@ -74,7 +74,7 @@ class DecoderBlock(nn.Module):
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
     def read(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values (B, H, S, D) of a memory (B, S, C); computed once, they serve every position."""
+        """Return the keys and values (B, H, S, D) of a memory (B, S, C), computed once for all positions."""
         return self.cross_attention.map_keys_and_values(memory, memory)
 
 

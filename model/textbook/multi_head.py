@@ -58,12 +58,12 @@ class MultiHeadAttention(nn.Module):
         memory_mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Attend from queries (N, T, query_size) to keys (N, S, key_size); return values (N, S, value_size), pooled.
+        """Attend from queries (N, T, query_size) to keys (N, S, key_size) and values (N, S, value_size).
 
         keys default to the queries (self-attention), values to the keys. `combine_masks` describes the masks. causal
         also hides every key after the query's own position. Returns (N, T, width).
 
-        Raises ValueError if an input or a mask has the wrong shape, or if a mask stands in the place of an input.
+        Raises ValueError if an input or a mask has the wrong shape, or if a mask is passed as an input.
         """
         keys = queries if keys is None else keys
         q = self.map_queries(queries)
@@ -106,7 +106,7 @@ def combine_masks(
     attention_mask: Tensor | None = None,
     memory_mask: Tensor | None = None,
 ) -> Tensor | None:
-    """Combine masks into one that broadcasts to (N, 1, T, S), True if all show a key; return None without masks.
+    """Combine masks into one that broadcasts to (N, 1, T, S), True where no mask hides the key; None without masks.
 
     padding_mask (N, S) hides keys of a sequence. attention_mask (T, S) hides keys from a query in self-attention,
     memory_mask (T, S) in cross-attention. In each, 0 or False means hidden. shape: (N, T, S).
@@ -130,19 +130,19 @@ def combine_masks(
 
 
 def split_heads(x: Tensor, n_head: int) -> Tensor:
-    """(N, T, H D) -> (N, H, T, D). Raises ValueError if n_head does not divide the width."""
+    """Reshape (N, T, H D) to (N, H, T, D). Raises ValueError if n_head does not divide the width."""
     if x.size(-1) % n_head:
-        raise ValueError(f"a width of {x.size(-1)} cannot be split into n_head={n_head} heads of one size")
+        raise ValueError(f"a width of {x.size(-1)} cannot be split into n_head={n_head} equal heads")
     return x.unflatten(-1, (n_head, -1)).transpose(-3, -2)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """(N, H, T, D) -> (N, T, H D): the heads side by side."""
+    """Reshape (N, H, T, D) to (N, T, H D): the heads side by side."""
     return x.transpose(-3, -2).flatten(-2)
 
 
 def _check_input(name: str, x: Tensor, width: int) -> None:
     if not x.is_floating_point():
-        raise ValueError(f"{name} is a tensor of {x.dtype}; expected channels. Pass masks by keyword")
+        raise ValueError(f"{name} is a tensor of {x.dtype}; expected floating-point numbers. Pass masks by keyword")
     if x.ndim != 3 or x.size(-1) != width:
         raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (N, length, {width}). Pass masks by keyword")

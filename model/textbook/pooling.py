@@ -23,7 +23,7 @@ def epanechnikov_kernel(u: Tensor) -> Tensor:
 
 
 def uniform_kernel(u: Tensor) -> Tensor:
-    """Return log K(u) = 0: every example counts alike, and the prediction is the plain average."""
+    """Return log K(u) = 0: every example counts equally, and the prediction is the plain average."""
     return torch.zeros_like(u)
 
 
@@ -42,9 +42,9 @@ class Kernel(nn.Module):
 def pooling_weights(x: Tensor, xs: Tensor, kernel: LogKernel, *, visible: Tensor | None = None) -> Tensor:
     """Return the weight (T, S) of each example xs (S,) in the prediction at each x (T,).
 
-    Each row is the softmax of log K(x - x_i) over the examples (Nadaraya, 1964; Watson, 1964), so attention with x as
-    query and x_i as keys. The kernel sees the differences themselves: expanding (x - x_i)^2 would lose digits far from
-    zero. visible (T, S) hides examples. A row is zero if no visible example is within reach of the kernel.
+    Each row is the softmax of log K(x - x_i) over the examples (Nadaraya, 1964; Watson, 1964): attention with x as the
+    query and x_i as the keys. The kernel takes the differences, because expanding (x - x_i)^2 would lose digits far
+    from zero. visible (T, S) is False for hidden examples. A row is zero if the kernel reaches no visible example.
     """
     scores = kernel(x[:, None] - xs[None, :])  # (T, S)
     within_reach = scores > -math.inf

@@ -22,7 +22,7 @@ def trace_attention(
 
     X (N, T, query_size), the input of the queries; Q (N, H, T, D), K (N, H, S, D) and V (N, H, S, D'); for scaled dot
     products, raw scores Q K^T (N, H, T, S) and d_k = D; scores (N, H, T, S) before masks; weights (N, H, T, S); heads
-    (N, H, T, D'), what each head takes from its values; output (N, T, width), that of the layer without dropout.
+    (N, H, T, D'), each head's weighted sum of values; output (N, T, width) of the layer, without dropout.
     """
     keys = queries if keys is None else keys
     q = layer.map_queries(queries)
