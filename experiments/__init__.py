@@ -1,3 +1,3 @@
-"""Experiments to run by themselves: python -m experiments.NAME. Each says what it shows in its first line."""
+"""Commands for experiments and finished runs: python -m experiments.NAME. The first line of each describes it."""
 
 import training.openmp  # noqa: F401 - before torch

@@ -1,4 +1,4 @@
-"""Shows what the previous character alone predicts, the model before attention: python -m experiments.bigram"""
+"""Measure how well the previous character alone predicts the next one: python -m experiments.bigram"""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.bigram", description=__doc__)
     parser.add_argument("--corpus", default="selmere", metavar="NAME", help="a named corpus or a file (%(default)s)")
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.bigram", lambda: run(options.corpus), memory="take a shorter text")
+    return tell_mistakes("experiments.bigram", lambda: run(options.corpus), memory="use a shorter text")
 
 
 def run(name: str) -> int:
@@ -27,7 +27,7 @@ def run(name: str) -> int:
     model = Bigram(len(corpus.vocabulary)).double()
     model.fit(_tensor(train_ids))
     n_scores = model.table.weight.numel()
-    print(f"A table of {n_scores:,} scores, counted in the first {len(train_ids):,} characters of {corpus.name}")
+    print(f"A table of {n_scores:,} scores, from counts in the first {len(train_ids):,} characters of {corpus.name}")
     for split, ids in (("training", train_ids), ("validation", val_ids)):
         loss = mean_loss(model, _tensor(ids))
         print(f"{split} loss {loss:.4f} nats ({loss / math.log(2):.3f} bits) over {len(ids) - 1:,} characters")
@@ -36,7 +36,7 @@ def run(name: str) -> int:
 
 @torch.inference_mode()
 def mean_loss(model: Bigram, ids: Tensor) -> float:
-    """Return the mean cross-entropy, in nats, of each of ids (n,) but the first, given the one before it."""
+    """Return the mean cross-entropy, in nats, of all ids (n,) except the first, each given the previous one."""
     log_probabilities = F.log_softmax(model.table.weight, dim=-1)  # (V, V)
     return -log_probabilities[ids[:-1], ids[1:]].mean().item()
 

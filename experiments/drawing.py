@@ -1,8 +1,8 @@
 """Charts with matplotlib, which training and sampling do not need.
 
 Charts for pages take their colours from the page, light or dark. Lines differ in marker and dash as well as in colour.
-The hues are those of Okabe and Ito (2008), which remain distinct for every colour vision, with their lightness adapted
-to each background.
+The hues are those of Okabe and Ito (2008), which are distinct for every type of colour vision; their lightness is
+adapted to each background.
 """
 
 import io
@@ -47,14 +47,14 @@ def line_style(i: int) -> dict:
 
 
 def plain(label: str) -> str:
-    """Escape a label so that matplotlib draws it literally: no formula, and not hidden from legends."""
+    """Escape a label so that matplotlib draws it literally: not as a formula, and not hidden from legends."""
     label = label.replace("$", r"\$")
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
 def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, label: str) -> None:
     """Draw a matrix with colours from `lowest` to `highest` and a colour bar; the caller sets the ticks."""
-    # aspect: the layout cuts off labels of an image whose shape is fixed.
+    # aspect="auto", because the layout cuts off the labels of an image with a fixed shape.
     picture = axes.imshow(
         matrix, aspect="auto", cmap="coolwarm" if lowest < 0 else "viridis", vmin=lowest, vmax=highest
     )
@@ -63,7 +63,7 @@ def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, labe
 
 
 def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
-    """Return what `draw(axes)` draws as SVG for a page with PALETTE. name: unique on the page."""
+    """Return the SVG of what `draw(axes)` draws, for a page with PALETTE. name: unique on the page."""
     pyplot = load_pyplot()
     ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings = dict.fromkeys(ink, INK) | {

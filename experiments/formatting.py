@@ -9,7 +9,7 @@ def signed(value: float) -> str:
 
 
 def in_columns(lines: Sequence[Sequence[str]]) -> str:
-    """Return lines of cells as aligned columns; every line has the same number of cells."""
+    """Return lines of cells as aligned columns; every line must have the same number of cells."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines

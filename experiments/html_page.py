@@ -1,4 +1,4 @@
-"""Self-contained HTML pages, light or dark as the reader's system."""
+"""Self-contained HTML pages, light or dark according to the reader's system."""
 
 from html import escape
 

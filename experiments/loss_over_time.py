@@ -12,7 +12,7 @@ Curve = tuple[list[float], list[float], int]  # seconds and losses of the evalua
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.loss_over_time", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of the runs")
     parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
     parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss")
     options = parser.parse_args(arguments)
@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def read_curve(run: Path) -> Curve:
     """Return the evaluations of a run: seconds since the command started, losses in nats per character, context.
 
-    Raises ValueError if there is none.
+    Raises ValueError if the run has no evaluation.
     """
     records = [record for record in read_records(run / "metrics.jsonl") if "val_loss" in record]
     if not records:
-        raise ValueError(f"{run} holds no evaluation yet")
+        raise ValueError(f"{run} has no evaluation yet")
     return [r["elapsed_s"] for r in records], [r["val_loss"] for r in records], records[-1]["val_context"]
 
 

@@ -1,4 +1,4 @@
-"""Self-attention on a picture: four patches look at each other, and each becomes a mixture of those like it."""
+"""Apply self-attention to the four patches of a picture, without learned weights: python -m experiments.patches"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +20,18 @@ NAMES = ["X1", "X2", "X3", "X4"]
 
 
 def picture(patches: Tensor) -> Tensor:
-    """Four patches (4, 16) as the picture (8, 8) that they make."""
+    """Return the picture (8, 8) of four patches (4, 16)."""
     return patches.view(2, 2, 4, 4).transpose(1, 2).reshape(8, 8)
 
 
 def numbers(x: Tensor, weights: Tensor, result: Tensor) -> str:
-    """Return the picture, the weights (4, 4) of its patches x (4, 16), and what they become, as text."""
+    """Return the picture of patches x (4, 16), their weights (4, 4) and the output (4, 16), as text."""
     weight_rows = [[name, *(f"{w:.4f}" for w in row)] for name, row in zip(NAMES, weights.tolist(), strict=True)]
     table = in_columns([["", *NAMES], *weight_rows])
     parts = (
         ("The picture: patches X1 and X2 above X3 and X4, 16 numbers each", _image(x, ".0f")),
-        ("Weights = softmax(X X^T / sqrt(16)): how much each row takes from each column", table),
-        ("What the patches become: weights X", _image(result, ".4f")),
+        ("Weights = softmax(X X^T / sqrt(16)): one row per query, one column per key", table),
+        ("Output = weights X", _image(result, ".4f")),
     )
     return "\n\n".join(f"{title}\n{body}" for title, body in parts)
 
@@ -43,12 +43,10 @@ def _image(patches: Tensor, form: str) -> str:
 
 
 def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
-    """Draw the picture, the weights of its patches and what they become, side by side."""
+    """Draw the picture, the weights of its patches and the output, side by side."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
-    for axis, (title, patches) in zip(
-        axes[::2], (("the picture", x), ("what each patch becomes", result)), strict=True
-    ):
+    for axis, (title, patches) in zip(axes[::2], (("the picture", x), ("the output", result)), strict=True):
         axis.imshow(picture(patches), cmap="Greys", vmin=0, vmax=1)
         axis.set(title=title, xticks=[], yticks=[])
         axis.axhline(3.5, color="tab:orange", linewidth=1)

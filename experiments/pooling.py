@@ -1,4 +1,4 @@
-"""Attention as regression: a noisy sine fitted by the average and by kernels of fixed and of learned width."""
+"""Fit a noisy sine by attention pooling, with fixed kernels and a learned one: python -m experiments.pooling"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def true_function(x: Tensor) -> Tensor:
 
 
 def fit_width(xs: Tensor, ys: Tensor, log_kernel: LogKernel = gaussian_kernel) -> Kernel:
-    """Return the kernel whose width predicts each example (xs, ys) best from all the others."""
+    """Return the kernel with the width that best predicts each example (xs, ys) from all others."""
     kernel = Kernel(log_kernel, learned=True)
     others = ~torch.eye(len(xs), dtype=torch.bool)
     optimizer = torch.optim.Adam(kernel.parameters(), lr=0.1)
@@ -71,7 +71,7 @@ def run(seed: int, output: Path | None) -> int:
 
 
 def draw(path: Path, xs: Tensor, ys: Tensor, x: Tensor, kernels: Mapping[str, LogKernel]) -> None:
-    """Draw the fits above, and below them the weights that each test point gives to the examples."""
+    """Draw the fits and, below them, the weights of the examples at each test point."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(2, len(kernels), figsize=(15, 7), layout="constrained")
     for (above, below), (name, kernel) in zip(axes.T, kernels.items(), strict=True):

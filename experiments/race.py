@@ -43,9 +43,9 @@ class RaceResult:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.race", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config to run")
-    parser.add_argument("--target", type=float, required=True, metavar="LOSS", help="validation loss, nats a character")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="run with the seeds 0 to N-1 (%(default)s)")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="replace settings of the file")
+    parser.add_argument("--target", type=float, required=True, metavar="LOSS", help="validation loss to reach")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="train with seeds 0 to N-1 (%(default)s)")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override settings of the file")
     options = parser.parse_intermixed_args(arguments)
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Race with each seed and return the exit status: 1 if a seed did not reach the target."""
+    """Train with each seed and return the exit status: 1 if a seed did not reach the target."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the training command too
     results = []
     for seed in range(options.seeds):
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
 def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> RaceResult:
     """Train with a seed up to the first evaluation at or below the target, and stop there.
 
-    Evaluations and checkpoints count; train.eval_every_steps sets the resolution. Raises ValueError if the config is
-    invalid or the training command fails.
+    The time includes evaluations and checkpoints; train.eval_every_steps sets the resolution. Raises ValueError if the
+    config is invalid or the training command fails.
     """
     config = load_config(config_file, [*overrides, f"train.seed={seed}"])
     config, _, name = prepare_text(config, f"race-{config_file.stem}-{seed}")
@@ -84,7 +84,7 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
             n_read, running = 0, True
             while running:
                 time.sleep(POLL_EVERY_S)
-                running = process.poll() is None  # asked first, so that no record is missed
+                running = process.poll() is None  # checked before reading, so that no record is missed
                 records = read_records(folder.metrics)
                 for record in records[n_read:]:
                     if (loss := record.get("val_loss")) is not None and (best is None or loss < best.loss):

@@ -1,4 +1,4 @@
-"""Teaches an encoder-decoder to reverse strings and shows some that it never saw: python -m experiments.reverse"""
+"""Train an encoder-decoder to reverse strings and test it on new ones: python -m experiments.reverse"""
 
 import argparse
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ BATCH_SIZE, LR, N_TEST, N_SHOWN = 128, 2e-3, 1000, 5
 def reversal_batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """Draw n strings: return source ids (n, LONGEST), their padding mask, and target ids (n, LONGEST + 1).
 
-    A string has 1 to LONGEST letters. The mask is False behind it; the target is the string reversed, then END.
+    A string has 1 to LONGEST letters. The mask is False after its end; the target is the reversed string, then END.
     """
     lengths = torch.randint(1, LONGEST + 1, (n, 1), generator=generator)
     source = torch.randint(len(LETTERS), (n, LONGEST), generator=generator)
@@ -29,7 +29,7 @@ def reversal_batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, 
 
 
 def train_to_reverse(steps: int, seed: int) -> tuple[EncoderDecoder, torch.Generator, set[tuple[int, ...]]]:
-    """Train a model; return it, the generator of its strings, and the targets that it saw."""
+    """Train a model; return it, the generator of its strings, and the targets seen in training."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = EncoderDecoder(len(LETTERS) + 2, width=64, n_head=4, n_layer=2, block_size=LONGEST + 1)
@@ -54,7 +54,7 @@ def train_to_reverse(steps: int, seed: int) -> tuple[EncoderDecoder, torch.Gener
 def reverse_unseen(
     model: EncoderDecoder, generator: torch.Generator, seen: set[tuple[int, ...]], n: int
 ) -> list[tuple[str, str]]:
-    """Draw n strings, drop those that were seen in training, and return each with what the model makes of it."""
+    """Draw n strings, drop those seen in training, and return each with the model's answer."""
     source, mask, target = reversal_batch(n, generator)
     unseen = torch.tensor([tuple(row) not in seen for row in target.tolist()])
     answers = model.greedy(source[unseen], START, LONGEST + 1, source_padding_mask=mask[unseen])
@@ -63,7 +63,7 @@ def reverse_unseen(
 
 
 def _spell(ids: Tensor) -> str:
-    """Return the letters before END, all of them if there is no END."""
+    """Return the letters before END, or all letters without an END."""
     before_end = ids[: (ids == END).nonzero()[0]] if END in ids else ids
     return "".join((LETTERS + "?")[i] for i in before_end)  # START is no letter
 
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     for string, answer in pairs[:N_SHOWN]:
         print(f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}")
     n_right = sum(answer == string[::-1] for string, answer in pairs)
-    print(f"{n_right} of {len(pairs)} strings that were not in training are reversed without a mistake")
+    print(f"{n_right} of {len(pairs)} strings that were not in the training data are reversed correctly")
     return 0
 
 

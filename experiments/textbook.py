@@ -1,4 +1,4 @@
-"""Trains the one-file GPT on the bundled play and lets it write: python -m experiments.textbook"""
+"""Train the one-file GPT on the bundled play and print a sample: python -m experiments.textbook"""
 
 import argparse
 import time
@@ -17,7 +17,7 @@ BATCH_SIZE, LR, SAMPLE_LENGTH, LOG_EVERY_S = 16, 1e-3, 400, 5
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.textbook", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, metavar="S", help="train for S seconds (%(default)s)")
-    parser.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of a time")
+    parser.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of S seconds")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (%(default)s)")
     options = parser.parse_args(arguments)
     if not options.seconds > 0:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     ids = encode(text, characters)
     model = TextbookGPT(len(characters), **SIZES)
     n_parameters = sum(p.numel() for p in model.parameters())
-    print(f"{len(text):,} characters, {len(characters)} different ones; {n_parameters:,} parameters", flush=True)
+    print(f"{len(text):,} characters, {len(characters)} distinct; {n_parameters:,} parameters", flush=True)
     began_s = last_s = time.perf_counter()
     losses = []
     for step, loss in enumerate(train(model, ids, batch_size=BATCH_SIZE, lr=LR), start=1):
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         if is_last:
             break
     start = encode("\n", characters)
-    print(f"\nIt writes:\n{decode(sample(model, start, SAMPLE_LENGTH), characters)}")
+    print(f"\nSample:\n{decode(sample(model, start, SAMPLE_LENGTH), characters)}")
     return 0
 
 

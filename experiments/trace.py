@@ -1,4 +1,4 @@
-"""Shows every value inside an attention layer, small enough to follow with a pencil: python -m experiments.trace"""
+"""Print every value inside a small attention layer: python -m experiments.trace"""
 
 from collections.abc import Mapping, Sequence
 
@@ -38,7 +38,7 @@ def example_layer() -> MultiHeadAttention:
 
 
 def table(traced: Mapping[str, Tensor | int]) -> str:
-    """Return formulas and, for the first sequence and the first head, values."""
+    """Return the formulas with the values of the first sequence and the first head."""
     blocks = []
     for name, value in traced.items():
         heading = FORMULAS.get(name, name)

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"positions": "learned", "mlp": "gelu"}])
-def test_operations_per_character_are_those_that_pytorch_counts(settings):
+def test_operations_per_character_equal_the_count_of_pytorch(settings):
     config = ModelConfig(n_layer=3, n_head=2, n_embd=24, block_size=12, attention="explicit", **settings)
     model, ids = GPT(config, 17), torch.zeros(5, 12, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
@@ -40,7 +40,7 @@ def test_a_figure_shows_its_median_spread_and_share_of_its_limit():
     assert "25.0% of the limit" in str(figure)
 
 
-def test_warm_up_repeats_are_run_but_not_timed():
+def test_warm_up_repeats_run_but_are_not_timed():
     calls = []
     assert len(time_repeats(lambda: calls.append(1), 3, CPU, warm_up=2)) == 3
     assert len(calls) == 5
@@ -51,7 +51,7 @@ def test_the_peaks_of_the_machine_are_above_zero():
     assert measure_copy(CPU, 1).median > 0.1
 
 
-def test_the_training_figures_give_speed_arithmetic_and_memory(workplace):
+def test_the_training_benchmark_measures_speed_arithmetic_and_memory(workplace):
     config = load_config(workplace / "tiny.yaml", ["train.dtype=float32"])
     speed, arithmetic, memory = measure_training("tiny", config, {"float32": 100.0}, repeats=4)
     assert len(speed.values) == len(arithmetic.values) == 4
@@ -59,7 +59,7 @@ def test_the_training_figures_give_speed_arithmetic_and_memory(workplace):
     assert memory.unit == "MB"
 
 
-def test_the_sampling_figure_counts_the_characters_of_all_streams():
+def test_the_sampling_benchmark_counts_the_characters_of_all_streams():
     config = ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8)
     figure = measure_sampling("tiny", config, streams=3, repeats=2, device="cpu")
     assert len(figure.values) == 2
@@ -80,14 +80,14 @@ def test_the_encoded_text_has_the_requested_size(monkeypatch):
     assert all(0.8e6 < size < 1.3e6 for size in sizes)
 
 
-def test_the_memory_of_a_context_length_is_given_in_megabytes():
+def test_the_memory_benchmark_gives_megabytes_for_each_context_length():
     figure = measure_context(32, "fused", "cpu")
     assert figure.unit == "MB"
 
 
 @pytest.mark.slow
 def test_the_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context_length():
-    """For the same 8,192 characters, scores in windows 32 times as long take 32 times the memory."""
+    """For the same 8,192 characters, the scores in windows 32 times as long would take 32 times the memory."""
     script = (
         "from experiments.benchmark.memory import measure_context as m; import sys;"
         "print(m(int(sys.argv[1]), sys.argv[2], 'cpu').median)"
@@ -116,7 +116,7 @@ def test_the_benchmark_writes_all_figures_as_json(tmp_path):
     assert all(figure["values"] for figure in kept["figures"])
 
 
-def test_a_measurement_that_fails_is_listed_and_the_others_still_run(monkeypatch):
+def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
     figure = ("memory", Figure, {"name": "memory", "unit": "MB", "values": [1.0]})
     jobs = [("first", divmod, {"unknown": 1}), figure]
     monkeypatch.setattr("experiments.benchmark.__main__._jobs", lambda *_, **__: jobs)

@@ -31,7 +31,7 @@ def png_size(path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_and_tells_a_mistake_in_one_line(name, capsys):
+def test_every_command_has_help_and_reports_a_mistake_in_one_line(name, capsys):
     with pytest.raises(SystemExit, match="0"):
         COMMANDS[name](["--help"])
     assert capsys.readouterr().out.startswith(f"usage: {name} [-h]")
@@ -49,7 +49,7 @@ def test_every_command_explains_itself_and_tells_a_mistake_in_one_line(name, cap
         ("pooling", ["--seed", "x"], "argument --seed: invalid int value: 'x'"),
     ],
 )
-def test_impossible_options_are_named(name, arguments, message, capsys):
+def test_errors_for_invalid_options_name_the_option(name, arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         COMMANDS[f"experiments.{name}"](arguments)
     assert capsys.readouterr().err == f"experiments.{name}: {message}; see experiments.{name} --help\n"
@@ -61,7 +61,7 @@ def test_the_trace_prints_the_worked_example_and_every_shape(tmp_path):
     assert re.search(r"^raw scores +\(32, 2, 20, 20\)\nd_k +8\nscores +\(32, 2, 20, 20\)$", printed, re.MULTILINE)
 
 
-def test_a_learned_kernel_predicts_left_out_examples_better_than_a_fixed_one():
+def test_a_learned_kernel_predicts_left_out_examples_better_than_a_fixed_kernel():
     torch.manual_seed(1)
     xs = torch.sort(torch.rand(50, dtype=torch.float64) * 5).values
     ys = pooling.true_function(xs) + 0.3 * torch.randn(50, dtype=torch.float64)
@@ -77,7 +77,7 @@ def test_a_learned_kernel_predicts_left_out_examples_better_than_a_fixed_one():
     assert learned == pytest.approx(best, rel=0.01)
 
 
-def test_the_picture_is_made_of_its_patches_row_by_row():
+def test_the_picture_contains_its_patches_row_by_row():
     image = patches.picture(torch.tensor(patches.PATCHES))
     assert image[:4].tolist() == image[4:].tolist()
     assert image[1].tolist() == [0, 1, 1, 0, 1, 1, 1, 1]
@@ -107,7 +107,7 @@ def test_experiments_print_numbers_without_matplotlib_and_draw_a_picture_with_it
     assert height > 400
 
 
-def test_the_table_of_next_characters_is_scored_on_every_validation_character(tmp_path, capsys):
+def test_the_bigram_loss_covers_every_validation_character(tmp_path, capsys):
     text = "abcabcabdabc" * 50
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     assert bigram.main(["--corpus", str(tmp_path / "text.txt")]) == 0
@@ -120,11 +120,11 @@ def test_the_table_of_next_characters_is_scored_on_every_validation_character(tm
     assert f"validation loss {total / 60:.4f} nats" in capsys.readouterr().out
 
 
-def test_the_loss_of_an_untrained_table_is_that_of_a_uniform_guess():
+def test_the_loss_of_an_untrained_bigram_model_is_that_of_a_uniform_guess():
     assert bigram.mean_loss(Bigram(7).double(), torch.randint(7, (100,))) == pytest.approx(torch.tensor(7.0).log())
 
 
-def test_a_corpus_that_is_missing_is_one_line(capsys):
+def test_a_missing_corpus_produces_a_one_line_error(capsys):
     assert bigram.main(["--corpus", "nowhere.txt"]) == 2
     assert re.fullmatch(r"experiments.bigram: .*nowhere.txt: no such file.*\n", capsys.readouterr().err)
 
@@ -137,18 +137,18 @@ def test_strings_are_padded_and_their_targets_are_reversed():
         assert answer == row[:n][::-1] + [END] * (LONGEST + 1 - n)
 
 
-def test_the_reversal_command_prints_strings_and_how_many_are_right(capsys):
+def test_the_reverse_command_prints_strings_and_the_number_of_correct_ones(capsys):
     assert reverse.main(["--steps", "2"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"^ *[a-l]+ -> [a-l?]* +(right|wrong)$", printed, re.MULTILINE)
     assert re.search(r"^\d+ of \d+ strings", printed, re.MULTILINE)
 
 
-def test_the_textbook_command_trains_and_writes_the_same_for_the_same_seed(capsys):
+def test_the_textbook_command_prints_the_same_sample_for_the_same_seed(capsys):
     outputs = []
     for seed in ("1", "1", "2"):
         assert textbook.main(["--steps", "2", "--seed", seed]) == 0
-        outputs.append(capsys.readouterr().out.partition("It writes:\n")[2])
+        outputs.append(capsys.readouterr().out.partition("Sample:\n")[2])
     assert len(outputs[0]) > textbook.SAMPLE_LENGTH
     assert outputs[0] == outputs[1] != outputs[2]
     assert textbook.main(["--seconds", "0.01"]) == 0

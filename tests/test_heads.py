@@ -1,4 +1,4 @@
-"""Head measures on planted heads, knock-outs against zeroed weights, and pruning against knock-outs."""
+"""Measures of constructed heads, silenced heads against zeroed weights, and pruning against silenced heads."""
 
 import copy
 import dataclasses
@@ -28,7 +28,7 @@ TEXT = "so\n\nANN:\nno, no!\n\nBOB:\nso so"
 
 
 def one_hot(columns, T):
-    """A head (T, T) that looks at one character from each: the column of each row, itself where there is none."""
+    """Return the weights (T, T) of a head that attends to one column per row: the given one, or else itself."""
     weights = torch.zeros(T, T)
     for t in range(T):
         weights[t, t if columns.get(t) is None else columns[t]] = 1
@@ -42,7 +42,7 @@ def measure(*heads, text=TEXT):
 
 
 def seen(text):
-    """By hand, character by character: what is where, for each target."""
+    """Return the positions of each target, found character by character."""
     T = len(text)
     starts = {t: max(i + 1 for i in range(t) if text[i] == "\n") for t in range(T) if "\n" in text[:t]}
     return {
@@ -56,22 +56,22 @@ def seen(text):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_head_that_is_planted_on_a_target_scores_1_there(target):
+def test_a_head_built_to_attend_to_a_target_has_a_share_of_1_there(target):
     result = measure(one_hot(seen(TEXT)[target], len(TEXT)))
     assert result.shares[target].item() == pytest.approx(1)
     assert result.entropy_bits.item() == 0
 
 
-def test_a_head_that_looks_at_the_previous_character_looks_one_back_and_hardly_elsewhere():
+def test_a_previous_character_head_has_distance_1_and_small_shares_elsewhere():
     text = "abcdefgh"
     result = measure(one_hot(seen(text)["previous"], 8), text=text)
     assert result.distance.item() == 1
     assert result.shares["itself"].item() == 0
     for name in ("same earlier", "what followed it", "line start", "speaker name"):
-        assert result.shares[name].isnan()  # nothing in this text is one
+        assert result.shares[name].isnan()  # this text has no such target
 
 
-def test_a_head_that_looks_at_all_alike_has_its_closed_forms():
+def test_measures_of_a_head_with_equal_weights_have_their_closed_forms():
     T = len(TEXT)
     uniform = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
     result = measure(uniform)
@@ -83,23 +83,23 @@ def test_a_head_that_looks_at_all_alike_has_its_closed_forms():
         assert result.shares[name].item() == pytest.approx(result.uniform[name], rel=1e-6)
 
 
-def test_targets_are_what_they_are_called():
+def test_target_masks_equal_targets_found_by_hand():
     masks = target_masks(TEXT)
     where = {name: [np.flatnonzero(row).tolist() for row in mask.numpy()] for name, mask in masks.items()}
     last = len(TEXT) - 1  # the o of "so so"
     assert where["same earlier"][last] == [i for i in range(last) if TEXT[i] == "o"]
     second = TEXT.index("\n\n") + 1
-    assert where["what followed it"][second] == []  # of the second line end, the first is followed by itself
+    assert where["what followed it"][second] == []  # the second line end itself follows the first
     assert where["what followed it"][last] == [i + 1 for i in range(last) if TEXT[i] == "o"]
     assert TEXT[where["line start"][last][0] :] == "so so"
     assert [where["previous"][t] for t in (0, 1, last)] == [[], [0], [last - 1]]
-    assert where["line start"][2] == []  # of the first line nobody knows where it began
+    assert where["line start"][2] == []  # the start of the first line is unknown
     assert "".join(TEXT[i] for i in where["speaker name"][last]) == "BOB"
     assert "".join(TEXT[i] for i in where["speaker name"][TEXT.index("no,")]) == "ANN"
-    assert where["speaker name"][5] == []  # within the name it is not yet known
+    assert where["speaker name"][5] == []  # within the name, the speaker is not known yet
 
 
-def test_similarity_is_1_for_the_same_weights_and_0_for_weights_apart():
+def test_similarity_is_1_for_equal_weights_and_0_for_disjoint_weights():
     T = len(TEXT)
     previous, itself = one_hot(seen(TEXT)["previous"], T), one_hot({}, T)
     half = (previous + itself) / 2
@@ -116,8 +116,8 @@ def make_model(**settings):
     return model.eval()
 
 
-def test_a_head_built_into_a_network_to_look_at_the_previous_character_is_found():
-    """Queries are the one-hot position before, keys the position, both many times over."""
+def test_a_previous_character_head_built_into_a_model_is_found():
+    """Queries are one-hot vectors of the previous position, keys those of their own position, scaled up."""
     T = 12
     model = make_model(n_layer=1, n_head=1, n_embd=T, block_size=T, positions="learned", qk_norm=False, norm="layer")
     with torch.no_grad():
@@ -138,8 +138,8 @@ def test_a_head_built_into_a_network_to_look_at_the_previous_character_is_found(
     ids=["modern", "textbook", "one key for all heads", "gaussian"],
 )
 @torch.inference_mode()
-def test_the_weights_that_are_shown_are_those_that_the_layer_uses(settings):
-    """Summing up the values by them, head by head, gives what the layer gives."""
+def test_the_displayed_weights_are_those_that_the_layer_uses(settings):
+    """Averaging the values by these weights, head by head, gives the output of the layer."""
     model, ids = make_model(**settings), torch.randint(0, 11, (1, 13), generator=torch.Generator().manual_seed(1))
     passed = []
     for block in model.blocks:
@@ -159,7 +159,7 @@ def test_the_weights_that_are_shown_are_those_that_the_layer_uses(settings):
 
 @pytest.mark.parametrize("heads", [[(0, 0)], [(1, 1)], [(0, 1), (0, 2), (1, 0)]])
 @pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1}, {"n_head": (4, 2), "bias": True}])
-def test_silencing_heads_equals_zeroing_their_slices_of_the_output_maps(heads, settings):
+def test_silencing_heads_equals_zeroing_their_slices_of_the_output_projections(heads, settings):
     model = make_model(**settings)
     heads = [(layer, h) for layer, h in heads if (layer, h) in all_heads(model)]
     zeroed, ids = copy.deepcopy(model), torch.arange(11)[None]
@@ -183,7 +183,7 @@ def checkpoint_of(model, **settings):
 @pytest.mark.parametrize(
     "settings", [{}, {"bias": True, "positions": "learned", "norm": "layer"}, {"score": "additive"}]
 )
-def test_a_pruned_network_is_smaller_and_computes_what_the_silenced_one_does(settings):
+def test_a_pruned_model_is_smaller_and_equals_the_model_with_silenced_heads(settings):
     model, heads, ids = make_model(**settings), [(0, 0), (0, 2), (1, 1)], torch.arange(11)[None]
     whole = checkpoint_of(model)
     pruned = prune(whole, heads)
@@ -194,13 +194,13 @@ def test_a_pruned_network_is_smaller_and_computes_what_the_silenced_one_does(set
     of_a_head = 4 * 24 * 8 + (3 * 8 if settings.get("bias") else 0)
     assert n_parameters(whole) - n_parameters(pruned) == 3 * of_a_head
     assert smaller.n_parameters() == n_parameters(pruned)
-    # Once more, from heads of one size that is not the width's share any more.
+    # Prune once more, from heads whose size is no longer width / heads.
     twice = prune(pruned, [(1, 0)]).build_model()
     with silenced(model, [*heads, (1, 0)]):
         torch.testing.assert_close(twice(ids), model(ids))
 
 
-def test_every_layer_keeps_a_head():
+def test_pruning_keeps_a_head_in_every_layer():
     order = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 0)]
     assert choose(order, 3) == [(0, 0), (0, 1), (1, 1)]
     for n in (0, 4, 99):
@@ -211,12 +211,12 @@ def test_every_layer_keeps_a_head():
 @pytest.mark.parametrize(
     ("settings", "message"), [({"n_kv_head": 1}, "share keys"), ({"n_head": (4, 2)}, "different sizes")]
 )
-def test_heads_that_cannot_go_by_themselves_are_not_pruned(settings, message):
+def test_pruning_heads_that_cannot_be_removed_one_by_one_is_an_error(settings, message):
     with pytest.raises(ValueError, match=message):
         prune(checkpoint_of(make_model(**settings)), [])
 
 
-def test_losses_are_those_of_zeroed_networks_ranked_and_added_up():
+def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively():
     model, runtime = make_model(), choose_runtime("cpu", "float32")
     ids = np.random.default_rng(0).integers(0, 11, 200)
     result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=None)
@@ -235,7 +235,7 @@ def test_losses_are_those_of_zeroed_networks_ranked_and_added_up():
     assert len(result.cumulative) == 6
 
 
-def test_character_cosines_are_those_of_the_checkpoints_embeddings():
+def test_character_cosines_equal_those_of_the_checkpoints_embeddings():
     model, vocabulary = make_model(), Vocabulary("abcdefghijk")
     table = checkpoint_of(model).model["token_embedding.weight"].double().numpy()
     result = compare_characters(character_embeddings(model), vocabulary, np.arange(11))
@@ -248,7 +248,7 @@ def test_character_cosines_are_those_of_the_checkpoints_embeddings():
     assert len(cosines) == len({frozenset(pair) for pair in cosines}) == 55
 
 
-def test_characters_with_planted_embeddings_are_found_alike_and_sorted_by_kind():
+def test_characters_with_similar_embeddings_are_found_and_sorted_by_kind():
     vocabulary = Vocabulary("\n !3AZabz\u4e2d")
     embeddings = torch.eye(10, dtype=torch.float64)
     a, A, z = (vocabulary.characters.index(c) for c in "aAz")
@@ -260,7 +260,7 @@ def test_characters_with_planted_embeddings_are_found_alike_and_sorted_by_kind()
     assert result.cosines[result.characters.index("b"), result.characters.index("a")] == 0
 
 
-def test_of_a_large_vocabulary_the_most_frequent_characters_are_compared():
+def test_only_the_most_frequent_characters_of_a_large_vocabulary_are_compared():
     characters = "".join(map(chr, range(0x4E00, 0x4E00 + 150)))
     frequent = np.arange(20, 20 + MOST_CHARACTERS)
     ids = np.concatenate([np.arange(150), frequent])

@@ -1,4 +1,4 @@
-"""The command that looks into a checkpoint, and what its pruned networks are accepted by."""
+"""The command that analyses the heads of a checkpoint, and the commands that use a pruned model."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def run(workplace):
     return RunFolder(workplace / "runs" / "tiny")
 
 
-def test_the_page_is_written_into_the_run_and_the_heads_are_listed(run, capsys):
+def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, capsys):
     assert heads_command(["--windows", "3"]) == 0
     said = capsys.readouterr().out
     best = load_checkpoint(run.best).progress["best_loss"]
@@ -33,7 +33,7 @@ def test_the_page_is_written_into_the_run_and_the_heads_are_listed(run, capsys):
     assert "http" not in page.replace("http://www.w3.org/", "")
 
 
-def test_a_pruned_network_can_be_sampled_from_and_trained_on(run, workplace, capsys):
+def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, capsys):
     step = load_checkpoint(run.best).step
     assert heads_command(["--windows", "2", "--prune", "3"]) == 0
     said = capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_a_pruned_network_can_be_sampled_from_and_trained_on(run, workplace, cap
         (["--device", "cuda:99"], "cuda:99"),
     ],
 )
-def test_mistakes_are_told_in_one_line_before_any_work(run, capsys, arguments, message):
+def test_mistakes_produce_a_one_line_error_before_any_work(run, capsys, arguments, message):
     capsys.readouterr()
     try:
         status = heads_command(arguments)
@@ -75,14 +75,14 @@ def test_mistakes_are_told_in_one_line_before_any_work(run, capsys, arguments, m
     assert message in said.err
 
 
-def test_another_text_than_the_network_was_trained_on_is_refused(run, workplace, capsys):
+def test_a_text_that_the_model_was_not_trained_on_is_an_error(run, workplace, capsys):
     text = workplace / "text.txt"
     text.write_text(text.read_text() * 2)
     assert heads_command([]) == 2
     assert "is not the one that" in capsys.readouterr().err
 
 
-def test_the_page_is_written_though_nobody_reads_what_is_printed(run, workplace):
+def test_the_page_is_written_even_if_the_output_pipe_is_closed(run, workplace):
     command = f"{sys.executable} -m experiments.heads --windows 2 | true; exit ${{PIPESTATUS[0]}}"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     finished = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=100)

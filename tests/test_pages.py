@@ -1,4 +1,4 @@
-"""The pages in a real browser: no error, and the numbers that are shown are the right ones."""
+"""The pages in a real browser: they open without errors and show the right numbers."""
 
 import os
 import re
@@ -21,7 +21,7 @@ READ = " bottles of be\n2"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two runs, their report, and the page of one's heads."""
+    """Return a folder with two runs, their report, and the heads page of one of them."""
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("pages")
     (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a screen; where it is missing, only .ci/run is stopped by that."""
+    """Return headless Chromium; skip the test if it is missing, except in .ci/run."""
     path, driver = shutil.which("chromium"), shutil.which("chromedriver")
     try:
         from selenium import webdriver
@@ -60,7 +60,7 @@ def browser():
 
 
 def open_page(browser, path, width=1280, *, dark=False):
-    """Opens a page at a width of the window, which a phone may have; asserts that nothing went wrong."""
+    """Open a page in a window of this width, such as a phone's; assert that there are no errors."""
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -86,8 +86,8 @@ def test_a_page_opens_without_an_error_and_is_no_wider_than_its_window(browser, 
 
 @pytest.mark.parametrize("page", ["report.html", "heads.html"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_stands_out_from_its_ground(browser, folder, page, dark):
-    """By the contrast of WCAG 2, at least 4.5 to 1, in the charts too."""
+def test_text_has_enough_contrast_with_its_background(browser, folder, page, dark):
+    """WCAG 2 requires a contrast of at least 4.5 to 1; charts are included."""
     open_page(browser, folder / page, dark=dark)
     ground = luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert (ground < 0.1) == dark
@@ -99,14 +99,14 @@ def test_text_stands_out_from_its_ground(browser, folder, page, dark):
 
 
 def luminance(colour):
-    """Relative luminance of a CSS rgb(...), as WCAG 2 defines it."""
+    """Return the relative luminance of a CSS rgb(...), as defined by WCAG 2."""
     red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
 def weights_by_hand(path, text):
-    """Attention weights (layer, head, T, T) in float64 from a checkpoint's tensors alone, as the papers have them."""
+    """Return attention weights (layer, head, T, T) in float64, from the checkpoint and the published formulas."""
     checkpoint = load_checkpoint(path)
     ids = [checkpoint.characters.index(c) for c in text]
     w = {name: value.double() for name, value in checkpoint.model.items()}
@@ -156,7 +156,7 @@ def test_hovering_shows_the_weights_of_the_chosen_head(browser, folder):
     assert browser.get_log("browser") == []
 
 
-def test_a_click_holds_a_character_and_arrow_keys_move_on(browser, folder):
+def test_a_click_selects_a_character_and_arrow_keys_move_the_selection(browser, folder):
     from selenium.webdriver import ActionChains
 
     open_page(browser, folder / "heads.html", 360)
@@ -171,8 +171,8 @@ def test_a_click_holds_a_character_and_arrow_keys_move_on(browser, folder):
     assert "query" in spans[8].get_attribute("class")
 
 
-def test_pages_can_be_looked_at(browser, folder):
-    """Writes screenshots where SCREENSHOTS says, for people to look at; a picture that is empty is no picture."""
+def test_screenshots_of_the_pages_are_not_empty(browser, folder):
+    """Also write the screenshots to the folder SCREENSHOTS, if that is set, for people to look at."""
     target = os.environ.get("SCREENSHOTS")
     for page in ("report.html", "heads.html"):
         for width in (360, 1280):

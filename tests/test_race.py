@@ -19,7 +19,7 @@ def test_a_race_ends_at_the_first_evaluation_that_reaches_the_target(workplace):
     assert result.elapsed_s > 0.5  # it includes the imports of Python and PyTorch
 
 
-def test_a_target_out_of_reach_is_reported_with_the_best_loss_of_this_very_run(workplace, capsys):
+def test_an_unreached_target_is_reported_with_the_best_loss_of_the_run(workplace, capsys):
     first = race(workplace / "tiny.yaml", 0.01, 0, [])
     second = race(workplace / "tiny.yaml", 0.01, 0, ["train.max_steps=20"])
     assert [first.run.name, second.run.name] == ["race-tiny-0", "race-tiny-0-2"]
@@ -30,7 +30,7 @@ def test_a_target_out_of_reach_is_reported_with_the_best_loss_of_this_very_run(w
     assert second.loss > first.loss
 
 
-def test_a_race_in_an_invalid_config_is_one_line_and_leaves_no_folder(workplace, capsys):
+def test_a_race_with_an_invalid_config_produces_a_one_line_error_and_no_folder(workplace, capsys):
     assert race_command(["--config", "tiny.yaml", "--target", "1", "model.n_head=7"]) == 2
     said = capsys.readouterr().err
     assert "model.n_head=7 does not divide" in said
@@ -38,7 +38,7 @@ def test_a_race_in_an_invalid_config_is_one_line_and_leaves_no_folder(workplace,
     assert not (workplace / "runs").exists()
 
 
-def test_a_race_whose_run_fails_gives_the_error_of_the_training_command(workplace):
+def test_a_race_whose_run_fails_reports_the_error_of_the_training_command(workplace):
     settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "model.norm=layer"]
     with pytest.raises(ValueError, match=r"train\.py: the loss or the weights became infinite or NaN"):
         race(workplace / "tiny.yaml", 1.0, 0, settings)
@@ -55,7 +55,7 @@ def test_curves_are_read_from_the_evaluations_of_a_run_and_drawn(tmp_path):
     assert (tmp_path / "chart.svg").read_text().count("<path") > 10
 
 
-def test_a_run_without_an_evaluation_is_named(tmp_path, capsys):
+def test_the_error_for_a_run_without_an_evaluation_names_the_run(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text("")
     assert loss_over_time.main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"experiments.loss_over_time: {tmp_path} holds no evaluation yet\n"
+    assert capsys.readouterr().err == f"experiments.loss_over_time: {tmp_path} has no evaluation yet\n"

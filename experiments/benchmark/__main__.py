@@ -91,7 +91,7 @@ def run(device: torch.device, failures: list[str], *, quick: bool, only: str) ->
     for name, measure, arguments in tqdm(jobs, desc="Measuring", disable=None, leave=False):
         try:
             result = _in_new_process(measure, arguments)
-        except Exception as error:  # one that fails does not keep the others from running
+        except Exception as error:  # the other measurements still run
             failures.append(f"{name} failed: {type(error).__name__}: {error}")
             continue
         yield [result] if isinstance(result, Figure) else result
@@ -123,7 +123,7 @@ def _jobs(device: torch.device, products: dict[str, float], repeats: int, *, qui
 
 
 def _in_new_process(function: Callable[..., T], arguments: dict[str, Any]) -> T:
-    """Call the function in a new process, whose peak memory is not that of earlier measurements."""
+    """Call the function in a new process, so that its peak memory does not include earlier measurements."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, **arguments).result()
 

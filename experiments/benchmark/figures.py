@@ -1,4 +1,4 @@
-"""A measured figure: its median, its spread and its share of what the machine can do."""
+"""A measured figure: its median, its spread and its fraction of the machine's limit."""
 
 import statistics
 import time
@@ -12,7 +12,7 @@ import torch
 class Figure:
     """A name and one value per repeat, in `unit`.
 
-    limit: the most that this machine can reach, in the same unit. limit_is: what sets the limit.
+    limit: the highest value that this machine can reach, in the same unit. limit_is: what sets the limit.
     """
 
     name: str

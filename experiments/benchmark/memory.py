@@ -16,7 +16,7 @@ CHARACTERS = 8192
 def measure_context(block_size: int, form: Literal["auto", "explicit", "fused"], device: str) -> Figure:
     """Measure the memory of a forward and backward pass over 8,192 characters in windows of block_size.
 
-    form: of attention. Call this in a new process.
+    form: see `model.attention.attend`. Call this in a new process.
     """
     runtime = choose_runtime(device, "auto")
     config = ModelConfig(n_layer=2, n_head=2, n_embd=128, block_size=block_size, attention=form)

@@ -1,4 +1,4 @@
-"""Speed of sampling, with one stream and with many, and its share of what the memory allows."""
+"""Speed of sampling, with one stream and with many, and its fraction of the limit set by memory."""
 
 import torch
 
@@ -14,8 +14,8 @@ VOCABULARY_SIZE = 65
 def measure_sampling(name: str, config: ModelConfig, *, streams: int, repeats: int, device: str) -> Figure:
     """Measure characters per second of all streams together, from an empty context window until it is full.
 
-    The limit is the time to read the same bytes with a sum. One character of every stream reads all weights once and,
-    for each stream, the keys and values of half a window on average.
+    The limit is the speed of reading the same bytes with a sum. Sampling one character of every stream reads all
+    weights once and, for each stream, the keys and values of half a window on average.
     """
     chosen = choose_device(device)
     model = make_model(config, chosen)

@@ -1,1 +1,1 @@
-"""Look inside a checkpoint: what its attention heads look at, and how much each one matters."""
+"""Analyse the attention heads of a checkpoint: what they attend to, and how important each one is."""

@@ -1,4 +1,4 @@
-"""Look inside the attention heads of a checkpoint: python -m experiments.heads --checkpoint runs/shakespeare"""
+"""Show what the attention heads of a checkpoint do: python -m experiments.heads --checkpoint runs/shakespeare"""
 
 import argparse
 import dataclasses
@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="experiments.heads", description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a file (default: the newest run's best)")
-    add("--text", metavar="TEXT", help="the text to show attention on (default: the start of the validation split)")
-    add("--output", type=Path, metavar="FILE", help="the page (default: heads.html in the run folder)")
+    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the newest run's best)")
+    add("--text", metavar="TEXT", help="the text of the attention maps (default: the start of the validation split)")
+    add("--output", type=Path, metavar="FILE", help="the page to write (default: heads.html in the run folder)")
     add("--windows", type=int, default=64, metavar="N", help="windows to measure heads on (%(default)s)")
-    add("--characters", type=int, metavar="N", help="validation characters to compute losses on (all)")
+    add("--characters", type=int, metavar="N", help="validation characters for the losses (all)")
     add("--prune", type=int, metavar="K", help="write a run without the K least important heads")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     options = parser.parse_args(arguments)
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     config, vocabulary = checkpoint.config(), checkpoint.vocabulary
     corpus = open_corpus(config.data)
     if corpus.digest != checkpoint.corpus["digest"]:
-        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; restore that one")
+        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
     runtime = choose_runtime(options.device, config.train.dtype)
     model = checkpoint.build_model().to(runtime.device)
     _, val_ids = corpus.split(config.data.val_fraction, config.model.block_size)
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
         page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
         replace_text(output, page)
-        lines.append(f"Page, to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
+        lines.append(f"Page to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
     if options.prune:
         heads = choose(analysis.order, options.prune)
         lines.append(write_pruned(name_of(path), checkpoint, heads, val_ids, runtime))
@@ -84,9 +84,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def encode(text: str, vocabulary: Vocabulary, block_size: int):
-    """Return the ids (T,) of the text. Raises ValueError if its length is wrong or it holds an unknown character."""
+    """Return the ids (T,) of the text. Raises ValueError if its length or one of its characters is invalid."""
     if not 2 <= len(text) <= block_size:
-        raise ValueError(f"--text has {len(text)} characters; give 2 to {block_size}, the context of this model")
+        raise ValueError(f"--text has {len(text)} characters; give 2 to {block_size}, this model's context length")
     try:
         return vocabulary.encode(text)
     except UnknownCharacterError as error:
@@ -94,7 +94,7 @@ def encode(text: str, vocabulary: Vocabulary, block_size: int):
 
 
 def name_of(checkpoint: Path) -> str:
-    """Return the name of a checkpoint's run, after the name of its sweep if it has one."""
+    """Return the name of a checkpoint's run, preceded by the name of its sweep if it has one."""
     if not is_of_a_run(checkpoint):
         return checkpoint.stem
     folder = checkpoint.resolve().parent.parent
@@ -106,10 +106,10 @@ def is_of_a_run(checkpoint: Path) -> bool:
 
 
 def table(analysis: Analysis) -> str:
-    """Return one line per head, the most important first, below the values of a head with uniform weights."""
+    """Return a line for a head with uniform weights, then one line per head, the most important first."""
     measures = analysis.measures
     names = [name for name in TARGETS if not math.isnan(measures.uniform[name])]
-    lines = [["head", "loss without it", "characters back", *(f"on {name}" for name in names)]]
+    lines = [["head", "loss increase", "characters back", *(f"on {name}" for name in names)]]
     lines.append(["uniform", "", "", *(f"{measures.uniform[name]:.2f}" for name in names)])
     for head in reversed(analysis.order):
         i = analysis.heads.index(head)
@@ -117,13 +117,13 @@ def table(analysis: Analysis) -> str:
         gain = signed(analysis.losses_without[head] - analysis.loss)
         lines.append(["L{}H{}".format(*head), gain, f"{measures.distance[i]:.1f}", *shares])
     title = f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters."
-    return f"{title} Each head, the most important first:\n{in_columns(lines)}"
+    return f"{title} Its increase without each head, the most important first:\n{in_columns(lines)}"
 
 
 def write_pruned(
     name: str, checkpoint: Checkpoint, heads: list[HeadIndex], val_ids: np.ndarray, runtime: Runtime
 ) -> str:
-    """Create a run folder with the model without these heads; return a summary for people."""
+    """Create a run folder with the model without these heads; return a summary to print."""
     pruned = prune(checkpoint, heads)
     config, step = pruned.config(), pruned.step
     block_size = config.model.block_size
@@ -138,7 +138,7 @@ def write_pruned(
     save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
     return (
         f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
-        f"{result.loss:.4f} over the whole split. In {new.path}; to sample from it and to train it further:\n"
+        f"{result.loss:.4f} over the whole split. To sample from this model, or to train it further:\n"
         f"  python sample.py --checkpoint {new.path}\n"
         f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
     )

@@ -1,4 +1,4 @@
-"""Everything that the page of a checkpoint shows."""
+"""The analysis that the page of a checkpoint shows."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,11 @@ from training.runtime import Runtime
 
 @dataclass(frozen=True)
 class Analysis:
-    """heads: all N, in the order of the measures. loss: of the whole model, nats per character over n_characters.
+    """The results for all N heads, in the order of the measures.
 
-    losses_without: the loss with only this head silenced. order: the heads, the least important first. cumulative: the
-    losses with the first 1, 2, ... heads of the order silenced.
+    loss: of the whole model, nats per character over n_characters. losses_without: the loss with only this head
+    silenced. order: the heads, the least important first. cumulative: the losses with the first 1, 2, ... heads of the
+    order silenced.
     """
 
     heads: list[HeadIndex]

@@ -1,4 +1,4 @@
-"""Which characters are alike for the model: cosines between their embeddings."""
+"""Similarity of characters in the model: cosines between their embeddings."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ KINDS = (str.islower, str.isupper, str.isalpha, str.isdigit, lambda character: n
 
 @dataclass(frozen=True)
 class CharacterSimilarity:
-    """characters: n of them, in the order lower case, upper case, other letters, digits, punctuation, white space.
+    """n characters, in the order lower case, upper case, other letters, digits, punctuation, white space.
 
     cosines (n, n): between their embeddings, 1 for the same direction and 0 for unrelated ones.
     """

@@ -1,4 +1,4 @@
-"""The page of a checkpoint: attention over a text, what each head looks at, its importance, and similar characters."""
+"""The page of a checkpoint: attention over a text, the targets and importance of heads, and similar characters."""
 
 import base64
 import json
@@ -31,12 +31,12 @@ def make_page(path: Path, checkpoint: Checkpoint, analysis: Analysis, text: str,
     body = f"""<p>{escape(str(path))}, trained on {escape(checkpoint.corpus["name"])}, step {checkpoint.step:,}:
 {model.n_layer} layers, {len(analysis.heads)} heads, width {model.n_embd}. L0H1 is head 1 of layer 0; both count from
 0.</p>
-<h2>What it attends to</h2>
-<p class="faint">Choose a head. Point at a character, or tap it, to see what it attends to; a click holds it, another
-click releases it. Arrow keys move if the text has the focus. ␣ is a space, ⏎ a new line. The shading shows the square
-root of the weight.</p>
+<h2>Attention map</h2>
+<p class="faint">Choose a head. Point at a character, or tap it, to see what it attends to. Click to keep the character
+selected, and click again to release it. Arrow keys move the selection if the text has the focus. ␣ is a space, ⏎ a new
+line. The shading shows the square root of the weight.</p>
 {_viewer(analysis, text, weights)}
-<h2>What each head looks at</h2>
+<h2>What each head attends to</h2>
 {_table(analysis)}
 {charts}"""
     style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("viewer.css", "viewer.js"))
@@ -75,17 +75,17 @@ def _viewer(analysis: Analysis, text: str, weights: Tensor) -> str:
 <div id="text" tabindex="0" role="application" aria-label="the text, character by character">{spans}</div>
 <p id="looking" aria-live="polite"></p><ol id="keys"></ol>
 <div id="frame"><canvas id="map"></canvas><div id="row"></div></div>
-<p class="faint">The whole map of this head: each row is a character, each column a character that it can see. <span
+<p class="faint">The whole map of this head. Each row is a character, and each column a character that it can see. <span
 id="place"></span></p>
 </div></div>
 <script type="application/json" id="attention-data">{data.replace("<", chr(92) + "u003c")}</script>"""
 
 
 def _table(analysis: Analysis) -> str:
-    """Return a table with one row per head, below the values of a head with uniform weights."""
+    """Return a table with a row for a head with uniform weights, then one row per head."""
     measures = analysis.measures
     similar = measures.similarity.clone().fill_diagonal_(-math.inf)
-    head = ["head", "loss without it", "rank", "entropy, bits", "characters back"]
+    head = ["head", "loss increase", "rank", "entropy, bits", "characters back"]
     head = [*head, *(f"on {name}" for name in TARGETS), "most similar"]
     lowest = [_number(measures.uniform[name], 2) for name in TARGETS]
     rows = f'<tr class="faint">{_cells(["uniform", "", "", "", "", *lowest, ""])}</tr>'
@@ -106,12 +106,13 @@ def _table(analysis: Analysis) -> str:
     titles = "".join(f'<th title="{escape(TARGETS.get(name[3:], ""))}">{escape(name)}</th>' for name in head)
     means = "; ".join(f"on {name}: {meaning}" for name, meaning in TARGETS.items())
     return f"""<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>
-<p class="faint">Loss without it: how much the validation loss rises with only this head silenced; the whole model has
-{analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is the most important head. The
-other columns are means over {measures.n_characters:,} characters of the validation split, without the first of each
-window: entropy of the weights, mean distance looked back, and the weight on each target, over the characters that have
-such a target in their window ("none" if no character has). {escape(means)}. Uniform: a head with equal weights on all
-it sees; only a larger share is a preference. Most similar: mean cosine of the weights.</p>"""
+<p class="faint">Loss increase: how much the validation loss rises with only this head silenced (its output set to
+zero); the whole model has {analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is
+the most important head. The other columns are means over {measures.n_characters:,} characters of the validation split,
+without the first of each window: the entropy of the weights, the mean distance that the head looks back, and its weight
+on each target, over the characters that have such a target in their window ("none" if no character has one).
+{escape(means)}. Uniform: a head with equal weights on all visible characters; a head prefers a target only if its share
+is larger. Most similar: the head with the highest mean cosine of the weights.</p>"""
 
 
 def _cells(values: list[str]) -> str:
@@ -133,7 +134,7 @@ def _charts(analysis: Analysis, width: int) -> str:
         f"{noise:.2f}. Most alike: {alike}."
     )
     figures = [
-        ("Loss without one head", "Rise of the validation loss with only this head silenced.", _importance, 4.2),
+        ("Loss without one head", "Increase of the validation loss with only this head silenced.", _importance, 4.2),
         ("Loss without several heads", "Silenced one after another, the least important first.", _cumulative, 4.2),
         ("Similar heads", "Mean cosine of the attention weights of two heads.", _similar_heads, 6.5),
         ("Similar characters", characters, _similar_characters, 6.8),
@@ -151,14 +152,14 @@ def _importance(axes, analysis: Analysis) -> None:
     axes.bar(range(len(gains)), gains, color=SERIES[0])
     labelled = len(names) <= MOST_NAMED_BARS
     axes.set_xticks(range(len(names)) if labelled else [], names if labelled else [], rotation=90)
-    axes.set(xlabel="head silenced", ylabel="rise of the validation loss, nats")
+    axes.set(xlabel="silenced head", ylabel="increase of the validation loss, nats per character")
 
 
 def _cumulative(axes, analysis: Analysis) -> None:
     losses = [analysis.loss, *analysis.cumulative]
     axes.plot(range(len(losses)), losses, **line_style(0) | {"markersize": 4})
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set(xlabel="heads silenced, from the least important on", ylabel="validation loss, nats per character")
+    axes.set(xlabel="number of silenced heads, least important first", ylabel="validation loss, nats per character")
 
 
 def _similar_heads(axes, analysis: Analysis) -> None:

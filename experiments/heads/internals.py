@@ -1,4 +1,4 @@
-"""Where heads and characters are in the model: the only module here that knows the model's submodules and tensors."""
+"""Access to heads and embeddings: the only module here that depends on the model's submodules and tensors."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ def all_heads(model: GPT) -> list[HeadIndex]:
 
 @torch.inference_mode()
 def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
-    """Return the attention weights (N, T, T) of all N heads while the model reads ids (T,), float32, on the CPU."""
+    """Return the attention weights (N, T, T) of all N heads for ids (T,), float32, on the CPU."""
     weights: list[Tensor] = []
 
     def keep(layer: nn.Module, inputs: tuple) -> None:
@@ -72,7 +72,7 @@ def keep_heads(
 ) -> dict[str, Tensor]:
     """Return a state dict with only the kept heads of each layer.
 
-    The rows of `qkv` hold queries, keys and values one after the other; the columns of `proj` read the heads.
+    The rows of `qkv` contain queries, keys and values one after the other; the columns of `proj` read the heads.
     """
     weights = dict(weights)
     for i, (layer, heads) in enumerate(zip(layers, kept, strict=True)):

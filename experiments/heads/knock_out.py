@@ -1,4 +1,4 @@
-"""How much heads matter: the validation loss without them."""
+"""The importance of heads: the validation loss without them."""
 
 from collections.abc import Collection
 

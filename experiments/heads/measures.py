@@ -1,4 +1,4 @@
-"""Measures of what heads look at: means over the characters of a text, for every head."""
+"""Measures of what heads attend to: means over the characters of a text, for every head."""
 
 import re
 from collections import defaultdict
@@ -28,11 +28,11 @@ TARGETS = {
 class HeadMeasures:
     """Measures of N heads, layer by layer: means over the characters of windows, without each window's first.
 
-    entropy_bits (N,): of the weights; 0 for a head that looks at one character, log2(t) for equal weights on t.
-    distance (N,): mean number of characters looked back, weighted.
+    entropy_bits (N,): of the weights; 0 for a head that attends to one character, log2(t) for equal weights on t.
+    distance (N,): mean number of characters that the head looks back, by weight.
     shares: for each of TARGETS, the weight (N,) on it, over the characters that have such a target in their window; NaN
     if no character has one.
-    uniform: the same shares () for a head with equal weights; only a larger share is a preference.
+    uniform: the same shares () for a head with equal weights; a head prefers a target only if its share is larger.
     similarity (N, N): cosine of two heads' weights, averaged over characters.
     """
 
@@ -45,7 +45,7 @@ class HeadMeasures:
 
 
 class HeadTally:
-    """Adds up windows; `result` returns their `HeadMeasures`."""
+    """Sums over windows; `result` returns their `HeadMeasures`."""
 
     def __init__(self):
         self.n_characters = 0

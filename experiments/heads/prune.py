@@ -1,4 +1,4 @@
-"""Remove heads from a checkpoint: the model gets smaller and computes the same as with these heads silenced."""
+"""Remove heads from a checkpoint: the smaller model computes the same as the model with these heads silenced."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
             chosen.append((layer, h))
             left[layer] -= 1
     if len(chosen) < n or n < 1:
-        raise ValueError(f"--prune {n}: give 1 to {len(order) - len(left)} heads, for every layer keeps one")
+        raise ValueError(f"--prune {n}: give 1 to {len(order) - len(left)} heads, because every layer keeps one")
     return chosen
 
 
@@ -33,14 +33,14 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
 
     It keeps its step, so that a higher train.max_steps trains it further; the optimisers start from scratch.
     Raises ValueError if heads share keys and values, so that no single head can be removed, or if head sizes differ
-    between layers, because no setting describes the result.
+    between layers, because no config can describe the result.
     """
     config = checkpoint.config()
     layers = config.model.layers
     if any(layer.n_kv_head < layer.n_head for layer in layers):
-        raise ValueError("--prune: these heads share keys and values (model.n_kv_head) and cannot be removed singly")
+        raise ValueError("--prune: heads that share keys and values (model.n_kv_head) cannot be removed one by one")
     if len({layer.head_size for layer in layers}) > 1:
-        raise ValueError("--prune: the layers have heads of different sizes; set model.head_size in training to prune")
+        raise ValueError("--prune: head sizes differ between layers; set model.head_size in training to prune")
     kept = [[h for h in range(layer.n_head) if (i, h) not in heads] for i, layer in enumerate(layers)]
     model = dataclasses.replace(
         config.model, n_head=tuple(map(len, kept)), head_size=layers[0].head_size, n_kv_head=None

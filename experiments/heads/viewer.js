@@ -26,7 +26,7 @@ function weight(h, q, k) {
   return k > q ? 0 : weights[(h * T * (T + 1)) / 2 + (q * (q + 1)) / 2 + k];
 }
 
-// Red, green and blue of a variable of the page, which may hold them in any notation.
+// Red, green and blue of a CSS variable, which may have any notation.
 function colour(name) {
   const context = document.createElement("canvas").getContext("2d");
   context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
