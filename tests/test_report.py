@@ -1,4 +1,4 @@
-"""The report of real runs, its figures against their metrics."""
+"""The report of real runs, compared with their metrics."""
 
 import csv
 import re
@@ -26,7 +26,7 @@ SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_step
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Six runs of a millisecond each, in a working directory of their own."""
+    """Return the folders of six tiny runs in a new working directory."""
     folder = tmp_path_factory.mktemp("report")
     (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
     (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
@@ -51,7 +51,7 @@ def losses(folder, n):
     return [min(values) for values in each]
 
 
-def test_the_table_holds_what_the_metrics_say(folder, runs):
+def test_the_table_agrees_with_the_metrics(folder, runs):
     rows = compare(find_runs(runs).variants).rows
     assert [row.variant.label for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
     base = losses(folder, 1)
@@ -68,7 +68,7 @@ def test_the_table_holds_what_the_metrics_say(folder, runs):
         assert row.n_parameters == both[0][-1]["n_parameters"]
 
 
-def test_the_time_to_a_target_is_that_of_the_first_evaluation_there(folder, runs):
+def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(folder, runs):
     evaluations = [r for r in metrics(runs[0]) if "val_loss" in r]
     target = evaluations[1]["val_loss"]
     variants = find_runs(runs[:1]).variants
@@ -82,7 +82,7 @@ def test_the_time_to_a_target_is_that_of_the_first_evaluation_there(folder, runs
 
 
 class Page(HTMLParser):
-    """Texts of the table's cells, and everything that a browser would fetch."""
+    """A parser that collects the text of the table's cells and every URL that a browser would fetch."""
 
     def __init__(self, text):
         super().__init__()
@@ -100,7 +100,7 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def test_page_markdown_and_csv_say_the_same(folder, runs, tmp_path, capsys):
+def test_page_markdown_and_csv_have_the_same_values(folder, runs, tmp_path, capsys):
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
@@ -112,10 +112,10 @@ def test_page_markdown_and_csv_say_the_same(folder, runs, tmp_path, capsys):
             assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == losses(folder, n)
             assert f"{float(row['loss']):.4f}" in markdown
             assert f"n_head={n}" in said
-    assert "context 16" in markdown
+    assert "context length 16" in markdown
 
 
-def test_the_page_needs_nothing_from_elsewhere(runs, tmp_path):
+def test_the_page_loads_no_external_files(runs, tmp_path):
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert all(address.startswith(("#", "data:")) for address in Page(text).fetched)
@@ -124,7 +124,7 @@ def test_the_page_needs_nothing_from_elsewhere(runs, tmp_path):
     assert "<script" not in text
 
 
-def test_charts_take_their_colours_from_the_page_and_stand_alone(runs, tmp_path):
+def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tmp_path):
     pytest.importorskip("matplotlib")
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
@@ -137,14 +137,14 @@ def test_charts_take_their_colours_from_the_page_and_stand_alone(runs, tmp_path)
         assert f"](out-{name}.svg)" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_without_matplotlib_there_are_tables_and_a_word_about_charts(runs, tmp_path, capsys, monkeypatch):
+def test_without_matplotlib_the_report_has_tables_and_says_why_charts_are_missing(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     assert "no charts: drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().out
     assert "<svg" not in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
-def test_samples_begin_with_the_prompt_of_them_all(runs, tmp_path, capsys):
+def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out"), "--prompt", "99 bottles"]) == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert text.count("<pre>99 bottles") == 3
@@ -152,12 +152,12 @@ def test_samples_begin_with_the_prompt_of_them_all(runs, tmp_path, capsys):
     assert "--prompt: 'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
 
 
-def test_losses_at_different_contexts_are_not_compared_without_a_warning(folder, runs, tmp_path):
+def test_comparing_losses_at_different_context_lengths_produces_a_warning(folder, runs, tmp_path):
     assert report_command([str(runs[0]), str(folder / "runs" / "context"), "--output", str(tmp_path / "out")]) == 0
-    assert "BEWARE" in (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "WARNING" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_variants_without_a_seed_in_common_are_not_compared(folder, runs, tmp_path):
+def test_variants_without_a_common_seed_are_not_compared(folder, runs, tmp_path):
     alone = [folder / "runs" / "1-0", folder / "runs" / "2-1"]
     rows = compare(find_runs(alone).variants).rows
     assert [row.verdict for row in rows] == ["the baseline", "unknown: no common seed"]
@@ -165,8 +165,8 @@ def test_variants_without_a_seed_in_common_are_not_compared(folder, runs, tmp_pa
     assert "No conclusion about n_head=2" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_the_same_network_by_other_settings_is_no_comparison(folder, runs, tmp_path):
-    """24 channels in 2 heads are 12 for each."""
+def test_the_same_model_under_other_settings_is_not_compared(folder, runs, tmp_path):
+    """24 channels in 2 heads are 12 per head, with or without model.head_size=12."""
     named = tmp_path / "explicit"
     shutil.copytree(folder / "runs" / "2-0", named)
     config = named / "config.yaml"
@@ -190,7 +190,7 @@ def test_long_names_are_numbered_and_explained_in_the_table(folder, runs, tmp_pa
     assert "variant 1 (" in markdown
 
 
-def test_a_sweep_of_which_one_variant_is_finished_names_it(folder, runs, tmp_path):
+def test_a_sweep_with_one_finished_variant_names_that_variant(folder, runs, tmp_path):
     plan = make_plan(read_settings(folder / "tiny.yaml"), SHORT, ["model.n_head=1,2"])
     sweep = SweepFolder.open("begun", plan, root=tmp_path)
     by_hand = folder / "runs" / "1-0" / "metrics.jsonl"
@@ -198,20 +198,20 @@ def test_a_sweep_of_which_one_variant_is_finished_names_it(folder, runs, tmp_pat
     assert [variant.label for variant in find_runs([sweep.path]).variants] == ["n_head=1"]
 
 
-def test_variants_of_different_seeds_are_told_apart(folder, runs, tmp_path, capsys):
+def test_variants_with_different_seeds_produce_a_warning(folder, runs, tmp_path, capsys):
     paths = [str(folder / "runs" / name) for name in ("1-0", "1-1", "2-1")]
     assert report_command([*paths, "--output", str(tmp_path / "out")]) == 0
-    assert "BEWARE: the variants have different seeds" in capsys.readouterr().out
+    assert "WARNING: the variants have different seeds" in capsys.readouterr().out
 
 
-def test_a_run_that_repeats_another_is_left_out_and_named(folder, runs, tmp_path):
+def test_a_run_that_repeats_another_is_listed_as_left_out(folder, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "again")
     found = find_runs([runs[0], tmp_path / "again"])
     assert (len(found.variants[0].runs), found.repeated) == (1, ["again"])
     assert report_command([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
-def test_odd_names_are_shown_as_they_are(runs, tmp_path, folder):
+def test_names_with_special_characters_are_shown_literally(runs, tmp_path, folder):
     pytest.importorskip("matplotlib")
     variants = {"_a$b$|c": {"model.n_head": "1"}, "</script>": {"model.n_head": "2"}}
     settings = read_settings(folder / "tiny.yaml")
@@ -227,7 +227,7 @@ def test_odd_names_are_shown_as_they_are(runs, tmp_path, folder):
     assert "| _a$b$\\|c |" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_runs_that_are_not_finished_are_left_out_and_named(runs, tmp_path):
+def test_unfinished_runs_are_listed_as_left_out(runs, tmp_path):
     copy = tmp_path / "cut"
     shutil.copytree(runs[1], copy)
     lines = (copy / "metrics.jsonl").read_text().splitlines()[:-1]
@@ -244,7 +244,7 @@ def test_runs_that_are_not_finished_are_left_out_and_named(runs, tmp_path):
         (["runs", "--target", "low"], "--target"),
     ],
 )
-def test_mistakes_are_told_in_one_line(runs, capsys, arguments, message):
+def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
     try:
         status = report_command(arguments)
     except SystemExit as error:

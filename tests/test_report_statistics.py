@@ -9,7 +9,7 @@ from experiments.report.significance import holm, paired_difference, standard_er
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 31, 100])
-def test_students_distribution_is_that_of_scipy(degrees):
+def test_students_distribution_equals_that_of_scipy(degrees):
     stats = pytest.importorskip("scipy.stats")
     for t in (-4.5, -1, 0, 0.3, 1, 2.5, 12, 300):
         assert t_cdf(t, degrees) == pytest.approx(stats.t.cdf(t, degrees), abs=1e-13)
@@ -17,14 +17,14 @@ def test_students_distribution_is_that_of_scipy(degrees):
         assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-9, abs=1e-12)
 
 
-def test_students_distribution_has_its_closed_forms():
+def test_students_distribution_equals_its_closed_forms():
     assert t_cdf(1, 1) == pytest.approx(0.75)  # Cauchy's: 1/2 + atan(t) / pi
     assert t_cdf(1, 2) == pytest.approx(0.5 + 1 / (2 * math.sqrt(3)))
     assert t_quantile(0.975, 3) == pytest.approx(3.182446305)  # of every printed table
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 9])
-def test_means_intervals_and_p_values_are_those_of_scipy(n):
+def test_means_intervals_and_p_values_equal_those_of_scipy(n):
     stats = pytest.importorskip("scipy.stats")
     numbers = random.Random(n)
     base = {seed: numbers.gauss(1.5, 0.01) for seed in range(n)}
@@ -38,32 +38,32 @@ def test_means_intervals_and_p_values_are_those_of_scipy(n):
     assert ours.n == n
 
 
-def test_differences_are_paired_by_seed_and_over_common_seeds_alone():
+def test_differences_are_paired_over_common_seeds_only():
     difference = paired_difference({0: 1.0, 1: 2.5, 7: 9.0}, {1: 2.0, 0: 1.1, 3: 0.0})
     assert (difference.mean, difference.n) == (pytest.approx(0.2), 2)
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
 
 
-def test_one_seed_tells_nothing_of_noise():
+def test_one_common_seed_gives_no_interval_and_no_p_value():
     difference = paired_difference({0: 1.0}, {0: 1.2})
     assert difference.mean == pytest.approx(-0.2)
     assert (difference.low, difference.p) == (None, None)
     assert standard_error([1.0]) is None
 
 
-def test_differences_without_any_spread_are_certain_or_none():
+def test_differences_without_spread_have_a_p_value_of_0_or_1():
     assert paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0}).p == 0
     assert paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p == 1
 
 
-def test_holms_adjustment_is_that_of_the_worked_example():
+def test_holms_adjustment_equals_the_worked_example():
     # Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1, never below the one before.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1, 1]
     assert holm([]) == []
 
 
-def test_intervals_of_95_percent_hold_the_truth_95_times_in_100():
+def test_95_percent_intervals_contain_the_true_value_95_times_in_100():
     numbers, hits, n = random.Random(0), 0, 4000
     for _ in range(n):
         base = {seed: numbers.gauss(0, 3) for seed in range(4)}

@@ -1,4 +1,4 @@
-"""Runs that are stopped, killed, damaged or made longer, and what becomes of them."""
+"""Resuming runs that were stopped, killed, damaged or extended."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from training.checkpoint import load_checkpoint
 
 
 def stopped_run(config, *overrides, after_step, with_signal):
-    """Starts a run as a user does, sends it a signal after a step has been told of; returns the finished process."""
+    """Start a run as a user does and send it a signal after it prints a step; return the finished process."""
     command = [sys.executable, str(ROOT / "train.py"), "--config", config, *overrides]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
@@ -38,13 +38,13 @@ def stopped_run(config, *overrides, after_step, with_signal):
     ],
     ids=["Ctrl-C with Muon and a growing context", "termination with AdamW", "a closed terminal in float32"],
 )
-def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workplace, number, status, settings):
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace, number, status, settings):
     settings = [*settings, "train.max_steps=150", "train.checkpoint_every_steps=110"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
     stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=number)
     assert stopped.returncode == status, stopped.stderr
     assert (
-        stopped.stderr == "\nStopping after this step with a checkpoint; press again to stop immediately without one.\n"
+        stopped.stderr == "\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n"
     )
     parts = workplace / "runs" / "parts"
     assert 60 <= load_checkpoint(parts / "checkpoints/latest.pt").step < 150
@@ -58,7 +58,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_as_if_it_had_not_been_stopped(workpla
     assert (parts / "samples.txt").read_bytes() == (whole / "samples.txt").read_bytes()
 
 
-def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(workplace):
+def test_a_killed_run_resumes_bit_for_bit_from_its_last_checkpoint(workplace):
     settings = ["train.max_steps=250", "train.checkpoint_every_steps=33", "train.eval_every_steps=70"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
     killed = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=signal.SIGKILL)
@@ -69,24 +69,24 @@ def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(workplace):
     assert untimed(metrics(parts)) == untimed(metrics(whole))
 
 
-def test_a_finished_run_can_be_made_longer(workplace, capsys):
+def test_a_finished_run_can_be_extended(workplace, capsys):
     constant = ["optim.decay_fraction=0", "train.log_every_steps=5"]
     assert train.main(["--config", "tiny.yaml", *constant, "train.name=whole", "train.max_steps=60"]) == 0
     assert train.main(["--config", "tiny.yaml", *constant, "train.name=parts", "train.max_steps=20"]) == 0
     capsys.readouterr()
     assert train.main(["--resume", "runs/parts", "train.max_steps=60", "train.name=whole"]) == 0
-    assert "Settings changed here: train.name was parts and is whole; train.max_steps was 20" in capsys.readouterr().out
+    assert "Changed settings: train.name was parts and is whole; train.max_steps was 20" in capsys.readouterr().out
     (changes,) = [record["changes"] for record in metrics(workplace / "runs/parts") if "changes" in record]
     assert "train.max_steps was 20 and is 60" in changes
     assert_same_state(workplace / "runs/whole/checkpoints/latest.pt", workplace / "runs/parts/checkpoints/latest.pt")
     capsys.readouterr()
-    assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it says again where things are
-    assert "Step 60 is already done; raise train.max_steps to train longer" in capsys.readouterr().out
+    assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it prints the results again
+    assert "The run is already at step 60; raise train.max_steps to train longer" in capsys.readouterr().out
     assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 2
     assert "train.max_steps=30 is below the run's current step 60" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(workplace, capsys):
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(workplace, capsys):
     assert train.main(["--config", "tiny.yaml"]) == 0
     latest = workplace / "runs/tiny/checkpoints/latest.pt"
     latest.write_bytes(latest.read_bytes()[:1000])
@@ -95,7 +95,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(workplace, capsy
     assert load_checkpoint(latest).step == 50
 
 
-def test_a_run_is_not_continued_with_another_model_or_text(workplace, capsys):
+def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
     assert train.main(["--config", "tiny.yaml"]) == 0
     before = (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes()
     (workplace / "text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
@@ -112,7 +112,7 @@ def test_a_run_is_not_continued_with_another_model_or_text(workplace, capsys):
 
 
 @pytest.mark.slow
-def test_two_threads_and_the_real_recipe_go_on_bit_for_bit(workplace):
+def test_the_shakespeare_recipe_on_two_threads_resumes_bit_for_bit(workplace):
     config, environment = ROOT / "configs" / "selmere.yaml", os.environ | {"OMP_NUM_THREADS": "2"}
     settings = ["optim.decay_fraction=0", "train.name=a", "train.sample_length=0"]
     for arguments in (

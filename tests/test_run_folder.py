@@ -18,12 +18,12 @@ def make_run(root, name="a", steps=()):
     return run
 
 
-def test_a_run_never_takes_the_folder_of_another(tmp_path):
+def test_a_run_never_uses_the_folder_of_another(tmp_path):
     names = [make_run(tmp_path / "runs", "mine").path.name for _ in range(3)]
     assert names == ["mine", "mine-2", "mine-3"]
 
 
-def test_rewinding_takes_back_what_came_after(tmp_path):
+def test_rewinding_removes_later_entries(tmp_path):
     run = make_run(tmp_path)
     append_record(run.metrics, {"step": 1})
     run.add_sample("step 1", "text\r\n明")
@@ -34,7 +34,7 @@ def test_rewinding_takes_back_what_came_after(tmp_path):
     assert (run.metrics.read_bytes(), run.samples.read_bytes()) == before
 
 
-def test_the_newest_whole_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(tmp_path):
+def test_the_newest_intact_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(tmp_path):
     run = make_run(tmp_path, steps=[(20, "best"), (30, "latest")])
     checkpoint, warnings = run.load_newest()
     assert (checkpoint.step, warnings) == (30, [])
@@ -44,9 +44,9 @@ def test_the_newest_whole_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(
     assert "latest.pt: is damaged" in warnings[0]
 
 
-def test_a_run_without_a_whole_checkpoint_is_never_begun_anew(tmp_path):
+def test_a_run_without_an_intact_checkpoint_is_never_restarted(tmp_path):
     run = make_run(tmp_path)
-    with pytest.raises(CheckpointError, match="its files are gone"):
+    with pytest.raises(CheckpointError, match="its files are missing"):
         run.load_newest()
     run.latest.write_bytes(b"")
     run.best.write_bytes(b"\0" * 100)
@@ -54,9 +54,9 @@ def test_a_run_without_a_whole_checkpoint_is_never_begun_anew(tmp_path):
         run.load_newest()
 
 
-def test_sampling_finds_the_best_checkpoint_of_the_newest_run_of_a_folder_or_a_file(tmp_path):
+def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_path):
     root = tmp_path / "runs"
-    with pytest.raises(CheckpointError, match="holds no checkpoint yet; train first"):
+    with pytest.raises(CheckpointError, match="contains no checkpoint yet; train first"):
         find_checkpoint(None, root=root)
     old, new = make_run(root, "b", [(1, "best"), (2, "latest")]), make_run(root, "a", [(1, "latest")])
     empty = make_run(root, "c")
@@ -64,11 +64,11 @@ def test_sampling_finds_the_best_checkpoint_of_the_newest_run_of_a_folder_or_a_f
     assert find_checkpoint(None, root=root) == new.latest
     assert find_checkpoint(old.path) == old.best
     assert find_checkpoint(old.latest) == old.latest
-    with pytest.raises(CheckpointError, match="holds no"):
+    with pytest.raises(CheckpointError, match="has no"):
         find_checkpoint(empty.path)
 
 
-def test_a_run_is_found_by_its_folder_or_by_a_checkpoint_in_it(tmp_path):
+def test_a_run_is_found_from_its_folder_or_from_a_checkpoint_in_it(tmp_path):
     root = tmp_path / "runs"
     run = make_run(root, "a", [(1, "latest")])
     assert RunFolder.find(run.path).path == RunFolder.find(run.latest).path == run.path
@@ -79,7 +79,7 @@ def test_a_run_is_found_by_its_folder_or_by_a_checkpoint_in_it(tmp_path):
             RunFolder.find(path, root=root)
 
 
-def test_a_folder_is_for_one_process_at_a_time_and_a_dead_one_holds_nobody_up(tmp_path):
+def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock(tmp_path):
     run = make_run(tmp_path)
     hold = "import sys, pathlib; from training.run_folder import RunFolder\n"
     hold += "with RunFolder(pathlib.Path(sys.argv[1])).lock(): print('held', flush=True); sys.stdin.read()"
@@ -95,7 +95,7 @@ def test_a_folder_is_for_one_process_at_a_time_and_a_dead_one_holds_nobody_up(tm
         pass
 
 
-def test_where_runs_cannot_be_kept_it_says_so(tmp_path):
+def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
     (tmp_path / "runs").touch()
     with pytest.raises(ValueError, match="runs: is not a folder"):
         RunFolder.create("a", "", root=tmp_path / "runs")

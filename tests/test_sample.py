@@ -12,7 +12,7 @@ import train
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A working directory with a trained run in it."""
+    """Return a working directory that contains a trained run."""
     from conftest import TINY_CONFIG, TINY_TEXT
 
     folder = tmp_path_factory.mktemp("trained")
@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def write(trained, monkeypatch):
-    """Runs sample.py's main with arguments and standard input; returns its status, output and errors."""
+    """Return a function that runs sample.py with arguments and standard input; it returns status, output and errors."""
     monkeypatch.chdir(trained)
 
     def run(*arguments, stdin=b""):
@@ -53,25 +53,25 @@ def text(result):
     return output
 
 
-def test_the_newest_run_writes_as_many_characters_as_asked_for(write):
+def test_the_newest_run_is_sampled_at_the_given_length(write):
     written = text(write("--length", 50))
     assert len(written) == 50 + 1
     assert text(write("--length", 0)) == "\n"
     assert text(write("--length", 0, "--prompt", "99 bottles")) == "99 bottles\n"
 
 
-def test_a_run_folder_and_a_file_may_be_named(write):
+def test_a_run_folder_or_a_checkpoint_file_can_be_given(write):
     expected = text(write("--length", 30))
     assert text(write("--length", 30, "--checkpoint", "runs/tiny")) == expected
     assert text(write("--length", 30, "--checkpoint", "runs/tiny/checkpoints/best.pt")) == expected
 
 
-def test_the_same_seed_writes_the_same_text_and_another_seed_another(write):
+def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(write):
     assert text(write("--seed", 5)) == text(write("--seed", 5))
     assert text(write("--seed", 5)) != text(write("--seed", 6))
 
 
-def test_each_of_several_samples_continues_the_prompt_and_the_first_is_the_one_written_alone(write):
+def test_each_sample_continues_the_prompt_and_the_first_equals_a_single_sample(write):
     alone = text(write("--length", 40, "--prompt", "99 bot"))
     together = text(write("--length", 40, "--prompt", "99 bot", "--samples", 3))
     samples = re.findall(r"--- sample \d ---\n(.{46})\n\n", together, re.DOTALL)
@@ -80,7 +80,7 @@ def test_each_of_several_samples_continues_the_prompt_and_the_first_is_the_one_w
     assert samples[0] + "\n" == alone
 
 
-def test_temperature_zero_and_top_k_one_write_the_likeliest_text(write):
+def test_temperature_0_and_top_k_1_give_the_greedy_text(write):
     likeliest = text(write("--temperature", 0))
     assert text(write("--top-k", 1)) == likeliest
     assert text(write("--top-p", 1e-9)) == likeliest
@@ -88,20 +88,20 @@ def test_temperature_zero_and_top_k_one_write_the_likeliest_text(write):
     assert text(write()) != likeliest
 
 
-def test_a_prompt_may_come_from_a_file_or_from_standard_input(write, trained):
+def test_a_prompt_can_come_from_a_file_or_from_standard_input(write, trained):
     expected = text(write("--prompt", "98 bottles\n"))
     (trained / "prompt.txt").write_bytes(b"98 bottles\n")
     assert text(write("--prompt-file", "prompt.txt")) == expected
     assert text(write("--prompt-file", "-", stdin=b"98 bottles\n")) == expected
 
 
-def test_a_prompt_of_a_million_characters_is_continued(write, trained):
+def test_a_prompt_of_a_million_characters_can_be_continued(write, trained):
     (trained / "long.txt").write_text("98 bottles of beer" * 60_000, encoding="utf-8")
     assert len(text(write("--prompt-file", "long.txt", "--length", 5))) == 18 * 60_000 + 5 + 1
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-def test_writing_ends_before_the_first_stop_text(write, samples):
+def test_sampling_ends_before_the_first_stop_text(write, samples):
     whole = text(write("--length", 200, "--samples", samples))
     stopped = text(write("--length", 200, "--samples", samples, "--stop", " b", "--stop", "zzz"))
     if samples == 1:
@@ -113,7 +113,7 @@ def test_writing_ends_before_the_first_stop_text(write, samples):
             assert after == before.removesuffix("\n\n").split(" b")[0] + "\n\n"
 
 
-def test_a_stop_text_that_only_begins_is_written_after_all():
+def test_an_incomplete_stop_text_is_printed():
     pieces = []
     stop = sample.StopText(["abcd", "bx"], pieces.append)
     for character in "zabcabx!":
@@ -124,12 +124,12 @@ def test_a_stop_text_that_only_begins_is_written_after_all():
     stop = sample.StopText(["abcd"], pieces.append)
     for character in "xabc":
         stop.add(character)
-    assert "".join(pieces) == "x"  # what may still become the stop text is held back
+    assert "".join(pieces) == "x"  # the possible beginning of a stop text is held back
     stop.end()
     assert "".join(pieces) == "xabc"
 
 
-def test_an_unknown_character_is_named_with_its_place_or_skipped(write):
+def test_an_unknown_character_is_reported_with_its_position_or_skipped(write):
     status, output, errors = write("--prompt", "99 böttles")
     assert (status, output) == (2, "")
     assert "character 5 of the prompt, 'ö' (U+00F6) is not in the vocabulary" in errors
@@ -154,14 +154,14 @@ def test_an_unknown_character_is_named_with_its_place_or_skipped(write):
         (["--device", "cuda:99"], "this machine has"),
         (["--checkpoint", "runs/gone"], "no such checkpoint"),
         (["--checkpoint", "text.txt"], "is not a checkpoint of this project"),
-        (["--checkpoint", "."], "holds no checkpoints/best.pt"),
+        (["--checkpoint", "."], "has no checkpoints/best.pt"),
         (["--prompt-file", "gone.txt"], "gone.txt"),
         (["--prompt", "\x1b[31m"], r"'\x1b' (U+001B)"),
         (["--prompt", "\udcff"], r"'\udcff' (U+DCFF)"),
         (["--prompt", "\0"], r"'\x00' (U+0000)"),
     ],
 )
-def test_a_mistake_gets_one_line_and_status_2(write, arguments, message):
+def test_a_mistake_produces_a_one_line_error_and_status_2(write, arguments, message):
     status, output, errors = write(*arguments)
     assert (status, output) == (2, "")
     assert message in errors.splitlines()[-1]
@@ -169,20 +169,20 @@ def test_a_mistake_gets_one_line_and_status_2(write, arguments, message):
     assert "\x1b" not in errors
 
 
-def test_a_prompt_file_that_is_not_utf8_is_named_with_the_offset(write):
+def test_the_error_for_a_prompt_that_is_not_utf8_gives_the_offset(write):
     status, _, errors = write("--prompt-file", "-", stdin=b"ab\xff")
     assert status == 2
     assert "standard input is not UTF-8 text: byte 2" in errors
 
 
-def test_without_any_run_it_says_how_to_train_one(tmp_path, monkeypatch, capsys):
+def test_without_a_run_the_error_says_how_to_train_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_script("sample.py", cwd=tmp_path).stderr.endswith(
         "train first with python train.py --config configs/shakespeare.yaml, or name one with --checkpoint\n"
     )
 
 
-def test_interactive_continues_line_after_line_and_survives_mistakes(write):
+def test_interactive_mode_continues_each_line_and_survives_mistakes(write):
     status, output, errors = write("--interactive", "--length", 10, stdin="99 bot\nöl\n\n98".encode())
     assert status == 0
     first, second, third = output[:17], output[17:28], output[28:]
@@ -192,7 +192,7 @@ def test_interactive_continues_line_after_line_and_survives_mistakes(write):
     assert "'ö'" in errors
 
 
-def test_text_streams_as_it_is_made(trained):
+def test_text_is_printed_while_it_is_sampled(trained):
     command = [sys.executable, str(ROOT / "sample.py"), "--length", "10000000"]
     with subprocess.Popen(command, cwd=trained, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert len(process.stdout.read(300)) == 300  # long before the end

@@ -1,4 +1,4 @@
-"""Sweeps as a user runs them: in processes, together, stopped and killed."""
+"""Sweeps as a user runs them: in separate processes, in parallel, stopped and killed."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def start(*arguments, **options):
 
 
 def n_begun(folder):
-    """How many runs were begun, or gone on with, in the folders of a sweep's points."""
+    """Return how often the run of each point was started or resumed."""
     return [(folder / name / "output.txt").read_text().count("Running on") for name in POINTS]
 
 
@@ -51,7 +51,7 @@ def results(folder):
 
 @pytest.fixture
 def tiny_sweep(workplace):
-    """The four points run by hand, as the oracle: their records by name, and their folders."""
+    """Run the four points by hand, as the oracle; return their records by name, and their folders."""
     for name in POINTS:
         n_head, seed = (part.partition("=")[2] for part in name.split(","))
         overrides = [f"model.n_head={n_head}", f"train.seed={seed}", f"train.name={name}"]
@@ -59,7 +59,7 @@ def tiny_sweep(workplace):
     return workplace / "runs"
 
 
-def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(tiny_sweep, workplace):
+def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(tiny_sweep, workplace):
     finished = run_script("train.py", "--config", "tiny.yaml", *SWEEP, "--workers", "2")
     assert finished.returncode == 0, finished.stderr
     folder = workplace / "runs" / "tiny"
@@ -68,7 +68,7 @@ def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(ti
             tiny_sweep / name / "checkpoints/latest.pt", folder / name / "checkpoints/latest.pt"
         )
     assert results(folder) == results(tiny_sweep)
-    assert "Report, to open in a browser: runs/tiny/report.html" in finished.stdout
+    assert "Report to open in a browser: runs/tiny/report.html" in finished.stdout
 
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*/metrics.jsonl")}
     again = run_script("train.py", "--config", "tiny.yaml", *SWEEP)
@@ -79,7 +79,7 @@ def test_a_sweep_runs_each_point_as_it_would_run_by_hand_bit_for_bit_and_once(ti
 
 
 def small_sweep_with_matplotlib(workplace, source):
-    """A sweep of two short runs, whose report imports this source as matplotlib."""
+    """Run a sweep of two short runs, whose report imports this source as matplotlib."""
     (workplace / "modules").mkdir()
     (workplace / "modules" / "matplotlib.py").write_text(source, encoding="utf-8")
     (workplace / "experiments.py").write_text("raise ImportError('this is not the project')", encoding="utf-8")
@@ -89,7 +89,7 @@ def small_sweep_with_matplotlib(workplace, source):
     )
 
 
-def test_a_report_that_fails_is_named_in_one_line_and_leaves_the_sweep_its_status(workplace):
+def test_a_failed_report_produces_a_one_line_error_and_keeps_the_sweeps_status(workplace):
     process = small_sweep_with_matplotlib(workplace, "raise RuntimeError('a broken installation')")
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0
@@ -106,7 +106,7 @@ def test_ctrl_c_while_the_report_is_written_gives_no_traceback(workplace):
 
 
 @pytest.mark.slow
-def test_a_sweep_gets_more_values_or_with_other_settings_a_folder_of_its_own(workplace):
+def test_more_values_extend_a_sweep_and_other_settings_start_a_new_folder(workplace):
     few = run_script("train.py", "--config", "tiny.yaml", "--sweep", "model.n_head=1,2")
     more = run_script("train.py", "--config", "tiny.yaml", "--sweep", "model.n_head=1,2,3")
     other = run_script("train.py", "--config", "tiny.yaml", "train.max_steps=3", "--sweep", "model.n_head=1,2")
@@ -114,11 +114,11 @@ def test_a_sweep_gets_more_values_or_with_other_settings_a_folder_of_its_own(wor
     assert "Sweep of 3 runs in runs/tiny, 2 finished before" in more.stdout
     assert len(find_runs([workplace / "runs" / "tiny"]).variants) == 3
     assert "Sweep of 2 runs in runs/tiny-2" in other.stdout
-    assert "runs/tiny holds something else, or this sweep with other settings" in other.stdout
+    assert "runs/tiny contains another run or sweep; using a new folder" in other.stdout
 
 
 @pytest.mark.slow
-def test_two_processes_on_one_folder_never_run_a_point_twice(workplace):
+def test_two_processes_in_one_folder_never_run_a_point_twice(workplace):
     both = [start("--config", "tiny.yaml", *SWEEP, "--workers", str(n)) for n in (1, 2)]
     for process in both:
         _, errors = process.communicate(timeout=200)
@@ -130,7 +130,7 @@ def test_two_processes_on_one_folder_never_run_a_point_twice(workplace):
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_every_run_and_resume_goes_on(tiny_sweep, workplace):
+def test_ctrl_c_saves_every_run_and_resume_continues_them(tiny_sweep, workplace):
     settings = ["train.max_steps=40"]  # as in the file
     process = start("--config", "tiny.yaml", *settings, *SWEEP, "--workers", "2")
     folder = workplace / "runs" / "tiny"
@@ -151,7 +151,7 @@ def has_records(path):
 
 
 @pytest.mark.slow
-def test_a_failed_run_is_told_of_and_stops_no_other(workplace):
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace):
     finished = run_script(
         "train.py", "--config", "tiny.yaml", "optim.name=adamw", "--sweep", "optim.lr=1e30,1e-3", "train.seed=0"
     )
@@ -164,7 +164,7 @@ def test_a_failed_run_is_told_of_and_stops_no_other(workplace):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sweep", "model.n_head=1,5"], "1 of the sweep's 2 runs cannot work: model.n_head=5 does not divide"),
+        (["--sweep", "model.n_head=1,5"], "1 of the sweep's 2 runs are invalid: model.n_head=5 does not divide"),
         (["--sweep", "model.block_size=16,100000"], "too short"),
         (["--sweep", "train.device=cpu,cuda:99"], "cuda:99"),
         (["--sweep", "data.corpus=text.txt,texd.txt"], "texd.txt"),
@@ -172,7 +172,7 @@ def test_a_failed_run_is_told_of_and_stops_no_other(workplace):
         (["--workers", "0", *SWEEP], "--workers must be at least 1"),
     ],
 )
-def test_what_cannot_work_is_told_before_anything_runs(workplace, capsys, arguments, message):
+def test_invalid_sweeps_are_reported_before_any_run_starts(workplace, capsys, arguments, message):
     try:
         status = train.main(["--config", "tiny.yaml", *arguments])
     except SystemExit as error:
@@ -189,7 +189,7 @@ def tiny_folder(workplace):
     return SweepFolder.open("tiny", plan)
 
 
-def test_a_point_is_for_one_process_at_a_time(workplace):
+def test_only_one_process_at_a_time_can_claim_a_point(workplace):
     folder = tiny_folder(workplace)
     other = SweepFolder(folder.path, folder.plan)
     one, two, *_ = folder.plan.points
@@ -215,7 +215,7 @@ def test_a_point_is_for_one_process_at_a_time(workplace):
     ],
     ids=["more values", "more seeds", "a grid with holes", "combinations that cannot work", "another axis"],
 )
-def test_a_sweep_gets_more_values_as_long_as_it_stays_a_grid(workplace, first, second, names):
+def test_a_sweep_can_be_extended_as_long_as_it_stays_a_grid(workplace, first, second, names):
     settings = read_settings(workplace / "tiny.yaml")
     plans = [make_plan(settings, [], values) for values in (first, second)]
     folders = [SweepFolder.open("tiny", plan) for plan in plans]
@@ -226,7 +226,7 @@ def test_a_sweep_gets_more_values_as_long_as_it_stays_a_grid(workplace, first, s
         assert SweepFolder.open("tiny", plan).path == folder.path
 
 
-def test_a_failure_in_another_process_is_told_and_one_of_an_earlier_sweep_is_tried_again(workplace):
+def test_a_failure_in_another_process_is_reported_and_an_earlier_failure_is_retried(workplace):
     folder = tiny_folder(workplace)
     one, two, *_ = folder.plan.points
     folder.note_failure(one, "it was too hot")
@@ -238,7 +238,7 @@ def test_a_failure_in_another_process_is_told_and_one_of_an_earlier_sweep_is_tri
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_the_threads_that_it_began_with(workplace):
+def test_a_resumed_run_keeps_its_number_of_threads(workplace):
     settings = ["--config", "tiny.yaml", "train.max_steps=2000", "train.checkpoint_every_steps=100", *SWEEP]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     folder = workplace / "runs" / "tiny"
@@ -258,7 +258,7 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(workplace):
     assert threads == ["1", "1"]
 
 
-def test_a_point_that_was_finished_elsewhere_a_moment_ago_is_not_run_again(workplace):
+def test_a_point_that_another_process_has_just_finished_is_not_run_again(workplace):
     folder = tiny_folder(workplace)
     waiting = list(folder.plan.points[:1])
     assert train.main(["--resume", str(folder.run_of(waiting[0]).path)]) == 0
@@ -267,7 +267,7 @@ def test_a_point_that_was_finished_elsewhere_a_moment_ago_is_not_run_again(workp
     assert pool._jobs == []
 
 
-def test_a_point_whose_settings_were_changed_is_not_mixed_with_the_others(workplace):
+def test_a_point_with_changed_settings_is_an_error(workplace):
     folder = tiny_folder(workplace)
     config = folder.run_of(folder.plan.points[0]).config
     config.write_text(config.read_text().replace("max_steps: 40", "max_steps: 41"))
@@ -288,14 +288,14 @@ def test_workers_share_cores_and_gpus(monkeypatch):
     assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, "cpu")
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_starts_again_but_one_that_lost_it_does_not(workplace, capsys):
+def test_a_run_without_a_first_checkpoint_restarts_but_a_run_that_lost_its_checkpoint_does_not(workplace, capsys):
     assert train.main(["--config", "tiny.yaml"]) == 0
     run = RunFolder(workplace / "runs" / "tiny")
     whole = untimed(metrics(run.path))
     run.best.unlink()
     run.latest.unlink()
     assert train.main(["--resume", str(run.path)]) == 2
-    assert "its files are gone" in capsys.readouterr().err
+    assert "its files are missing" in capsys.readouterr().err
     lines = run.metrics.read_text().splitlines()
     last = json.loads(lines[-1]) | {"step": 20}
     run.metrics.write_text(json.dumps(last) + "\n")  # finished at its first save

@@ -12,13 +12,13 @@ def plan(sweep=None, overrides=(), line=None):
     return make_plan(BASE | ({"sweep": sweep} if sweep is not None else {}), overrides, line)
 
 
-def test_a_sweep_is_every_combination_with_all_variants_of_a_seed_before_the_next():
+def test_a_sweep_runs_every_combination_seed_by_seed():
     points = plan({"model.n_head": ["1", "2"], "train.seed": "0..2"}).points
     assert [p.name for p in points] == [f"n_head={n},seed={s}" for s in (0, 1, 2) for n in (1, 2)]
     assert points[3].config == build_config(BASE, ["model.n_head=2", "train.seed=1"])
 
 
-def test_the_command_line_sweeps_like_a_config():
+def test_a_sweep_on_the_command_line_equals_one_in_a_config():
     assert plan(line=["model.n_head=1,2", "train.seed=0..2"]) == plan(
         {"model.n_head": ["1", "2"], "train.seed": "0..2"}
     )
@@ -31,11 +31,11 @@ def test_the_seed_is_always_part_of_a_sweep_so_that_more_can_be_added():
     assert make_plan({"train": {"seed": "7"}}, [], ["model.n_head=1,2"]).axes["train.seed"] == ["7"]
 
 
-def test_of_two_values_for_a_setting_on_the_command_line_the_later_holds_but_fixed_and_varied_is_a_mistake():
+def test_the_last_sweep_of_a_setting_wins_but_fixing_and_varying_it_is_an_error():
     assert plan(line=["model.n_head=1,2", "model.n_head=3,4,6"]).axes["model.n_head"] == ["3", "4", "6"]
     assert plan(line=["model.n_head=1,2", "train.seed=0..3", "train.seed=5"]).axes["train.seed"] == ["5"]
     assert plan(line=["model.n_head=1,2", "train.name=x"]).points[0].config.train.name == "x"
-    with pytest.raises(ConfigError, match=r"model\.n_head is given as 8 and varied by --sweep"):
+    with pytest.raises(ConfigError, match=r"model\.n_head is set to 8 and varied by --sweep"):
         plan(overrides=["model.n_head=8"], line=["model.n_head=1,2"])
     with pytest.raises(ConfigError, match=r"train\.name cannot be varied"):
         plan(line=["train.name=a,b"])
@@ -49,14 +49,14 @@ def test_a_single_value_on_the_command_line_is_an_override():
         plan(line=["model.n_head=2", "model.n_layer=1"])
 
 
-def test_named_variants_take_part_in_the_grid():
+def test_named_variants_are_an_axis_of_the_grid():
     variants = {"modern": "", "textbook": {"model.norm": "layer", "model.mlp": "gelu"}}
     points = plan({"variants": variants, "train.seed": ["0", "1"]}).points
     assert [p.name for p in points] == ["modern,seed=0", "textbook,seed=0", "modern,seed=1", "textbook,seed=1"]
     assert points[3].config == build_config(BASE, ["model.norm=layer", "model.mlp=gelu", "train.seed=1"])
 
 
-def test_an_override_keeps_a_swept_setting_at_one_value():
+def test_an_override_fixes_a_swept_setting():
     assert [p.name for p in plan({"model.n_head": ["1", "2"], "train.seed": ["0", "1"]}, ["train.seed=1"]).points] == [
         "n_head=1,seed=1",
         "n_head=2,seed=1",
@@ -75,11 +75,11 @@ def test_an_override_keeps_a_swept_setting_at_one_value():
         ("3e-4, 1e-3", ["3e-4", "1e-3"]),
     ],
 )
-def test_values_are_split_at_commas_outside_of_lists(text, values):
+def test_values_are_split_at_commas_outside_lists(text, values):
     assert split_values("model.n_head", text) == values
 
 
-def test_lists_are_values_like_others():
+def test_lists_can_be_swept_values():
     points = plan({"model.n_head": [["2", "1"], "3"]}).points
     assert [p.config.model.n_head for p in points] == [(2, 1), 3]
     assert [p.name for p in points] == ["n_head=2-1,seed=0", "n_head=3,seed=0"]
@@ -90,14 +90,14 @@ def test_lists_are_values_like_others():
     [
         (
             {"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]},
-            r"4 of the sweep's 6 runs cannot work: .*=5 .*=7 ",
+            r"4 of the sweep's 6 runs are invalid: .*=5 .*=7 ",
         ),
         ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
         ({"variant": {"a": ""}}, "unknown entry sweep.variant; write settings as in model.n_head, or variants"),
         ({"model.n_head": []}, "has no values"),
         ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2, seed=0 and n_head=2, seed=0"),
         ({"train.seed": "3..0"}, "must rise"),
-        ({"train.seed": "1,,2"}, "lacks a value"),
+        ({"train.seed": "1,,2"}, "has an empty value"),
         ({"train.seed": "0..9999", "model.n_head": ["1", "2"]}, "20,000 runs"),
         ({"train.name": ["a", "b"]}, "train.name cannot be varied"),
         ({"variants": {"a": {"train.seed": "1"}}, "train.seed": ["0"]}, "variants.a sets train.seed"),
@@ -105,17 +105,17 @@ def test_lists_are_values_like_others():
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
         ({"variants": {"a": "", "b": ""}}, "the same: variants=a, seed=0 and variants=b, seed=0"),
         ("n_head", "must name settings"),
-        ({"variants": {"x" * 300: ""}}, "is no valid name for a folder"),
+        ({"variants": {"x" * 300: ""}}, "is not a valid folder name"),
     ],
 )
-def test_a_sweep_that_cannot_work_is_told_in_one_sentence_before_anything_runs(sweep, message):
+def test_an_invalid_sweep_produces_a_one_line_error_before_any_run_starts(sweep, message):
     with pytest.raises(ConfigError, match=message) as error:
         plan(sweep)
     assert "\n" not in str(error.value)
 
 
-def test_a_sweep_is_told_whole_by_its_description():
-    """A variant that leaves a setting alone has the base's value of it, not the default."""
+def test_a_sweep_can_be_rebuilt_from_its_description():
+    """A variant that does not change a setting keeps the config's value, not the default."""
     settings = {"model": {"norm": "layer", "n_layer": "2"}, "optim": {"lr": "2e-3"}}
     sweep = {
         "variants": {"as it is": "", "rms": {"model.norm": "rms"}},

@@ -1,4 +1,4 @@
-"""train.py beside other programs: terminals, pipes, signals, and what is not installed."""
+"""train.py and its environment: terminals, pipes, signals, and packages that are not installed."""
 
 import os
 import pty
@@ -16,7 +16,7 @@ import train
 from training.checkpoint import load_checkpoint
 
 
-def test_the_command_line_is_explained_and_checked():
+def test_the_command_line_has_help_and_is_checked():
     helped = run_script("train.py", "--help")
     assert helped.returncode == 0
     for word in ("--config", "--resume", "section.key=value"):
@@ -28,14 +28,14 @@ def test_the_command_line_is_explained_and_checked():
         assert "Traceback" not in failed.stderr
 
 
-def test_tensorboard_is_optional_and_its_absence_is_explained(workplace, monkeypatch, capsys):
+def test_tensorboard_is_optional_and_the_error_says_how_to_install_it(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     assert train.main(["--config", "tiny.yaml", "train.tensorboard=true"]) == 2
     assert "pip install tensorboard" in capsys.readouterr().err
 
 
-def test_a_second_ctrl_c_ends_the_process_at_once_but_not_the_echo_of_the_first():
+def test_a_second_ctrl_c_ends_the_process_at_once_but_a_repeated_signal_does_not():
     script = """
 import os, signal, time
 from training.stopping import StopRequest
@@ -51,11 +51,11 @@ with StopRequest() as stop:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, preexec_fn=heed_signals
     )
     assert (stopped.stdout, stopped.returncode) == ("SIGINT\n", 143)
-    assert stopped.stderr.endswith("Stopped immediately; unsaved steps are lost.\n")
+    assert stopped.stderr.endswith("Stopped at once; unsaved steps are lost.\n")
 
 
-def test_signals_that_are_ignored_from_outside_stay_ignored(workplace):
-    """As with `nohup`, and with a script's background jobs."""
+def test_signals_that_the_parent_process_ignores_stay_ignored(workplace):
+    """`nohup` ignores signals in this way, as do scripts for their background jobs."""
     ignoring = "import os, signal, sys; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGHUP, signal.SIGINT)]; "
     ignoring += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     command = [sys.executable, "-c", ignoring, str(ROOT / "train.py"), "--config", "tiny.yaml"]
@@ -68,7 +68,7 @@ def test_signals_that_are_ignored_from_outside_stay_ignored(workplace):
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 40
 
 
-def test_a_run_goes_on_when_nobody_reads_its_output_any_more(workplace):
+def test_a_run_continues_if_the_output_pipe_is_closed(workplace):
     train_200_steps = f"{sys.executable} {ROOT / 'train.py'} --config tiny.yaml train.max_steps=200"
     command = f"{train_200_steps} | head -n 1; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
@@ -76,7 +76,7 @@ def test_a_run_goes_on_when_nobody_reads_its_output_any_more(workplace):
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 200
 
 
-def test_output_that_cannot_show_the_text_does_not_end_the_run(workplace):
+def test_a_run_continues_if_the_output_cannot_encode_the_text(workplace):
     (workplace / "text.txt").write_text("床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n" * 30, encoding="utf-8")
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
     finished = run_script("train.py", "--config", "tiny.yaml", env=environment)
@@ -84,7 +84,7 @@ def test_output_that_cannot_show_the_text_does_not_end_the_run(workplace):
     assert "--checkpoint runs/tiny" in finished.stdout
 
 
-def test_a_terminal_shows_a_bar_and_a_pipe_plain_lines(workplace):
+def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace):
     piped = run_script("train.py", "--config", "tiny.yaml")
     assert "\r" not in piped.stdout + piped.stderr
     assert piped.stderr == ""
@@ -105,7 +105,7 @@ def test_a_terminal_shows_a_bar_and_a_pipe_plain_lines(workplace):
     assert "step 10/40" not in shown
 
 
-def test_a_pipe_gets_its_lines_also_where_the_errors_go_to_a_terminal(workplace):
+def test_lines_are_printed_to_a_pipe_even_if_standard_error_is_a_terminal(workplace):
     leader, follower = pty.openpty()
     command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
     piped = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=60)

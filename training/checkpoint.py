@@ -19,7 +19,7 @@ from training.config import Config
 from training.config_file import build_config
 
 FORMAT = 1
-RENAMED = {"head.weight": "lm_head.weight"}  # of parameters, since older checkpoints
+RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
 SEAL = b"sha256:"
 SEAL_BYTES = len(SEAL) + 64
 
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
-    """Write the checkpoint to each path in order; an old file is replaced only once the new one is on the disk."""
+    """Write the checkpoint to each path in order; an old file is replaced only after the new one is on disk."""
     fields = {f.name: getattr(checkpoint, f.name) for f in dataclasses.fields(checkpoint)}
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **fields}, buffer)
@@ -78,7 +78,7 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Raises CheckpointError if the file is missing, damaged in any bit, or not a checkpoint of this project."""
+    """Return the checkpoint in a file. Raises CheckpointError if it is missing, damaged or not from this project."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -114,4 +114,4 @@ def _verify_seal(content: bytes, path: Path) -> None:
     is_archive = b"PK\3\4".startswith(content[:4])
     if not is_archive or content[-22:-18] == b"PK\5\6":  # an intact archive without a comment
         raise CheckpointError(f"{path}: is not a checkpoint of this project (it carries no checksum)")
-    raise CheckpointError(f"{path}: is damaged (its checksum does not match); name another checkpoint")
+    raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class Clock:
-    """Measures a run's time in seconds.
+    """A clock that measures a run's time in seconds.
 
     started_s: `time.perf_counter()` at the start of the command. earlier_s: the time of the run's earlier sessions.
     """
@@ -28,7 +28,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Exclude the time inside the context from the lap: it is no training."""
+        """Exclude the time inside the context from the lap, because it is not training time."""
         began_s = time.perf_counter()
         yield
         self._paused_s += time.perf_counter() - began_s

@@ -1,4 +1,4 @@
-"""Shared by all commands: one-line errors, and output streams that never fail."""
+"""What all commands share: one-line errors, and output streams that do not fail."""
 
 import argparse
 import os
@@ -16,9 +16,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def prepare_streams(*, encoding: str | None = None) -> None:
-    """Make standard output accept any character, and work if it is closed; line ends stay as written.
+    """Make standard output accept any character, and make it usable even if it is closed.
 
-    encoding: of input and output, by default that of the system.
+    encoding: of input and output, whose line ends are then not converted; by default, the system's encoding.
     """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open while the program runs
@@ -28,7 +28,7 @@ def prepare_streams(*, encoding: str | None = None) -> None:
 
 
 def silence_output() -> None:
-    """Discard further output, after the reader of a pipe has gone, as `head` does."""
+    """Discard further output, because the reader of the pipe has closed it, as `head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -54,7 +54,7 @@ def tell_mistakes(program: str, work: Callable[[], int], *, memory: str, encodin
     try:
         return work()
     except BrokenPipeError:
-        silence_output()  # the reader has gone, as `head` does: no error
+        silence_output()  # the reader has closed the pipe, as `head` does: no error
         return 0
     except (ValueError, OSError) as error:
         print(f"{program}: {explain(error)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from model.config import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """Raises ValueError, with the setting and the rule, if a value is out of range."""
+    """Section `optim` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
     name: Literal["adamw", "muon"] = "muon"  # muon: Muon for the blocks' matrices, AdamW for the rest
     lr: float = 3e-3  # AdamW's peak learning rate
@@ -46,17 +46,17 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Raises ValueError, with the setting and the rule, if a value is out of range."""
+    """Section `train` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
     name: str | None = None  # name of the folder in runs/; None: the config file's name
     max_steps: int = 2000
     batch_size: int = 8  # windows of block_size characters
-    accumulate: int = 1  # batches per step, whose gradients add up
-    grow_context_at: tuple[float, ...] = ()  # fractions of the run at which the context doubles
+    accumulate: int = 1  # gradient accumulation: batches per step
+    grow_context_at: tuple[float, ...] = ()  # fractions of the run at which the context length doubles
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
-    compile: bool = False  # torch.compile: a slow start, then faster; pays off in runs of an hour
+    compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
     log_every_steps: int = 50
     eval_every_steps: int = 250
     checkpoint_every_steps: int = 250
@@ -90,12 +90,12 @@ class Config:
         shortest = 2 ** len(self.train.grow_context_at)
         if self.model.block_size % shortest:
             raise ValueError(
-                f"train.grow_context_at doubles the context {len(self.train.grow_context_at)} times; "
+                f"train.grow_context_at doubles the context length {len(self.train.grow_context_at)} times; "
                 f"model.block_size={self.model.block_size} must be a multiple of {shortest}"
             )
 
     def context(self, step: int) -> int:
-        """Return the training context of step 0, 1, ...: shorter than model.block_size early in a growing run.
+        """Return the context length of training step 0, 1, ...; it grows to model.block_size at grow_context_at.
 
         Short windows cost less and teach local patterns sooner (sequence length curriculum: Li et al., 2022).
         """

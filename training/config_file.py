@@ -20,7 +20,7 @@ from training.config import Config
 
 
 class ConfigError(ValueError):
-    """An invalid config; the message says where and why in one sentence."""
+    """An invalid config; the message gives the place and the reason in one sentence."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -62,7 +62,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """Return the config of nested mappings with overrides applied. Raises ValueError; see `load_config`."""
+    """Return the config of nested mappings with overrides applied. Raises ValueError as `load_config` does."""
     settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
     for override in overrides:
         section, name, value = split_override(override)

@@ -9,7 +9,7 @@ from training.command import silence_output
 
 
 class Console:
-    """Shows the progress of one or more runs from start_step to max_steps."""
+    """A display of the progress of one or more runs from start_step to max_steps."""
 
     def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training"):
         self.max_steps = max_steps
@@ -33,7 +33,7 @@ class Console:
         self.bar.update(step - self.bar.n)
 
     def training(self, step: int, *, loss: float, lr: float, tokens_per_s: float, left_s: float) -> None:
-        """Show a training line after the bar, and print it if the output is not a terminal."""
+        """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal."""
         self.bar.set_postfix_str(f"loss {loss:.4f}, {tokens_per_s:,.0f} characters/s")
         if self.prints_lines:
             self.say(
@@ -54,7 +54,7 @@ class Console:
 
 
 def _is_usable_terminal() -> bool:
-    """Return whether a bar can be drawn: some terminals, such as those of containers, have no size."""
+    """Return whether a bar can be drawn: some terminals, such as those of containers, report no size."""
     if sys.stderr is None or not sys.stderr.isatty():
         return False
     size = os.get_terminal_size(sys.stderr.fileno())

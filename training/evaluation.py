@@ -17,7 +17,7 @@ LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 
 @dataclass(frozen=True)
 class Evaluation:
-    """loss: nats per character over n_characters, each predicted from up to block_size earlier characters."""
+    """A loss in nats per character over n_characters, each predicted from up to block_size earlier characters."""
 
     loss: float
     n_characters: int

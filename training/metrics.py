@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON record per line. The only code that writes or reads it."""
+"""Write and read metrics.jsonl, which has one JSON record per line; no other code does."""
 
 import json
 import os
@@ -14,7 +14,7 @@ def append_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return all records; a last line without its line end is still being written and does not count.
+    """Return all records; ignore a last line without a line end, which is still being written.
 
     Raises ValueError, with the file and the line, if a line is damaged, and OSError if the file cannot be read.
     """
@@ -23,7 +23,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def read_newest_record(path: Path) -> dict[str, Any]:
-    """Return the last record, or {} if there is none, from the end of the file, however long the file is.
+    """Return the last record, or {} if there is none. Read only the end of the file.
 
     Raises ValueError if that line is damaged.
     """

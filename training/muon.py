@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
             if any(p.ndim != 2 for p in group["params"]):
-                raise ValueError("Muon takes matrices; give parameters of other dimensions to AdamW")
+                raise ValueError("Muon takes matrices only; give other parameters to AdamW")
 
     @torch.no_grad()
     def step(self) -> None:

@@ -13,7 +13,7 @@ from training.tensorboard import check_tensorboard
 def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     """Return the config, its corpus and the run's name.
 
-    If the corpus is the fallback, a warning says so, and the config and the run's name carry the fallback's name.
+    If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name.
     Raises ValueError if the text is missing or too short.
     """
     corpus = open_corpus(config.data)
@@ -22,7 +22,7 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
         warning = (
             f"{line}\nWARNING: {corpus.fallback_reason}.\n"
             f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
-            f"its figures are not those of {config.data.corpus}.\n{line}"
+            f"its results are not comparable with those on {config.data.corpus}.\n{line}"
         )
         print(warning, file=sys.stderr)
         name = f"{name}-on-{Path(corpus.name).stem}"
@@ -32,7 +32,7 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
 
 
 def prepare_machine(config: Config) -> Runtime:
-    """Return the device and precision of the config. Raises ValueError if the machine lacks something."""
+    """Return the device and precision of the config. Raises ValueError if the machine does not support them."""
     runtime = choose_runtime(config.train.device, config.train.dtype)
     if config.train.compile:
         check_can_compile(runtime.device)

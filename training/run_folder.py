@@ -30,7 +30,7 @@ class RunFolder:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            raise ValueError(f"{root}: is not a folder, but runs are kept there; move it away") from None
+            raise ValueError(f"{root}: is not a folder, but runs are stored there; move or rename the file") from None
         number = 1
         while True:
             path = root / (name if number == 1 else f"{name}-{number}")
@@ -44,7 +44,7 @@ class RunFolder:
         return run
 
     def lay_out(self, config_yaml: str) -> None:
-        """Turn the folder into that of a run that has not begun; `train.py --resume` starts it."""
+        """Write the files of a run that has not begun; `train.py --resume` starts it."""
         self.latest.parent.mkdir(parents=True, exist_ok=True)
         self.metrics.touch()
         self.samples.touch()
@@ -55,7 +55,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
-        """Return the run of a folder, or of a checkpoint in it. Raises CheckpointError if there is no run."""
+        """Return the run in a folder, or the run of a checkpoint. Raises CheckpointError if there is no run."""
         folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
         if not (folder / "config.yaml").is_file():
             close = root / path.name
@@ -65,9 +65,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out of the folder; a dead process releases its lock.
+        """Lock the folder against other processes; the lock of a dead process is released.
 
-        Raises CheckpointError if another process trains here.
+        Raises CheckpointError if another process is training this run.
         """
         lock = FileLock(self.path / "lock")
         try:
@@ -82,7 +82,7 @@ class RunFolder:
             lock.release()
 
     def is_locked(self) -> bool:
-        """Return whether a process trains here now."""
+        """Return whether a process is training this run."""
         try:
             with self.lock():
                 return False
@@ -105,7 +105,7 @@ class RunFolder:
                 except CheckpointError as error:
                     warnings.append(str(error))
         if not whole:
-            reasons = "; ".join(warnings) or "its files are gone; start the run again with --config"
+            reasons = "; ".join(warnings) or "its files are missing; start the run again with --config"
             raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
         return max(whole, key=lambda checkpoint: checkpoint.step), warnings
 
@@ -118,12 +118,12 @@ class RunFolder:
         return [path.stat().st_size for path in (self.metrics, self.samples)]
 
     def remove_partial_files(self) -> None:
-        """Remove what a process left behind that was killed during a save."""
+        """Remove partial files left by a process that was killed during a save."""
         for path in self.latest.parent.glob("*.part"):
             path.unlink()
 
     def rewind(self, sizes: list[int]) -> None:
-        """Remove what was logged after the checkpoint that stores these sizes."""
+        """Truncate the metrics and samples to the sizes stored in a checkpoint, dropping later entries."""
         for path, size in zip((self.metrics, self.samples), sizes, strict=True):
             path.touch()
             if path.stat().st_size > size:
@@ -140,16 +140,16 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         files = [file for run in runs if (file := _best_or_latest(run))]
         if not files:
             raise CheckpointError(
-                f"{root}/ holds no checkpoint yet; train first with python train.py --config configs/shakespeare.yaml, "
-                "or name one with --checkpoint"
+                f"{root}/ contains no checkpoint yet; train first with python train.py --config "
+                "configs/shakespeare.yaml, or give one with --checkpoint"
             )
         return max(files, key=lambda file: file.stat().st_mtime_ns)
     if path.is_dir():
         file = _best_or_latest(RunFolder(path))
         if file is None:
             runs = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
-            hint = f"; it holds several runs, name one of them, such as {runs[0]}" if runs else ""
-            raise CheckpointError(f"{path}: the folder holds no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
+            hint = f"; it contains runs, so give one of them, such as {runs[0]}" if runs else ""
+            raise CheckpointError(f"{path}: the folder has no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
         return file
     return path
 

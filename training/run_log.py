@@ -19,7 +19,7 @@ from training.tensorboard import open_tensorboard, write_record
 
 
 class RunLog:
-    """Prints and records what happens in a run; it reads the training state and never changes it.
+    """The log of a run, which reads the training state and never changes it.
 
     tokens_per_step: characters predicted in a step.
     """
@@ -34,22 +34,22 @@ class RunLog:
             self._board = open_tensorboard(run.path, from_step=self._first_step)
 
     def introduce(self, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
-        """Print what is trained, on what and where. changes: settings that differ from those of earlier sessions."""
+        """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
         self._console.say(
-            f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} different ones; "
-            f"{n_train:,} to train on, {n_val:,} to validate on"
+            f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} distinct; "
+            f"{n_train:,} for training, {n_val:,} for validation"
         )
         n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
         self._console.say(
             f"Model: {self.state.model.n_parameters():,} parameters, {config.model.n_layer} layers of "
-            f"{n_head} heads, width {config.model.n_embd}, context {config.model.block_size}"
+            f"{n_head} heads, width {config.model.n_embd}, context length {config.model.block_size}"
         )
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.runtime} into {self.run.path}{resumed}")
         if changes:
             self._record(changes=list(changes))
-            self._console.say(f"Settings changed here: {'; '.join(changes)}")
+            self._console.say(f"Changed settings: {'; '.join(changes)}")
 
     def step(self) -> None:
         self._console.advance()
@@ -97,7 +97,7 @@ class RunLog:
         early = progress.step < config.train.max_steps
         self._console.close()
         if progress.step == self._first_step:
-            self._console.say(f"Step {progress.step:,} is already done; raise train.max_steps to train longer")
+            self._console.say(f"The run is already at step {progress.step:,}; raise train.max_steps to train longer")
         if last_sample:
             self._console.say(f"\n{last_sample.strip()}\n")
         self._console.say(
@@ -111,7 +111,7 @@ class RunLog:
                 f"character, context {config.model.block_size}, at step {progress.best_step:,}"
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
-        self._console.say(f"To sample from it:\n  {_command('sample.py', '--checkpoint', self.run.path)}")
+        self._console.say(f"To sample text:\n  {_command('sample.py', '--checkpoint', self.run.path)}")
 
     def close(self) -> None:
         self._console.close()
@@ -127,5 +127,5 @@ class RunLog:
 
 
 def _command(script: str, *arguments: object) -> str:
-    """Return a command line for a script in the folder of the running one."""
+    """Return a command line for a script in the folder of the running script."""
     return shlex.join(["python", str(Path(sys.argv[0]).with_name(script)), *map(str, arguments)])

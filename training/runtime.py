@@ -31,7 +31,7 @@ class Runtime:
 
     @property
     def sum_device(self) -> torch.device:
-        """The device for float64 sums: MPS has no float64, so the CPU stands in."""
+        """The device for float64 sums: the CPU instead of MPS, which has no float64."""
         return torch.device("cpu") if self.device.type == "mps" else self.device
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ def choose_runtime(device: str, dtype: str) -> Runtime:
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of a name; `auto` tries CUDA, then MPS, then the CPU. Raises ValueError if it is absent."""
+    """Return the device; `auto` tries CUDA, then MPS, then the CPU. Raises ValueError if the machine lacks it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -68,12 +68,12 @@ def choose_device(name: str) -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device mps: this machine has none; use auto or cpu")
     if device.type == "cuda":
-        torch.cuda.set_device(device.index or 0)  # calls for the current GPU then mean this one
+        torch.cuda.set_device(device.index or 0)  # functions that use the current GPU then use this one
     return device
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:
-    """Return whether the device multiplies bfloat16 matrices in hardware, on a CPU 3 to 4 times as fast as float32."""
+    """Return whether the hardware multiplies bfloat16 matrices; on a CPU this is 3 to 4 times as fast as float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
@@ -124,7 +124,7 @@ def processor_name() -> str:
 
 
 def check_can_compile(device: torch.device) -> None:
-    """Raises ValueError if torch.compile lacks a compiler for the device."""
+    """Raise ValueError if torch.compile has no compiler for the device."""
     variable, names = (
         ("CXX", ("g++", "clang++", "c++", "cl")) if device.type == "cpu" else ("CC", ("gcc", "clang", "cc"))
     )
@@ -133,6 +133,6 @@ def check_can_compile(device: torch.device) -> None:
 
 
 def make_compiled_code_repeatable() -> None:
-    """Make compiled code add in a fixed order; otherwise runs with one seed differ in the last bits, even on a CPU."""
+    """Make compiled code add in a fixed order; otherwise, runs with the same seed differ in the last bits on a CPU."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False

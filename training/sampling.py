@@ -16,8 +16,8 @@ def stream_text(
 ) -> Iterator[list[str]]:
     """Yield `length` times the next character of each of n_samples continuations of the prompt.
 
-    An empty prompt stands for the start of a line. The model keeps its training mode. Raises UnknownCharacterError if
-    the vocabulary lacks a character of the prompt.
+    An empty prompt means the start of a line. The model's training mode is restored at the end. Raises
+    UnknownCharacterError if a character of the prompt is not in the vocabulary.
     """
     ids = torch.from_numpy(vocabulary.encode(prompt or vocabulary.default_prompt)).long()
     prompts = ids.to(model.lm_head.weight.device).expand(n_samples, -1)  # (B, T)

@@ -16,7 +16,7 @@ from training.config_file import to_dict
 from training.optimizers import make_optimizers
 from training.runtime import Runtime
 
-# Settings of the model that may change between the sessions of a run: no weight depends on them.
+# Settings of the model that may change between the sessions of a run, because no weight's shape depends on them.
 FREE_TO_CHANGE = ("dropout", "attention")
 
 
@@ -25,7 +25,7 @@ class Progress:
     """The position of a run after `step` steps.
 
     elapsed_s: time since the command started, over all sessions. loss_sum: training losses of the loss_count steps
-    since the last training line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`.
+    since the last log line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`.
     """
 
     step: int = 0
@@ -46,8 +46,8 @@ class TrainingError(RuntimeError):
 class TrainingState:
     """The model, its optimisers and the progress of a run.
 
-    loss_sum: () on the device, the sum of the losses since the last training line. It stays on the device so that no
-    step waits for a transfer.
+    loss_sum: () on the device, the sum of the training losses since the last log line. It stays on the device so that
+    no step waits for a transfer.
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
@@ -95,7 +95,7 @@ class TrainingState:
         )
 
     def restore(self, checkpoint: Checkpoint) -> list[str]:
-        """Load a checkpoint and return the settings that have changed since, each as a clause.
+        """Load a checkpoint and return the settings that have changed since, as text such as "a.b was 1 and is 2".
 
         Raises CheckpointError, with the differences, if the checkpoint belongs to another model or text.
         """
@@ -106,7 +106,7 @@ class TrainingState:
             )
         self.model.load_state_dict(checkpoint.model)
         for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
-            # Learning rates and the like come from the config, which may have changed.
+            # Learning rates and other settings come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         self.progress = Progress(**checkpoint.progress)
         if self.config.train.max_steps < self.progress.step:
@@ -124,9 +124,9 @@ class TrainingState:
         ]
 
     def check_finite(self) -> None:
-        """Raises TrainingError if the training loss or any weight is infinite or NaN."""
+        """Raise TrainingError if the training loss or any weight is infinite or NaN."""
         finite = [tensor.isfinite().all() for tensor in (self.loss_sum, *self.model.parameters())]
-        if not torch.stack(finite).all():  # one answer: a GPU is waited for once
+        if not torch.stack(finite).all():  # a single result, so that the CPU waits for a GPU once
             raise TrainingError(
                 f"the loss or the weights became infinite or NaN by step {self.progress.step:,}; "
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"

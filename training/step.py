@@ -15,13 +15,13 @@ from training.state import TrainingState
 
 
 class TrainingStep:
-    """Updates the state; a step is a pure function of (seed, step) and of the state before it."""
+    """A training step that updates the state; it is a pure function of (seed, step) and of the state before it."""
 
     def __init__(self, state: TrainingState, batches: TrainingBatches, runtime: Runtime):
         self.state, self.batches, self.runtime = state, batches, runtime
         compiles = state.config.train.compile
         self.forward = torch.compile(state.model, dynamic=False) if compiles else state.model
-        # One CUDA graph per step: small products finish before Python launches the next ones.
+        # One CUDA graph per step: a GPU finishes small products before Python launches the next ones.
         self.update: Callable[..., None] = self._update
         if runtime.device.type == "cuda" and not compiles:
             self.update = CapturedFunction(self._update, state.model)
@@ -35,7 +35,7 @@ class TrainingStep:
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
         if config.model.dropout:
-            # Dropout follows from (seed, step) too, hashed into the 32 bits that a CPU seed has: nothing to save.
+            # Dropout depends on (seed, step) only, hashed into the 32 bits of a CPU seed, so no state is saved.
             torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
         set_lr(self.state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
         batches = [self.batches[step * accumulate + micro_step] for micro_step in range(accumulate)]

@@ -11,7 +11,7 @@ REPEATED_WITHIN_S = 0.5
 
 
 class StopRequest:
-    """Inside the context, the first SIGINT, SIGTERM or SIGHUP is stored in `signal`; a second ends the process.
+    """A context that stores the first SIGINT, SIGTERM or SIGHUP in `signal`; a second one ends the process.
 
     A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored.
     """
@@ -37,10 +37,10 @@ class StopRequest:
         if self.signal is not None:
             if time.monotonic() - self._first_s < REPEATED_WITHIN_S:
                 return
-            _write_now("\nStopped immediately; unsaved steps are lost.\n")
+            _write_now("\nStopped at once; unsaved steps are lost.\n")
             os._exit(128 + number)
         self.signal, self._first_s = signal.Signals(number), time.monotonic()
-        _write_now("\nStopping after this step with a checkpoint; press again to stop immediately without one.\n")
+        _write_now("\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n")
 
 
 def _write_now(text: str) -> None:

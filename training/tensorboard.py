@@ -5,14 +5,14 @@ from typing import Any
 
 
 def open_tensorboard(folder: Path, *, from_step: int = 0):
-    """Return a writer of event files into the folder; it drops events after from_step."""
+    """Return a writer of event files in the folder; earlier events after from_step are dropped."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=from_step + 1)
 
 
 def check_tensorboard() -> None:
-    """Raises ValueError if TensorBoard is not installed."""
+    """Raise ValueError if TensorBoard is not installed."""
     try:
         import torch.utils.tensorboard  # noqa: F401 - the import is the check
     except ImportError:

@@ -1,1 +1,1 @@
-"""Report on a sweep or on any runs: which variants differ by more than noise."""
+"""Report on a sweep or on any runs, and test which variants differ significantly."""

@@ -12,11 +12,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="run folders or sweep folders")
-    add("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (RUN/report; ./report)")
-    add("--baseline", metavar="VARIANT", help="the variant to compare with (the first)")
+    add("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)")
+    add("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)")
     add("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
-    add("--prompt", metavar="TEXT", help="text that the samples continue (the start of a line)")
-    add("--title", metavar="TEXT", help="the report's title")
+    add("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)")
+    add("--title", metavar="TEXT", help="title of the report")
     options = parser.parse_args(arguments)
     return tell_mistakes("experiments.report", lambda: run(options), memory="report on fewer runs at a time")
 

@@ -37,7 +37,7 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
     if any(row.difference for row in rows):
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         height = 1.2 + 0.35 * len(rows)
-        add("difference", f"Difference to {comparison.baseline.label}", caption, _differences, height=height)
+        add("difference", f"Difference from {comparison.baseline.label}", caption, _differences, height=height)
     if any(len(run.evaluations) > 1 for row in rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         add("curves", "Validation loss over the run", caption, _curves)
@@ -49,7 +49,7 @@ def spoken_setting(key: str) -> str:
 
 
 def main_setting(variants: list[Variant]) -> str | None:
-    """Return the numeric setting that varies: the head count if it does, otherwise the first other one."""
+    """Return the first numeric setting that varies, starting with the head count, or None if there is none."""
     sections = to_dict(variants[0].config)
     keys = ["model.n_head", *(f"{section}.{name}" for section, values in sections.items() for name in values)]
     for key in keys:
@@ -60,7 +60,7 @@ def main_setting(variants: list[Variant]) -> str | None:
 
 
 def _loss_against(axes, comparison: Comparison, key: str) -> None:
-    """Draw mean and standard error over seeds, and seeds as dots; one line per choice of the other settings."""
+    """Draw means and standard errors over seeds, and seeds as dots, with one line per choice of the other settings."""
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
     for row in comparison.rows:
@@ -88,7 +88,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
 
 
 def _differences(axes, comparison: Comparison) -> None:
-    """Draw the mean difference to the baseline with its interval, and each seed as a dot."""
+    """Draw the mean difference from the baseline with its interval, and each seed as a dot."""
     rows = [row for row in comparison.rows if row.difference]
     for y, row in enumerate(rows):
         base, losses, difference = comparison.baseline.losses, row.variant.losses, row.difference

@@ -25,7 +25,7 @@ class FinishedRun:
     """A finished run. evaluations: (step, seconds since the command started, validation loss in nats per character).
 
     best_loss: the lowest validation loss, that of checkpoints/best.pt. end: the run's last record, see
-    `RunLog.finished`. measured_on: corpus, number of characters and context of the validation loss.
+    `RunLog.finished`. measured_on: corpus, number of characters and context length of the validation loss.
     """
 
     folder: RunFolder
@@ -70,7 +70,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class FoundRuns:
-    """The contents of some folders: the variants in order, and the names of the runs that are left out.
+    """The runs in some folders: the variants in order, and the names of the runs that are left out.
 
     repeated: runs with the same settings and seed as an earlier one.
     """
@@ -89,7 +89,7 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
         unfinished += [] if run else [folder.name]
     if not runs:
         waiting = f"; not finished: {', '.join(unfinished)}" if unfinished else ""
-        raise ValueError(f"{', '.join(map(str, paths))}: no finished run there{waiting}")
+        raise ValueError(f"{', '.join(map(str, paths))}: no finished run{waiting}")
     plans = {path: plan for path in paths if (plan := _plan(path))}
     variants = _sort(runs, plans)
     kept = {run.folder.path for variant in variants for run in variant.runs.values()}
@@ -115,7 +115,7 @@ def read_run(folder: RunFolder) -> FinishedRun | None:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """Return the run folders of a path, for a sweep in the order of its plan."""
+    """Return the run folders of a path; those of a sweep are in the order of its plan."""
     if (path / "config.yaml").is_file():
         return [path]
     inside = sorted(file.parent for file in path.glob("*/config.yaml"))
@@ -124,7 +124,7 @@ def _run_folders(path: Path) -> list[Path]:
             close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
             hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
             raise ValueError(f"{path}: no such folder; {hint}")
-        raise ValueError(f"{path}: the folder holds neither a run nor a sweep; name a folder inside it")
+        raise ValueError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
     if plan := _plan(path):
         order = [point.name for point in plan.points]
         inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
@@ -140,7 +140,7 @@ def _plan(path: Path) -> Plan | None:
 
 
 def effective(config: Config) -> Config:
-    """Return a form that is equal for configs with the same model and training, ignoring the seed and the name."""
+    """Return a normal form, equal for configs with the same model and training, whatever their seeds and names."""
     model = config.model
     if isinstance(model.n_head, int):
         model = dataclasses.replace(model, head_size=model.layers[0].head_size, n_kv_head=model.layers[0].n_kv_head)

@@ -58,26 +58,26 @@ def conclusions(comparison: Comparison) -> list[str]:
     sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
     for words, sign in (("better than", "lower"), ("worse than", "higher")):
         if found := [row for row in others if row.verdict.startswith(sign)]:
-            sentences.append(f"Distinguishably {words} {base}: {_listed(found)}.")
-    unclear = [row for row in others if row.verdict == "not distinguishable"]
+            sentences.append(f"Significantly {words} {base}: {_listed(found)}.")
+    unclear = [row for row in others if row.verdict == "not significant"]
     if unclear:
         sentences.append(
-            f"Not distinguishable from {base}: {_listed(unclear)}. This does not prove that they are equal; "
+            f"Not significantly different from {base}: {_listed(unclear)}. This does not prove that they are equal; "
             "the intervals show how large a difference the data allow."
         )
     if any(row.difference.low > 0 or row.difference.high < 0 for row in unclear):
         n_tests = sum(row.adjusted_p is not None for row in others)
         sentences.append(
-            f"Some intervals exclude zero although the difference is not distinguishable: among {n_tests} comparisons, "
-            "chance alone produces some differences (Holm's adjustment). More seeds can decide."
+            f"Some intervals exclude zero although the difference is not significant: among {n_tests} comparisons, "
+            "chance alone produces some differences (Holm's adjustment). Run more seeds to decide."
         )
     if untested := [row for row in others if row.adjusted_p is None and not row.is_same_model]:
         sentences.append(
-            f"No conclusion about {', '.join(row.mark for row in untested)}: fewer than two common seeds with {base} "
-            "say nothing about the noise, and the lowest loss may be chance. Run at least train.seed=0..3."
+            f"No conclusion about {', '.join(row.mark for row in untested)}: with fewer than two seeds in common with "
+            f"{base}, the noise is unknown, and the lowest loss may be chance. Run at least train.seed=0..3."
         )
     if len({tuple(row.variant.runs) for row in comparison.rows}) > 1:
-        sentences.append("BEWARE: the variants have different seeds; compare the pairs, not the means.")
+        sentences.append("WARNING: the variants have different seeds; compare the pairs, not the means.")
     return sentences
 
 

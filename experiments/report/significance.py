@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 class Difference:
     """A variant minus the baseline over their n common seeds: mean, CONFIDENCE interval, p of a paired t-test.
 
-    low, high and p are None with fewer than two common seeds: one pair says nothing about the noise.
+    low, high and p are None with fewer than two common seeds, because one pair gives no estimate of the noise.
     """
 
     mean: float
@@ -28,9 +28,9 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """Compare values - baseline by seed; None if they have no common seed.
+    """Return the difference values - baseline, paired by seed, or None if they have no common seed.
 
-    Pairing removes what a seed does to both runs, such as the order of the data.
+    Pairing removes the effects of a seed on both runs, such as the order of the data.
     """
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:
@@ -48,7 +48,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for multiple comparisons (Holm, 1979): the chance of any false positive stays below the level.
 
-    Without it, one in twenty comparisons of equal variants looks significant at the level of 0.05.
+    Without adjustment, one in twenty comparisons of equal variants looks significant at the level of 0.05.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

@@ -1,4 +1,4 @@
-"""Compare variants row by row; the rows as Markdown, plain text and CSV."""
+"""Compare variants, and return the comparison as Markdown, plain text and CSV, with one row per variant."""
 
 import csv
 import dataclasses
@@ -21,8 +21,8 @@ NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "difference",
 class Row:
     """The figures of a variant. Losses are in nats per character.
 
-    difference: to the baseline; None for the baseline, for the same model under other settings, and without a common
-    seed. adjusted_p: by `holm` over all variants, None without a test. tokens_per_s, peak_memory_bytes and times:
+    difference: from the baseline; None for the baseline, for the same model under other settings, and without a common
+    seed. adjusted_p: by `holm` over all variants; None without a test. tokens_per_s, peak_memory_bytes and times:
     medians over the runs. target_s: time to the target, None if a run did not reach it.
     """
 
@@ -42,12 +42,12 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """Return the variant's label or, if that is long, the number under which the table lists it."""
+        """The variant's label or, if that is long, its number in the table."""
         return self.variant.label if len(self.variant.label) <= LONGEST_LABEL else f"variant {self.number}"
 
     @property
     def verdict(self) -> str:
-        """Return whether the difference is larger than noise."""
+        """Whether the difference from the baseline is significant."""
         if self.is_baseline:
             return "the baseline"
         if self.is_same_model:
@@ -55,7 +55,7 @@ class Row:
         if self.adjusted_p is None:
             return "unknown: one common seed" if self.difference else "unknown: no common seed"
         if self.adjusted_p >= SIGNIFICANT:
-            return "not distinguishable"
+            return "not significant"
         return "lower (better)" if self.difference.mean < 0 else "higher (worse)"
 
 
@@ -116,8 +116,8 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
 
 
 def columns(comparison: Comparison) -> list[str]:
-    difference = f"difference to {comparison.baseline.label} [95 % interval]"
-    results = ["variant", "seeds", "validation loss", difference, "against noise"]
+    difference = f"difference from {comparison.baseline.label} [95 % interval]"
+    results = ["variant", "seeds", "validation loss", difference, "verdict"]
     return [*results, "parameters", "characters/s", "memory", f"time to {comparison.target:g}", "time"]
 
 
@@ -155,13 +155,13 @@ def to_markdown(comparison: Comparison) -> str:
 
 def to_plain(comparison: Comparison) -> str:
     """Return the first columns, aligned, for a console."""
-    names = ["variant", "seeds", "validation loss", "difference [95 % interval]", "against noise"]
+    names = ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
     lines = [names, *(cells(row)[: len(names)] for row in comparison.rows)]
     return in_columns(lines)
 
 
 def to_csv(comparison: Comparison) -> str:
-    """Return the table as plain numbers, with the loss of each seed."""
+    """Return the table as unformatted numbers, with the loss of each seed."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [f.name for f in dataclasses.fields(Row) if f.name not in NOT_IN_CSV]

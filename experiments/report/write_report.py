@@ -35,7 +35,7 @@ class WrittenReport:
     warnings: list[str]
 
     def __str__(self) -> str:
-        lines = [self.table, "", *self.sentences, "", f"Report, to open in a browser: {os.path.relpath(self.page)}"]
+        lines = [self.table, "", *self.sentences, "", f"Report to open in a browser: {os.path.relpath(self.page)}"]
         return "\n".join([*lines, *self.warnings])
 
 
@@ -75,40 +75,40 @@ def write_report(
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
         replace_text(output.with_name(output.name + ending), text)
     page_path = output.with_name(f"{output.name}.html")
-    warnings = [note for note in notes if note.startswith(("BEWARE", "Left out"))] + ([missing] if missing else [])
+    warnings = [note for note in notes if note.startswith(("WARNING", "Left out"))] + ([missing] if missing else [])
     return WrittenReport(page_path, to_plain(comparison), conclusions(comparison), warnings)
 
 
 def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
-    """Return how the figures were measured, and caveats."""
+    """Return notes on how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
     machines = list(dict.fromkeys(run.end["machine"] for run in runs))
     corpora = list(dict.fromkeys(run.measured_on for run in runs))
     notes = [
         f"Validation loss: the lowest of each run's evaluations, in nats per character over all {n:,} characters of "
-        f"the validation split of {corpus}, context {context}; mean ± standard error over seeds "
+        f"the validation split of {corpus}, context length {context}; mean ± standard error over seeds "
         f"{', '.join(map(str, comparison.seeds))}."
         for corpus, n, context in corpora
     ]
     if len(corpora) > 1:
-        notes.append("BEWARE: these losses are for different texts or contexts and are not comparable.")
+        notes.append("WARNING: these losses are for different texts or context lengths and are not comparable.")
     n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
     if n_tests:
         pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""
         notes.append(
-            f"Difference: to {comparison.baseline.label}, paired by seed{pairing}, with Student's 95 % interval for "
-            "each comparison alone. Against noise: a paired t-test at the 5 % level with Holm's adjustment for "
+            f"Difference: from {comparison.baseline.label}, paired by seed{pairing}, with Student's 95 % interval for "
+            "each comparison alone. Verdict: a paired t-test at the 5 % level with Holm's adjustment for "
             f"{n_tests} comparison{'s' * (n_tests > 1)}; an interval may exclude zero although the difference is not "
-            "distinguishable."
+            "significant."
         )
     notes.append(
         f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
         f"{comparison.target:g}: from the start of the run's command to the first evaluation at or below this loss, "
-        "which by default every run reaches. "
+        "by default one that every run reaches. "
         f"Machine: {'; '.join(machines)}."
     )
     if len(machines) > 1:
-        notes.append("BEWARE: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
+        notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
     for names, why in ((found.unfinished, "not finished"), (found.repeated, "same settings and seed as another run")):
         if names:
             notes.append(f"Left out, {why}: {', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}.")

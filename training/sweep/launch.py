@@ -23,9 +23,9 @@ def is_sweep(path: Path) -> bool:
 
 
 def start_sweep(plan: Plan, name: str, workers: int) -> int:
-    """Run every unfinished point of a plan and return the exit status; a folder of the same sweep is continued.
+    """Run every unfinished point of a plan, in the sweep's folder if it exists, and return the exit status.
 
-    Raises ValueError before anything runs if a corpus or the machine does not allow every point.
+    Raises ValueError before any run starts if a point's corpus or device is not available.
     """
     plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name)
     for point in plan.points:
@@ -36,7 +36,7 @@ def start_sweep(plan: Plan, name: str, workers: int) -> int:
 def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
     """Run every unfinished point of the sweep in a folder and return the exit status."""
     if overrides:
-        raise ValueError(f"{path} is a sweep, whose settings are fixed; start another one with --config")
+        raise ValueError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
     settings = read_settings(path / PLAN_FILE)
     with naming(path / PLAN_FILE):
         plan = make_plan(settings)
@@ -50,7 +50,7 @@ def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
 
 
 def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
-    """Return the plan and its name, both changed to the fallback corpus if the sweep has to train on that."""
+    """Return the plan and its name; if the corpus is not available, both are changed to the fallback."""
     prepared = {}
     for point in plan.points:
         if point.config.data not in prepared:

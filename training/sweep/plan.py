@@ -18,7 +18,7 @@ LONGEST_NAME = 200  # bytes of a folder's name
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep. choices: its value on each axis, by the axis's name, as text for people."""
+    """One run of a sweep. choices: its value on each axis, by the name of the axis, as text to show."""
 
     config: Config
     choices: Mapping[str, str]
@@ -51,7 +51,7 @@ def make_plan(
     sweep: `section.key=values` from the command line, with values as in `1,2,4` or `0..3`; a single value is an
     override.
 
-    Raises ConfigError if any combination is invalid, with their number and the reasons.
+    Raises ConfigError if any combination is invalid, with the number of such combinations and the reasons.
     """
     axes, variants = read_sweep(settings.get("sweep"))
     fixed = {f"{section}.{name}": value for section, name, value in map(split_override, overrides)}
@@ -65,7 +65,7 @@ def make_plan(
             continue
         check_swept(key, "--sweep")
         if key in fixed:
-            raise ConfigError(f"{key} is given as {fixed[key]} and varied by --sweep; leave out one")
+            raise ConfigError(f"{key} is set to {fixed[key]} and varied by --sweep; remove one of them")
         axes[key] = values
     overrides = [f"{key}={value}" for key, value in fixed.items()]
     axes = {key: values for key, values in axes.items() if key not in fixed}
@@ -80,7 +80,7 @@ def make_plan(
         axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always an axis, so that seeds can be added later
     for name, changes in variants.items():
         if both := sorted(changes.keys() & axes.keys()):
-            raise ConfigError(f"sweep.variants.{name} sets {both[0]}, which the sweep varies itself; leave out one")
+            raise ConfigError(f"sweep.variants.{name} sets {both[0]}, which the sweep also varies; remove one of them")
     settings = {section: values for section, values in settings.items() if section != "sweep"}
     points = _make_points(settings, overrides, axes, variants)
     return Plan(points, axes, variants)
@@ -105,7 +105,7 @@ def _make_points(
     ordered = sorted(axes, key=lambda key: key == SEED)  # the seed last, as in n_head=4,seed=0
     choices += [[(key, value) for value in axes[key]] for key in ordered]
     if (n_runs := math.prod(map(len, choices))) > MOST_RUNS:
-        raise ConfigError(f"the sweep has {n_runs:,} runs, and the limit is {MOST_RUNS:,}; vary fewer values")
+        raise ConfigError(f"the sweep has {n_runs:,} runs, but the limit is {MOST_RUNS:,}; vary fewer values")
     short = _short_names(axes)
     points, problems = [], Counter()
     for combination in sorted(itertools.product(*choices), key=lambda chosen: _seed_place(chosen, axes)):
@@ -123,31 +123,29 @@ def _make_points(
         }
         points.append(Point(config, shown))
     if problems:
-        raise ConfigError(f"{problems.total()} of the sweep's {n_runs} runs cannot work: {'; '.join(problems)}")
+        raise ConfigError(f"{problems.total()} of the sweep's {n_runs} runs are invalid: {'; '.join(problems)}")
     _check_distinct(points)
     return tuple(points)
 
 
 def _check_distinct(points: Sequence[Point]) -> None:
-    """Raises ConfigError if two points are the same, or a point's name cannot be that of a folder."""
+    """Raise ConfigError if two points are the same, or a point's name is not a valid folder name."""
     first = {}
     for point in points:
         if not 0 < len(point.name.encode()) <= LONGEST_NAME:
-            raise ConfigError(
-                f"{_described(point)} is no valid name for a folder; give the variants short, plain names"
-            )
+            raise ConfigError(f"{_described(point)} is not a valid folder name; give the variants short, plain names")
         for sign in (point.config, point.name):
             if (other := first.setdefault(sign, point)) is not point:
                 raise ConfigError(f"two runs of the sweep are the same: {_described(other)} and {_described(point)}")
 
 
 def _seed_place(combination: Sequence[tuple[str, str]], axes: Axes) -> int:
-    """Return the place of a combination's seed among the sweep's seeds, or 0 if the seed is no axis."""
+    """Return the index of a combination's seed among the sweep's seeds, or 0 if the seed is not an axis."""
     return next((list(axes[key]).index(value) for key, value in combination if key == SEED), 0)
 
 
 def _short_names(axes: Axes) -> dict[str, str]:
-    """Return the settings' names without their sections, except for names in two sections."""
+    """Return short names of the settings: without the section, unless two sections have the same name."""
     names = [key.partition(".")[2] for key in axes]
     return {key: name if names.count(name) == 1 else key for key, name in zip(axes, names, strict=True)}
 

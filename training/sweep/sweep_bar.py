@@ -22,7 +22,7 @@ class SweepBar:
     def __enter__(self) -> "SweepBar":
         self._console = Console(self._first, self._total, doing="Sweep")
         if self.folder.passed_over:
-            self._console.say(f"{self.folder.passed_over} holds something else, or this sweep with other settings")
+            self._console.say(f"{self.folder.passed_over} contains another run or sweep; using a new folder")
         self._console.say(
             f"Sweep of {len(self.points)} runs in {self.folder.path}"
             + (f", {self._n_before} finished before" if self._n_before else "")

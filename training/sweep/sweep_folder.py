@@ -21,14 +21,14 @@ FAILURE = "failure.txt"
 
 
 class SweepFolder:
-    """`runs/NAME/`: sweep.yaml and a run folder for each point, under the point's name. Processes may share it.
+    """`runs/NAME/`: sweep.yaml and a run folder for each point, named after it. Several processes may share it.
 
     Raises ConfigError if a point's folder holds a run with other settings.
     """
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        self.passed_over: Path | None = None  # a folder of this name that holds another sweep or a run
+        self.passed_over: Path | None = None  # a folder of this name that contains another sweep or a run
         self._finished: set[str] = set()  # names; finished runs stay finished
         for point in plan.points:
             run = self.run_of(point)
@@ -40,7 +40,7 @@ class SweepFolder:
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
-        """Return the folder of the same sweep, extended by new values, or else a new folder: NAME, NAME-2, ..."""
+        """Return the folder of the same sweep, with new values added, or else a new folder: NAME, NAME-2, ..."""
         root.mkdir(parents=True, exist_ok=True)
         number = 1
         with FileLock(root / ".lock"):
@@ -74,7 +74,7 @@ class SweepFolder:
         return read_newest_record(self.run_of(point).metrics).get("step", 0)
 
     def failure_of(self, point: Point) -> str | None:
-        """Return why the point's last attempt failed, in any process, and when; None if it did not fail."""
+        """Return why and when the point's last attempt failed, in any process, or None if it did not fail."""
         try:
             return (self.run_of(point).path / FAILURE).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -89,9 +89,9 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def claim(self, point: Point) -> Iterator[bool]:
-        """Yield whether this process may run the point: True for one process at a time, if nothing trains there.
+        """Yield whether this process may run the point: True for one process at a time, if no other trains this run.
 
-        The claim of a dead process is free.
+        The claim of a dead process is released.
         """
         run = self.run_of(point)
         lock = FileLock(run.path / "claim")
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
 def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
     """Return the description of the sweep that has the points of both a file and a plan.
 
-    None if no grid has exactly these points: a sweep accepts more values only while it stays a grid.
+    Return None if no grid has exactly these points: values can be added to a sweep only while it stays a grid.
     """
     settings = read_settings(path)
     with naming(path):

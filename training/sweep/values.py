@@ -1,4 +1,4 @@
-"""Parse what a sweep varies: the `sweep` section of a config and the values of `--sweep`.
+"""Parse the settings that a sweep varies: the `sweep` section of a config and the values of `--sweep`.
 
 sweep:
   model.n_head: [1, 2, 4]             # a setting and its values: one axis of the grid
@@ -16,7 +16,7 @@ from training.config_file import ConfigError, split_override
 
 VARIANTS = "variants"
 MOST_RUNS = 10_000
-NOT_SWEPT = {"train.name"}  # the sweep names its runs itself
+NOT_SWEPT = {"train.name"}  # the sweep names its runs
 
 Axes = Mapping[str, Sequence[str]]
 Variants = Mapping[str, Mapping[str, str]]
@@ -54,23 +54,23 @@ def split_values(key: str, text: str) -> list[str]:
     if span := re.fullmatch(r"\s*(-?\d{1,9})\.\.(-?\d{1,9})\s*", text):
         first, last = map(int, span.groups())
         if not first <= last < first + MOST_RUNS:
-            raise ConfigError(f"{key}={text} must rise, and by less than {MOST_RUNS:,}; write as in 0..3")
+            raise ConfigError(f"{key}={text} must rise and have at most {MOST_RUNS:,} values, such as 0..3")
         return [str(n) for n in range(first, last + 1)]
     values = [value.strip() for value in re.split(r",(?![^\[]*\])", text)]
     if not all(values):
-        raise ConfigError(f"{key}={text} lacks a value; write them as in {key}=1,2,4")
+        raise ConfigError(f"{key}={text} has an empty value; write values as in {key}=1,2,4")
     return values
 
 
 def check_swept(key: str, where: str) -> None:
-    """Raises ConfigError if the key is unknown or cannot be varied. where: the source of the key, for the message."""
+    """Raise ConfigError if the key is unknown or cannot be varied. where: the source of the key, for the message."""
     split_override(f"{key}=")
     if key in NOT_SWEPT:
-        raise ConfigError(f"{where}: {key} cannot be varied; the sweep names each run's folder itself")
+        raise ConfigError(f"{where}: {key} cannot be varied, because the sweep names each run's folder; remove it")
 
 
 def spoken(value: Any) -> str:
-    """Return a setting's value as text for people and for folder names."""
+    """Return a setting's value as text for labels and folder names."""
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     if isinstance(value, (list, tuple)):
@@ -79,7 +79,7 @@ def spoken(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a value as one writes it on the command line."""
+    """Return a value in the notation of the command line."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_text, value))}]"
     return value if isinstance(value, str) else str(value)

@@ -24,7 +24,7 @@ REFRESH_EVERY_S, SIGNAL_CHECKS = 0.5, 5  # signals are checked more often than t
 
 @dataclass
 class Job:
-    """A point that this process runs: its training process, its worker number, and the claim to release at the end."""
+    """A point that this process runs: its training process, worker number, and claim to release at the end."""
 
     point: Point
     process: subprocess.Popen
@@ -33,10 +33,10 @@ class Job:
 
 
 class WorkerPool:
-    """Runs every unfinished point in a separate process and waits for the points that other processes run.
+    """A pool that runs every unfinished point in a separate process and waits for the points of other processes.
 
-    failed: the reason of each failure by the point's name, in order. A failed point does not stop the others; only a
-    sweep that starts later tries it again.
+    failed: the reason of each failure by the point's name, in order. A failed point does not stop the others, and is
+    tried again only by a sweep that starts later.
     """
 
     def __init__(self, folder: SweepFolder, workers: int):
@@ -66,7 +66,7 @@ class WorkerPool:
         return 1 if self.failed else 0
 
     def _pending(self) -> list[Point]:
-        """Return the points that are running here, or neither finished nor failed, in the order of the plan."""
+        """Return the points that this process runs, or that have neither finished nor failed, in the plan's order."""
         return [point for point in self.folder.plan.points if self._job(point) or self._is_open(point)]
 
     def _is_open(self, point: Point) -> bool:
@@ -100,7 +100,7 @@ class WorkerPool:
     def _launch(self, point: Point, worker: int) -> subprocess.Popen:
         run = self.folder.run_of(point)
         share = share_of_machine(worker, self.workers, point.config.train.device)
-        # A resumed run keeps its number of threads: another number changes its last bits.
+        # A resumed run keeps its number of threads, because another number changes the last bits.
         threads = run.path / "threads"
         if threads.is_file():
             share["OMP_NUM_THREADS"] = threads.read_text(encoding="utf-8").strip()
@@ -114,12 +114,12 @@ class WorkerPool:
                 stdout=output,
                 stderr=output,
                 env=os.environ | share,
-                start_new_session=True,  # Ctrl-C reaches it once, through this process
+                start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
                 preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
             )
 
     def _collect(self, bar: SweepBar, *, stopping: bool) -> None:
-        """Close the jobs whose processes have ended; a run that ends because of a stop has not failed."""
+        """Close the jobs whose processes have ended; a run that ends because it was stopped has not failed."""
         for job in list(self._jobs):
             if job.process.poll() is None:
                 continue
@@ -149,9 +149,9 @@ class WorkerPool:
 
 
 def share_of_machine(worker: int, workers: int, device: str) -> dict[str, str]:
-    """Return the environment variables that give a worker its share of the cores and, if possible, its own GPU.
+    """Return the environment variables that give a worker its share of the cores and, if possible, a separate GPU.
 
-    A single worker gets none: its runs equal runs started by hand, bit for bit.
+    A single worker gets none, so that its runs equal runs started by hand, bit for bit.
     """
     share = {}
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
@@ -168,7 +168,7 @@ def _n_cores() -> int:
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` for Linux: the new process saves and stops when this process dies for any reason."""
+    """Return a `preexec_fn` for Linux, with which the new process saves and stops if this process dies."""
     libc, parent = ctypes.CDLL(None), os.getpid()  # loaded before the fork: little is safe after it
     pr_set_pdeathsig = 1  # from linux/prctl.h
 
