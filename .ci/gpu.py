@@ -1,12 +1,12 @@
 """Test, train, sample and measure on an NVIDIA GPU within 8 minutes: bash .ci/gpu [OUTPUT_FOLDER]
 
 Use the PyTorch of `python3`; install nothing. Continue after a failure, list all failures at the end and return 1 if
-there were any. The output folder (default: gpu) receives results.json and table.md, both rewritten after every step,
-log.txt and benchmark.json.
+there are any. Write log.txt, benchmark.json, and, after every step, results.json and table.md to the output folder
+(default: gpu).
 
-Environment: CORPUS_MIRROR is a folder or URL that holds shakespeare.txt; without it and without a network, the recipes
-train on the bundled play, and the table says so. LIMIT_S changes the time limit. DEVICE=cpu tries the script out: tiny
-versions of the same steps on the CPU.
+Environment: CORPUS_MIRROR is a folder or URL that contains shakespeare.txt; without it and without a network, the
+recipes train on the bundled play, and the table says so. LIMIT_S changes the time limit. DEVICE=cpu runs tiny versions
+of the same steps on the CPU, to test this script.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         return 2
     machine = json.loads(described.stdout)
     if device == "cuda" and machine["gpu"] is None:
-        print("gpu: PyTorch finds no CUDA device; DEVICE=cpu tries this script out on the CPU", file=sys.stderr)
+        print("gpu: PyTorch finds no CUDA device; DEVICE=cpu tests this script on the CPU", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(*arguments[:1] or ["gpu"]).resolve()
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_all(runner: StepRunner, device: str, *, tiny: bool) -> None:
-    """Every step, the most important first. `share` is the part of the remaining time that a step may take."""
+    """Run every step, the most important first. `share` is the fraction of the remaining time that a step may take."""
     python = sys.executable
     tests = [python, "-m", "pytest", "-v", "--tb=short", "--continue-on-collection-errors", "-m", "", "-k", "cuda"]
     tested = runner.run("CUDA tests", tests, share=0.45, cwd=ROOT)
@@ -81,7 +81,7 @@ def run_all(runner: StepRunner, device: str, *, tiny: bool) -> None:
 
 
 def sample(runner: StepRunner, command: list, *, length: int) -> None:
-    """Time 1 and 64 streams; the time of a single character, which is start-up, does not count."""
+    """Time sampling with 1 and 64 streams, and subtract the time of a single character, which is start-up."""
 
     def seconds(step: dict) -> dict:
         return {"value": f"{step['seconds']:.1f} s"}
@@ -100,7 +100,7 @@ def sample(runner: StepRunner, command: list, *, length: int) -> None:
 
 
 def training_result(work: Path, name: str, step: dict) -> dict:
-    """What a run, or the run on the fallback corpus in its place, has reached when its step ends."""
+    """Return the results of a run so far, or those of the run on the fallback corpus in its place."""
     records = []
     metrics = [*work.glob(f"runs/{name}/metrics.jsonl"), *work.glob(f"runs/{name}-on-*/metrics.jsonl")]
     for line in "".join(path.read_text() for path in metrics).splitlines():
@@ -108,12 +108,12 @@ def training_result(work: Path, name: str, step: dict) -> dict:
             records.append(json.loads(line))
     evaluations = [r for r in records if "val_loss" in r]
     if not evaluations:
-        return {"value": f"no evaluation; {len(records)} training lines"}
+        return {"value": f"no evaluation; {len(records)} log lines"}
     corpus, best = evaluations[0]["corpus"], min(evaluations, key=lambda r: r["val_loss"])
     reached_s = next((r["elapsed_s"] for r in evaluations if r["val_loss"] <= TARGET_LOSS), None)
     reached = f"{TARGET_LOSS} after {reached_s:.1f} s" if reached_s else f"{TARGET_LOSS} not reached"
     if corpus != "shakespeare":
-        reached = f"on the corpus {corpus}, so {TARGET_LOSS} says nothing"
+        reached = f"on the corpus {corpus}, so {TARGET_LOSS} does not apply"
     speed = statistics.median([r["tokens_per_s"] for r in records if "tokens_per_s" in r] or [0])
     return {
         "value": f"validation loss {reached}; best {best['val_loss']:.4f} after {best['elapsed_s']:.1f} s, "

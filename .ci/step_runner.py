@@ -1,4 +1,4 @@
-"""Run commands with time limits; each result is on the disk as soon as its command ends."""
+"""Run commands with time limits; write each result to disk as soon as its command ends."""
 
 import contextlib
 import json
@@ -13,12 +13,12 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET_LOSS = 1.4697  # validation loss of nanoGPT's GPU recipe for tiny Shakespeare
-LONGEST_LOG = 150_000  # bytes of output kept of each step
-KILL_S = 10  # between asking a step to end and ending it
+LONGEST_LOG = 150_000  # bytes of output kept from each step
+KILL_S = 10  # seconds between SIGTERM and SIGKILL
 
 
 class StepRunner:
-    """The steps so far and their files."""
+    """A runner that keeps the records of its steps in files."""
 
     def __init__(self, folder: Path, work: Path, machine: dict, limit_s: float):
         self.folder, self.work, self.machine = folder, work, machine
@@ -41,7 +41,7 @@ class StepRunner:
         cwd: Path | None = None,
         keep_output: bool = True,
     ) -> dict:
-        """Run a command; return its record, extended by `result`, after writing it to the files."""
+        """Run a command and write its record, extended by `result`, to the files; return the record."""
         shown = shlex.join(str(part) for part in command[1:]).replace(f"{ROOT}/", "").replace(f"{self.folder}/", "")
         began_s, limit_s = time.monotonic(), share * self.left_s
         print(f"{name} (at most {limit_s:.0f} s) ...", flush=True)
@@ -93,7 +93,7 @@ class StepRunner:
 
 
 def run_command(command: list[str], limit_s: float, cwd: Path, output: IO | int, errors: IO) -> str:
-    """Run a command and end it, with all its processes, after limit_s: "passed", "failed" or "out of time"."""
+    """Run a command; return "passed", "failed" or, if it and its processes are ended after limit_s, "out of time"."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         command,
