@@ -1,4 +1,4 @@
-"""Attention written a second time, from the statements of the source texts alone, for tests to compare with."""
+"""An independent implementation of attention, written from the source texts alone, as an oracle for tests."""
 
 import torch
 from torch import nn
@@ -39,5 +39,5 @@ class CausalHead(nn.Module):
     def forward(self, x):
         length = x.shape[1]
         affinity = torch.einsum("btc,bsc->bts", self.query(x), self.key(x)) / self.key.out_features**0.5
-        likeness = torch.exp(affinity) * torch.ones(length, length).tril()  # the future counts nothing
+        likeness = torch.exp(affinity) * torch.ones(length, length).tril()  # zero weight on the future
         return (likeness / likeness.sum(2, keepdim=True)) @ self.value(x)

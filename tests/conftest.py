@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Tiny networks are faster on one thread, and two would wait for each other whenever anything else is running.
+# Tiny models are faster on one thread, and two threads would wait for each other whenever anything else is running.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
@@ -24,14 +24,14 @@ TINY_TEXT = "".join(f"{i} bottles of beer on the wall, {i} bottles of beer;\n" f
 
 @pytest.fixture(autouse=True)
 def corpus_mirror(monkeypatch):
-    """Named corpora come from the folder of corpora beside the project where there is one."""
+    """Take named corpora from the folder of corpora beside the project, if it exists."""
     if MIRROR.is_dir() and "CORPUS_MIRROR" not in os.environ:
         monkeypatch.setenv("CORPUS_MIRROR", str(MIRROR))
 
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """An empty working directory with a tiny text and a tiny config in it."""
+    """Return a new working directory that contains a tiny text and a tiny config."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
     (tmp_path / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
@@ -40,13 +40,13 @@ def workplace(tmp_path, monkeypatch):
 
 @pytest.fixture
 def float64():
-    """All new tensors and modules are float64 within the test."""
+    """Make float64 the default dtype within the test."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
 def run_script(script, *arguments, **options):
-    """Runs train.py or sample.py as a user does; returns the finished process with its output as text."""
+    """Run train.py or sample.py as a user does; return the finished process with its output as text."""
     command = [sys.executable, str(ROOT / script), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, **options)

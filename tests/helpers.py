@@ -1,4 +1,4 @@
-"""What several test modules share: reading runs, comparing checkpoints, and processes that heed signals."""
+"""Helpers that several test modules share: reading runs, comparing checkpoints, and processes that react to signals."""
 
 import signal
 

@@ -20,7 +20,7 @@ def test_permutations_with_different_keys_are_uncorrelated():
     assert (a == b).sum() < 10  # one is expected by chance
 
 
-def test_a_permutation_of_a_hundred_billion_indices_needs_no_memory_for_them():
+def test_the_memory_of_a_permutation_does_not_grow_with_its_length():
     n = 10**11
     places = permute(np.arange(1000) * 10**8, n, KEYS)
     assert len(set(places.tolist())) == 1000
@@ -77,7 +77,7 @@ def test_the_batch_size_does_not_change_the_order_of_the_windows():
     )
 
 
-def test_a_text_shorter_than_a_window_is_an_error():
+def test_a_text_that_is_too_short_for_one_window_is_an_error():
     with pytest.raises(ValueError, match="7 characters are too few for a window of 7"):
         make_batches(n_characters=7)
 

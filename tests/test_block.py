@@ -20,7 +20,7 @@ def make_mlp(kind):
     return MLPS[kind](C, bias=False, dropout=0.0)
 
 
-def test_rms_norm_divides_by_the_root_of_the_mean_square():
+def test_rms_norm_divides_by_the_root_mean_square():
     x = torch.tensor([[3.0, 4.0, 0.0, 0.0]])
     torch.testing.assert_close(RMSNorm()(x), x / 2.5)
 
@@ -38,12 +38,12 @@ def test_the_mlp_computes_its_published_formula(kind, formula):
     torch.testing.assert_close(mlp(x), formula(x @ mlp.up.weight.T) @ mlp.proj.weight.T)
 
 
-def test_swiglu_has_as_many_parameters_as_the_others():
+def test_swiglu_has_as_many_parameters_as_the_other_mlps():
     sizes = {kind: sum(p.numel() for p in make_mlp(kind).parameters()) for kind in ("relu2", "gelu", "swiglu")}
     assert sizes == {"relu2": 8 * C * C, "gelu": 8 * C * C, "swiglu": 8 * C * C}
 
 
-def test_a_textbook_block_equals_pytorchs_transformer_layer(float64):
+def test_a_gpt2_block_equals_pytorchs_transformer_layer(float64):
     torch.manual_seed(1)
     settings = config(norm="layer", mlp="gelu", bias=True)
     block = Block(settings, settings.layers[0])

@@ -24,7 +24,7 @@ def saved(tmp_path):
     return path
 
 
-def test_a_checkpoint_from_before_a_parameter_was_renamed_still_loads(tmp_path):
+def test_a_checkpoint_with_an_old_parameter_name_still_loads(tmp_path):
     config = ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3)
     weights = GPT(config, 5).state_dict()
     weights["head.weight"] = torch.randn_like(weights.pop("lm_head.weight"))
@@ -34,7 +34,7 @@ def test_a_checkpoint_from_before_a_parameter_was_renamed_still_loads(tmp_path):
     assert torch.equal(model.lm_head.weight, weights["head.weight"])
 
 
-def test_what_is_saved_is_what_is_loaded(saved):
+def test_loading_returns_the_saved_checkpoint(saved):
     expected, actual = make_checkpoint(), load_checkpoint(saved)
     assert (actual.step, actual.characters, actual.corpus) == (7, expected.characters, expected.corpus)
     assert actual.config() == Config()
@@ -44,12 +44,12 @@ def test_what_is_saved_is_what_is_loaded(saved):
     assert torch.equal(actual.optimizers[0][0]["momentum_buffer"], buffer)
 
 
-def test_plain_torch_reads_it_too(saved):
+def test_torch_load_can_read_a_checkpoint(saved):
     assert torch.equal(torch.load(saved, weights_only=True)["model"]["w"], make_checkpoint().model["w"])
     assert zipfile.ZipFile(saved).testzip() is None
 
 
-def test_any_flipped_bit_is_noticed(saved):
+def test_any_flipped_bit_is_detected(saved):
     content = saved.read_bytes()
     draw = random.Random(0)
     ends = [*range(64), *range(len(content) - 200, len(content))]
@@ -62,20 +62,20 @@ def test_any_flipped_bit_is_noticed(saved):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 0.5, -1])
-def test_a_file_cut_short_is_damaged(saved, keep):
+def test_a_truncated_file_is_reported_as_damaged(saved, keep):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(len(content) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(CheckpointError, match="damaged"):
         load_checkpoint(saved)
 
 
-def test_a_file_of_zeros_is_damaged(saved):
+def test_a_file_of_zeros_is_reported_as_damaged(saved):
     saved.write_bytes(bytes(len(saved.read_bytes())))
     with pytest.raises(CheckpointError, match="is damaged"):
         load_checkpoint(saved)
 
 
-def test_a_missing_file_a_folder_and_a_foreign_file_are_told_apart(tmp_path):
+def test_a_missing_file_a_folder_and_a_foreign_file_have_different_errors(tmp_path):
     with pytest.raises(CheckpointError, match="no such checkpoint"):
         load_checkpoint(tmp_path / "gone.pt")
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -93,7 +93,7 @@ class Malicious:
         return os.mkdir, (str(self.canary),)
 
 
-def test_code_in_a_checkpoint_is_refused_and_never_run(tmp_path):
+def test_code_in_a_checkpoint_is_rejected_and_never_executed(tmp_path):
     canary = tmp_path / "canary"
     buffer = io.BytesIO()
     torch.save({"format": 1, "model": Malicious(canary)}, buffer)
@@ -102,11 +102,11 @@ def test_code_in_a_checkpoint_is_refused_and_never_run(tmp_path):
     with pytest.raises(CheckpointError, match="is not a checkpoint of this project"):
         load_checkpoint(path)
     assert not canary.exists()
-    pickle.loads(pickle.dumps(Malicious(canary)))  # the canary does sing where code is run
+    pickle.loads(pickle.dumps(Malicious(canary)))  # the canary notices code that runs
     assert canary.exists()
 
 
-def test_another_format_is_refused(tmp_path, monkeypatch):
+def test_another_checkpoint_format_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_module, "FORMAT", 99)
     save_checkpoint(make_checkpoint(), tmp_path / "a.pt")
     monkeypatch.undo()
@@ -114,7 +114,7 @@ def test_another_format_is_refused(tmp_path, monkeypatch):
         load_checkpoint(tmp_path / "a.pt")
 
 
-def test_a_failed_save_leaves_the_old_checkpoint_and_no_rest(saved, monkeypatch):
+def test_a_failed_save_keeps_the_old_checkpoint_and_leaves_no_partial_file(saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match=r"checkpoint of [\d,]+ bytes could not be saved \(No space left"):
@@ -123,6 +123,6 @@ def test_a_failed_save_leaves_the_old_checkpoint_and_no_rest(saved, monkeypatch)
     assert list(saved.parent.iterdir()) == [saved]
 
 
-def test_a_new_checkpoint_takes_the_place_of_the_old_one(saved):
+def test_a_new_checkpoint_replaces_the_old_one(saved):
     save_checkpoint(make_checkpoint(8), saved, saved.with_name("best.pt"))
     assert [load_checkpoint(path).step for path in (saved, saved.with_name("best.pt"))] == [8, 8]

@@ -18,7 +18,7 @@ def load(tmp_path, text, *overrides):
     return load_config(path, overrides)
 
 
-def test_values_are_taken_for_what_their_settings_are(tmp_path):
+def test_values_are_converted_to_the_types_of_their_settings(tmp_path):
     config = load(tmp_path, "optim: {lr: 3e-4}\ntrain: {max_steps: 012, compile: yes}\nmodel: {head_size: null}")
     assert config.optim.lr == 0.0003
     assert config.train.max_steps == 12
@@ -26,11 +26,11 @@ def test_values_are_taken_for_what_their_settings_are(tmp_path):
     assert config.model.head_size is None
 
 
-def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
+def test_missing_settings_have_their_defaults(tmp_path):
     assert load(tmp_path, "model:\n") == Config()
 
 
-def test_overrides_win_over_the_file_and_follow_the_same_rules(tmp_path):
+def test_overrides_replace_values_of_the_file_and_follow_the_same_rules(tmp_path):
     config = load(tmp_path, "model: {n_head: 2}", "model.n_head=8", "optim.lr=1e-2", "data.corpus=a=b.txt")
     assert (config.model.n_head, config.optim.lr, config.data.corpus) == (8, 0.01, "a=b.txt")
 
@@ -46,7 +46,7 @@ def test_a_head_count_may_be_a_list_in_a_file_and_on_the_command_line(tmp_path, 
         load(tmp_path, "model: {n_layer: 3}", "model.n_head=[8,x]")
 
 
-def test_an_override_can_mend_what_the_file_has_wrong(tmp_path):
+def test_an_override_can_replace_an_invalid_value_of_the_file(tmp_path):
     assert load(tmp_path, "model: {n_head: 5, n_embd: 64}", "model.n_head=4").model.n_head == 4
 
 
@@ -62,7 +62,7 @@ def test_every_config_of_the_project_is_valid_and_says_what_it_is_for(path):
     assert path.read_text(encoding="utf-8").startswith("# ")
 
 
-def test_a_config_survives_the_way_into_yaml_and_into_a_checkpoint_and_back(tmp_path):
+def test_a_config_is_unchanged_after_a_round_trip_through_yaml_or_a_checkpoint(tmp_path):
     config = load(tmp_path, "data: {corpus: 床前.txt}\nmodel: {head_size: 6, dropout: 0.1}\ntrain: {name: null}")
     assert load(tmp_path, to_yaml(config)) == config
     assert build_config(to_dict(config)) == config
@@ -110,7 +110,7 @@ def test_a_config_cannot_be_changed():
         ("model: {n_embd: " + "9" * 5000 + "}", "model.n_embd=9999.*must be a whole number"),
     ],
 )
-def test_mistakes_are_told_in_one_line_that_names_them(tmp_path, text, message):
+def test_mistakes_in_a_config_produce_a_one_line_error_that_names_them(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message) as error:
         load(tmp_path, text)
     assert "\n" not in str(error.value)
@@ -133,7 +133,7 @@ def test_overrides_are_as_strict_as_files(tmp_path, override, message):
         load(tmp_path, "model: {n_layer: 1}", override)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_the_error_for_an_unreadable_config_names_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"gone.yaml: cannot be read as a config \(No such file"):
         load_config(tmp_path / "gone.yaml")
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
@@ -148,7 +148,7 @@ def to_plain(value):
     return list(value) if isinstance(value, tuple) else value
 
 
-def test_every_setting_is_in_the_table_of_settings_with_its_default():
+def test_every_setting_is_documented_with_its_default():
     readme = (ROOT / "configs" / "README.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| `([^`]*)` \|", readme, re.MULTILINE))
     for section, settings in to_dict(Config()).items():
@@ -158,7 +158,7 @@ def test_every_setting_is_in_the_table_of_settings_with_its_default():
     assert rows == {}
 
 
-def test_the_learning_rate_warms_up_stays_and_falls():
+def test_the_learning_rate_rises_stays_constant_and_decays():
     linear = OptimConfig(warmup_steps=4, decay_fraction=0.5, final_lr_fraction=0.2)
     factors = [linear.lr_factor(step, 20) for step in range(20)]
     assert factors[:4] == [0.25, 0.5, 0.75, 1.0]

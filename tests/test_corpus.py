@@ -31,14 +31,14 @@ def test_chunk_boundaries_do_not_change_the_encoded_text(tmp_path, cache, monkey
     assert corpus.digest == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_bundled_play_has_its_known_size_and_a_small_alphabet(cache):
+def test_the_bundled_play_has_the_expected_size_and_a_small_vocabulary(cache):
     corpus = load_corpus("selmere", cache=cache)
     assert corpus.ids.dtype == np.uint8
     assert len(corpus.ids) == 171_949
     assert len(corpus.vocabulary) <= 65
 
 
-def test_shakespeare_has_its_published_size_and_alphabet(cache):
+def test_shakespeare_has_its_published_size_and_vocabulary(cache):
     if not (os.environ.get("CORPUS_MIRROR") or (sources.DEFAULT_CACHE / "shakespeare.txt").exists()):
         pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
     corpus = load_corpus("shakespeare")
@@ -66,7 +66,7 @@ def test_a_second_start_reads_only_the_encoded_file(tmp_path, cache, monkeypatch
     assert (first.digest, first.vocabulary.characters) == (second.digest, second.vocabulary.characters)
 
 
-def test_a_file_written_just_now_is_read_again_because_its_timestamp_may_hide_a_change(tmp_path, cache, monkeypatch):
+def test_a_recently_written_file_is_read_again_because_its_timestamp_may_hide_a_change(tmp_path, cache, monkeypatch):
     path, scan, scanned = write(tmp_path / "a.txt", "some text\n"), corpus_module._scan, []
     monkeypatch.setattr(corpus_module, "_scan", lambda *arguments: scanned.append(1) or scan(*arguments))
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_file_written_just_now_is_read_again_because_its_timestamp_may_hide_a_
     assert len(scanned) == 2
 
 
-def test_a_changed_file_is_noticed_even_if_its_size_and_modification_time_stay(tmp_path, cache):
+def test_a_changed_file_is_detected_even_with_the_same_size_and_modification_time(tmp_path, cache):
     path = write(tmp_path / "a.txt", "some text\n")
     os.utime(path, ns=(10**18, 10**18))
     load_corpus(path, cache=cache)
@@ -121,7 +121,7 @@ def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_fi
 
 
 @pytest.mark.parametrize("keep", [None, 0, 5])
-def test_a_missing_or_truncated_encoded_file_is_made_again(tmp_path, cache, monkeypatch, keep):
+def test_a_missing_or_truncated_encoded_file_is_written_again(tmp_path, cache, monkeypatch, keep):
     monkeypatch.setattr(corpus_module, "SETTLED_NS", 0)
     path = write(tmp_path / "a.txt", "some text\n")
     load_corpus(path, cache=cache)
@@ -143,7 +143,7 @@ def test_the_error_for_text_that_is_not_utf8_names_the_offset_of_the_byte(tmp_pa
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig"])
-def test_other_encodings_can_be_set(tmp_path, cache, encoding):
+def test_other_text_encodings_can_be_read(tmp_path, cache, encoding):
     corpus = load_corpus(write(tmp_path / "a.txt", "café\n".encode(encoding)), encoding, cache=cache)
     assert corpus.vocabulary.decode(corpus.ids) == "café\n"
 

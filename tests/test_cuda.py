@@ -1,4 +1,4 @@
-"""The code that only a GPU runs; skipped on a machine without one."""
+"""Code that runs on a GPU only; these tests are skipped on a machine without a GPU."""
 
 import collections
 import json
@@ -53,7 +53,7 @@ def losses(run, name="train_loss"):
 
 
 def make_model(vocabulary_size=20, **settings):
-    """A model whose weights all matter, on the CPU."""
+    """Return a model on the CPU, with no weight at zero."""
     torch.manual_seed(0)
     model = GPT(ModelConfig(**{"n_layer": 2, "n_embd": 32, "n_head": 2, "block_size": 16} | settings), vocabulary_size)
     for parameter in model.parameters():
@@ -92,7 +92,7 @@ def test_fused_attention_equals_the_explicit_form_in_values_and_gradients(dtype,
     [Sampling(), Sampling(temperature=0), Sampling(temperature=0.8, top_k=9, top_p=0.9, min_p=0.02)],
     ids=["plain", "greedy", "filtered"],
 )
-def test_the_gpu_writes_what_the_cpu_writes_far_past_the_context_window(settings, sampling):
+def test_the_gpu_samples_the_same_text_as_the_cpu_far_past_the_context_window(settings, sampling):
     model, prompt = make_model(**settings), torch.randint(20, (3, 5))
     on_cpu = write(model, prompt, 70, sampling=sampling)
     model.cuda()
@@ -109,7 +109,7 @@ def test_a_stream_does_not_depend_on_the_other_streams(prompt_length):
     assert len({tuple(stream.tolist()) for stream in together.T}) > 60
 
 
-def test_two_texts_written_in_turns_do_not_disturb_each_other():
+def test_two_texts_sampled_in_turns_do_not_affect_each_other():
     model, prompts = make_model().cuda(), torch.randint(20, (2, 1, 5))
     alone = [write(model, prompt, 40, seed=seed) for seed, prompt in enumerate(prompts)]
     turns = zip(*(generate(model, prompt.cuda(), 40, seed=seed) for seed, prompt in enumerate(prompts)), strict=True)
@@ -118,7 +118,7 @@ def test_two_texts_written_in_turns_do_not_disturb_each_other():
 
 
 @pytest.mark.parametrize("settings", [{"n_head": 4}, {"n_head": (1, 4)}, {"n_head": 4, "n_kv_head": 2}])
-def test_silenced_heads_stay_silent_while_the_gpu_writes(settings):
+def test_silenced_heads_stay_silent_when_sampling_on_the_gpu(settings):
     model, prompt = make_model(**settings), torch.randint(20, (2, 5))
     whole = write(model, prompt, 40)
     with silenced(model, [(1, 0), (1, 3)]):
@@ -130,7 +130,7 @@ def test_silenced_heads_stay_silent_while_the_gpu_writes(settings):
     assert not torch.equal(whole, on_cpu)
 
 
-def test_the_memory_of_a_text_is_free_when_the_text_ends_or_is_abandoned():
+def test_the_memory_of_sampling_is_freed_when_the_text_ends_or_is_abandoned():
     model, prompt = make_model(block_size=512).cuda(), torch.zeros(64, 3, dtype=torch.long, device="cuda")
     used = []
     for length in (20, 20, 20, 20):
@@ -142,7 +142,7 @@ def test_the_memory_of_a_text_is_free_when_the_text_ends_or_is_abandoned():
     assert used[-1] == used[1]
 
 
-def test_sampling_never_waits_for_the_gpu_once_it_has_begun(workplace):
+def test_sampling_never_waits_for_the_gpu_after_its_start(workplace):
     text = generate(make_model(block_size=64).cuda(), torch.zeros(3, 5, dtype=torch.long, device="cuda"), 40)
     for _ in range(10):
         next(text)
@@ -165,7 +165,7 @@ def make_step(workplace, *overrides, device="cuda"):
 
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_training_never_waits_for_the_gpu_once_it_has_begun(workplace, name, dtype):
+def test_training_never_waits_for_the_gpu_after_its_start(workplace, name, dtype):
     _, step = make_step(
         workplace, f"optim.name={name}", f"train.dtype={dtype}", "optim.grad_clip=1", "optim.weight_decay=0.1"
     )
@@ -181,8 +181,8 @@ def test_training_never_waits_for_the_gpu_once_it_has_begun(workplace, name, dty
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("name", ["muon", "adamw"])
-def test_a_network_learns_on_the_gpu_as_on_the_cpu(workplace, name, settings):
-    """Weights after 12 steps, most of them replayed from the graph, in float32."""
+def test_training_on_the_gpu_has_the_same_losses_as_on_the_cpu(workplace, name, settings):
+    """Sum the losses of 12 steps in float32, most of them replayed from the graph."""
     overrides = [f"model.{key}={list(v) if isinstance(v, tuple) else v}" for key, v in settings.items()]
     overrides += [f"optim.name={name}", "optim.weight_decay=0.1", "train.dtype=float32", "model.dropout=0"]
     sums = {}
@@ -204,7 +204,7 @@ def test_a_network_learns_on_the_gpu_as_on_the_cpu(workplace, name, settings):
         ["model.n_head=[1,3]"],
         ["model.n_embd=32", "model.n_head=4", "model.n_kv_head=2"],
         ["train.batch_size=300"],  # over 4,096 characters a step
-        ["train.eval_every_steps=2"],  # a sample is written before the step is captured
+        ["train.eval_every_steps=2"],  # text is sampled before the step is captured
         ["model.dropout=0.5"],
     ],
     ids=[
@@ -217,7 +217,7 @@ def test_a_network_learns_on_the_gpu_as_on_the_cpu(workplace, name, settings):
         "dropout",
     ],
 )
-def test_a_captured_step_trains_as_the_same_step_without_a_graph(workplace, monkeypatch, settings, dtype):
+def test_a_captured_step_gives_the_same_losses_as_a_step_without_a_graph(workplace, monkeypatch, settings, dtype):
     def run(name):
         arguments = ["train.device=cuda", f"train.dtype={dtype}", "model.dropout=0", "train.log_every_steps=1"]
         assert train.main(["--config", "tiny.yaml", *arguments, f"train.name={name}", *settings]) == 0
@@ -229,7 +229,7 @@ def test_a_captured_step_trains_as_the_same_step_without_a_graph(workplace, monk
 
 
 @pytest.mark.parametrize("name", ["muon", "adamw"])
-def test_a_resumed_run_continues_on_the_gpu_as_if_never_stopped(workplace, name):
+def test_a_resumed_run_on_the_gpu_equals_an_uninterrupted_one(workplace, name):
     settings = ["train.device=cuda", "train.dtype=float32", "optim.decay_fraction=0", f"optim.name={name}"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=80", "train.name=whole"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40", "train.name=parts"]) == 0
@@ -242,7 +242,7 @@ def test_a_resumed_run_continues_on_the_gpu_as_if_never_stopped(workplace, name)
 
 
 @pytest.mark.parametrize(("trained_on", "resumed_on"), [("cuda", "cpu"), ("cpu", "cuda")])
-def test_a_run_moves_between_the_gpu_and_the_cpu(workplace, trained_on, resumed_on):
+def test_a_run_can_move_between_the_gpu_and_the_cpu(workplace, trained_on, resumed_on):
     settings = [f"train.device={trained_on}", "train.dtype=float32", "model.dropout=0"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40"]) == 0
     assert train.main(["--resume", "runs/tiny", f"train.device={resumed_on}", "train.max_steps=60"]) == 0
@@ -255,7 +255,7 @@ def test_a_run_moves_between_the_gpu_and_the_cpu(workplace, trained_on, resumed_
     assert texts[0] == texts[1]
 
 
-def test_the_validation_loss_on_the_gpu_is_that_of_the_cpu():
+def test_the_validation_loss_on_the_gpu_equals_that_on_the_cpu():
     ids = np.random.default_rng(0).integers(0, 20, 1000).astype(np.uint8)
     model = make_model()
     expected = evaluate(model, ids, 16, choose_runtime("cpu", "float32"))
@@ -264,7 +264,7 @@ def test_the_validation_loss_on_the_gpu_is_that_of_the_cpu():
     assert evaluate(model, ids, 16, choose_runtime("cuda", "bfloat16")).loss == pytest.approx(expected.loss, rel=0.02)
 
 
-def test_a_captured_function_computes_with_its_newest_inputs_of_any_shape():
+def test_a_captured_function_uses_its_latest_inputs_whatever_their_shape():
     total = torch.zeros((), device="cuda")
     add = captured_function(lambda x, y: total.add_((x * y).sum()))
     expected = 0.0
@@ -275,7 +275,7 @@ def test_a_captured_function_computes_with_its_newest_inputs_of_any_shape():
     assert total.item() == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def test_dropout_differs_from_replay_to_replay_of_a_graph_and_follows_from_the_seed():
+def test_dropout_differs_between_replays_of_a_graph_and_depends_on_the_seed():
     masks = torch.zeros(100, device="cuda")
     update = captured_function(lambda x: masks.copy_(F.dropout(x, 0.5)))
     results = []
@@ -288,7 +288,7 @@ def test_dropout_differs_from_replay_to_replay_of_a_graph_and_follows_from_the_s
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["inference first", "training first"])
-def test_graphs_of_inference_and_of_training_follow_each_other(first):
+def test_training_and_inference_graphs_can_be_captured_in_either_order(first):
     """A graph captured in inference mode must not leave the generator an inference tensor (see `CapturedFunction`)."""
     for inference in (first, not first, first):
         with torch.inference_mode(inference):
@@ -300,7 +300,7 @@ def test_graphs_of_inference_and_of_training_follow_each_other(first):
 
 
 @pytest.mark.parametrize("bytes_on_device", [0, 1 << 30], ids=["text in main memory", "text on the GPU"])
-def test_batches_on_the_gpu_are_those_of_the_cpu_however_far_the_gpu_is_behind(monkeypatch, bytes_on_device):
+def test_batches_on_the_gpu_equal_those_on_the_cpu_even_if_the_gpu_is_behind(monkeypatch, bytes_on_device):
     monkeypatch.setattr("data.batches.BYTES_ON_DEVICE", bytes_on_device)
     ids = np.random.default_rng(0).integers(0, 300, 100_000).astype(np.uint16)
     options = {"block_size": 64, "batch_size": 32, "seed": 3}
@@ -314,7 +314,7 @@ def test_batches_on_the_gpu_are_those_of_the_cpu_however_far_the_gpu_is_behind(m
             assert torch.equal(actual.cpu(), expected)
 
 
-def test_heads_have_the_same_statistics_on_the_gpu_as_on_the_cpu():
+def test_head_statistics_on_the_gpu_equal_those_on_the_cpu():
     model = make_model(11, n_embd=24, n_head=3)
     ids = np.random.default_rng(0).integers(0, 11, 100)
     on_cpu, on_gpu = (
@@ -333,7 +333,7 @@ def test_heads_have_the_same_statistics_on_the_gpu_as_on_the_cpu():
 
 
 @pytest.mark.slow
-def test_a_compiled_run_learns_on_the_gpu_as_one_that_is_not_compiled(workplace):
+def test_a_compiled_run_on_the_gpu_has_nearly_the_losses_of_an_eager_run(workplace):
     settings = ["train.device=cuda", "train.dtype=float32", "model.dropout=0"]
     for name in ("true", "false"):
         assert train.main(["--config", "tiny.yaml", *settings, f"train.compile={name}", f"train.name={name}"]) == 0

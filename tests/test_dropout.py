@@ -8,7 +8,7 @@ from model.kernels.dropout import keep_mask
 
 
 @pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.9])
-def test_elements_are_dropped_as_often_as_asked_and_the_mean_stays(p):
+def test_elements_are_dropped_with_the_given_probability_and_the_mean_is_kept(p):
     torch.manual_seed(0)
     n = 400_000
     y = dropout(torch.ones(n), p)
@@ -18,8 +18,8 @@ def test_elements_are_dropped_as_often_as_asked_and_the_mean_stays(p):
     assert kept.unique().tolist() == pytest.approx([1 / (1 - p)], rel=1e-3)
 
 
-def test_neighbours_are_dropped_independently_of_each_other():
-    """Four of them come from one random number."""
+def test_neighbouring_elements_are_dropped_independently():
+    """Four neighbouring elements share one random number."""
     torch.manual_seed(1)
     kept = (keep_mask(torch.ones(4 * 100_000), 0.5) != 0).double().view(-1, 4)
     correlations = torch.corrcoef(torch.cat((kept, kept.roll(1, 0)), dim=1).T) - torch.eye(8)
@@ -27,13 +27,13 @@ def test_neighbours_are_dropped_independently_of_each_other():
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0,), (2, 3, 7)])
-def test_every_shape_and_type_is_kept(shape):
+def test_dropout_keeps_every_shape_and_dtype(shape):
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         y = dropout(torch.ones(shape, dtype=dtype), 0.5)
         assert (y.shape, y.dtype) == (shape, dtype)
 
 
-def test_a_seed_decides_what_is_dropped():
+def test_the_seed_determines_which_elements_are_dropped():
     x = torch.ones(1000)
     draws = []
     for seed in (3, 3, 4):
@@ -43,20 +43,20 @@ def test_a_seed_decides_what_is_dropped():
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_gradients_flow_where_numbers_were_kept():
+def test_only_kept_elements_have_gradients():
     x = torch.ones(1000, requires_grad=True)
     y = dropout(x, 0.25)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
 
 
-def test_nothing_is_dropped_outside_training():
+def test_dropout_does_nothing_outside_training():
     x = torch.randn(50)
     assert torch.equal(dropout(x, 0.9, training=False), x)
     assert (dropout(x, 0.9, training=True) == 0).any()
 
 
-def test_hand_written_attention_drops_the_weights_that_the_explicit_form_drops():
+def test_the_hand_written_backward_pass_drops_the_same_weights_as_the_explicit_form():
     torch.manual_seed(2)
     q, k, v = (torch.randn(2, 3, 9, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     results = []

@@ -23,7 +23,7 @@ def make_model(dropout=0.0):
 
 
 @pytest.mark.parametrize("n_characters", [2, 7, 8, 30])
-def test_the_loss_is_the_mean_over_characters_scored_one_by_one(n_characters):
+def test_the_loss_equals_the_mean_over_characters_scored_one_by_one(n_characters):
     model, ids = make_model(), np.random.default_rng(0).integers(0, V, n_characters).astype(np.uint8)
     losses = []
     for t in range(1, n_characters):
@@ -36,12 +36,12 @@ def test_the_loss_is_the_mean_over_characters_scored_one_by_one(n_characters):
     assert result.bits_per_character == pytest.approx(result.loss / math.log(2))
 
 
-def test_a_network_that_knows_nothing_scores_the_logarithm_of_the_alphabet():
+def test_an_untrained_model_has_the_logarithm_of_the_vocabulary_size_as_its_loss():
     model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=BLOCK_SIZE), V)
     assert evaluate(model, np.arange(9, dtype=np.uint8), BLOCK_SIZE, CPU).loss == pytest.approx(math.log(V))
 
 
-def test_an_evaluation_is_repeatable_and_leaves_training_as_it_was():
+def test_evaluation_is_repeatable_and_does_not_affect_training():
     model, ids = make_model(dropout=0.5), np.arange(60, dtype=np.uint8) % V
     random_state = torch.get_rng_state()
     model.train()
@@ -50,7 +50,7 @@ def test_an_evaluation_is_repeatable_and_leaves_training_as_it_was():
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
-def test_bfloat16_scores_nearly_as_float32_does():
+def test_the_loss_in_bfloat16_is_close_to_that_in_float32():
     model, ids = make_model(), np.arange(600, dtype=np.uint8) % V
     exact = evaluate(model, ids, BLOCK_SIZE, CPU).loss
     assert evaluate(model, ids, BLOCK_SIZE, choose_runtime("cpu", "bfloat16")).loss == pytest.approx(exact, abs=0.02)

@@ -27,14 +27,14 @@ def write(model, prompt, length, **options):
 @pytest.mark.parametrize("positions", ["rope", "learned"])
 @pytest.mark.parametrize("attention", ["explicit", "fused"])
 @pytest.mark.parametrize("n_prompt", [1, 5, 8, 9, 21])
-def test_the_text_is_the_same_with_the_cache_and_without_also_past_the_context(positions, attention, n_prompt):
+def test_the_text_is_the_same_with_and_without_the_cache_also_past_the_context_length(positions, attention, n_prompt):
     model, prompt = make_model(positions=positions, attention=attention), torch.randint(V, (2, n_prompt))
     cached = write(model, prompt, 40)
     assert torch.equal(cached, write(model, prompt, 40, use_cache=False))
-    assert cached.unique().numel() > 3  # a text that says nothing would prove nothing
+    assert cached.unique().numel() > 3  # a text of one repeated character would prove nothing
 
 
-def test_a_silenced_head_is_silent_in_sampling_with_the_cache_and_without():
+def test_a_silenced_head_stays_silent_in_sampling_with_and_without_the_cache():
     model, prompt = make_model(), torch.randint(V, (2, 5))
     whole = write(model, prompt, 40)
     hook = model.blocks[1].attention.proj.register_forward_pre_hook(
@@ -47,7 +47,7 @@ def test_a_silenced_head_is_silent_in_sampling_with_the_cache_and_without():
     assert torch.equal(write(model, prompt, 40), whole)
 
 
-def test_the_explicit_form_is_obeyed_in_sampling(monkeypatch):
+def test_sampling_uses_the_explicit_form_if_it_is_set(monkeypatch):
     calls = []
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_, **__: calls.append(1))
     write(make_model(attention="explicit"), torch.randint(V, (2, 5)), 20)
@@ -55,12 +55,12 @@ def test_the_explicit_form_is_obeyed_in_sampling(monkeypatch):
 
 
 @pytest.mark.parametrize("score", ["uniform", "dot", "additive", "gaussian"])
-def test_every_score_writes_the_same_text_with_the_cache_and_without(score):
+def test_every_score_gives_the_same_text_with_and_without_the_cache(score):
     model, prompt = make_model(score=score, n_head=(2, 5, 10), n_kv_head=1), torch.randint(V, (2, 5))
     assert torch.equal(write(model, prompt, 40), write(model, prompt, 40, use_cache=False))
 
 
-def test_the_likeliest_text_is_that_of_reading_everything_anew_for_each_character():
+def test_greedy_text_equals_that_of_recomputing_the_context_for_each_character():
     model, ids = make_model(), torch.randint(V, (1, 3))
     written = write(model, ids, 30, sampling=Sampling(temperature=0))
     for expected in written[0]:
@@ -69,7 +69,7 @@ def test_the_likeliest_text_is_that_of_reading_everything_anew_for_each_characte
         ids = torch.cat((ids, expected.view(1, 1)), dim=1)
 
 
-def test_the_context_is_everything_until_it_is_full_and_then_at_least_half_a_window():
+def test_the_context_is_the_whole_text_until_the_window_is_full_and_then_at_least_half_a_window():
     for block_size in (1, 2, 7, 8):
         for n_seen in range(1, 60):
             n_context = n_seen - window_start(n_seen, block_size)
@@ -78,20 +78,20 @@ def test_the_context_is_everything_until_it_is_full_and_then_at_least_half_a_win
     assert sorted(set(moves)) == [0, 4, 8, 12]
 
 
-def test_a_seed_decides_the_text():
+def test_the_seed_determines_the_text():
     model, prompt = make_model(), torch.tensor([[1]])
     assert torch.equal(write(model, prompt, 30, seed=7), write(model, prompt, 30, seed=7))
     assert not torch.equal(write(model, prompt, 30, seed=7), write(model, prompt, 30, seed=8))
 
 
-def test_a_text_is_the_same_however_many_others_are_written_beside_it():
+def test_a_text_does_not_depend_on_the_number_of_streams():
     model, prompt = make_model(), torch.tensor([[1, 2]])
     together = write(model, prompt.expand(4, -1), 20, seed=7)
     assert torch.equal(together[:1], write(model, prompt, 20, seed=7))
     assert len(together.unique(dim=0)) == 4
 
 
-def test_characters_come_as_often_as_their_probabilities_say():
+def test_characters_are_drawn_with_their_probabilities():
     model = make_model()
     n = 4_000
     probabilities = Sampling().probabilities(model(torch.tensor([[4]]))[:, -1])[0]
@@ -100,7 +100,7 @@ def test_characters_come_as_often_as_their_probabilities_say():
     assert ((counts - n * probabilities).abs() < 5 * spread).all()
 
 
-def test_a_prompt_must_hold_a_character():
+def test_an_empty_prompt_is_an_error():
     with pytest.raises(ValueError, match="at least one character"):
         next(generate(make_model(), torch.zeros(1, 0, dtype=torch.long), 5))
 
@@ -128,7 +128,7 @@ LOGITS = torch.tensor([[0.4, 0.1, 0.3, 0.2]]).log()
     ],
     ids=repr,
 )
-def test_filters_keep_the_characters_that_their_definitions_name(sampling, expected):
+def test_filters_keep_the_characters_that_their_definitions_require(sampling, expected):
     torch.testing.assert_close(sampling.probabilities(LOGITS), torch.tensor([expected], dtype=torch.float32))
 
 
@@ -147,7 +147,7 @@ def test_filters_keep_the_characters_that_their_definitions_name(sampling, expec
     ],
     ids=str,
 )
-def test_values_outside_their_range_are_named(settings):
+def test_errors_for_values_out_of_range_name_the_value(settings):
     (name,) = settings
     with pytest.raises(ValueError, match=f"{name}="):
         Sampling(**settings)

@@ -39,7 +39,7 @@ both_shapes = pytest.mark.parametrize("config", [MODERN, TEXTBOOK], ids=["modern
 
 
 def trained_looking(config):
-    """A network whose maps are all away from their initial zeros."""
+    """Return a model in which no weight matrix is at its initial zeros."""
     torch.manual_seed(4)
     model = GPT(config, V).eval()
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_the_loss_before_training_is_that_of_a_uniform_guess(config):
 def test_gradients_reach_every_parameter_after_the_first_steps(config):
     model, ids = GPT(config, V), torch.randint(V, (B, T + 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for _ in range(4):  # zeros open up from the head inwards, a step at a time
+    for _ in range(4):  # weights leave their initial zeros layer by layer, from the head inwards
         optimizer.zero_grad()
         F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
         optimizer.step()
@@ -84,7 +84,7 @@ def test_sequences_of_a_batch_never_see_each_other(config):
 
 
 @both_shapes
-def test_order_matters(config):
+def test_the_order_of_the_characters_matters(config):
     model, ids = trained_looking(config), torch.tensor([[3, 5, 7, 7]])
     assert not torch.allclose(model(ids)[0, -1], model(ids[:, [1, 0, 2, 3]])[0, -1])
 
@@ -93,10 +93,10 @@ def test_order_matters(config):
 @pytest.mark.parametrize("kind", [KVCache, StaticKVCache])
 @pytest.mark.parametrize("pieces", [[1] * T, [4, 1, 6], [T]], ids=str)
 @torch.inference_mode()
-def test_reading_in_pieces_with_a_cache_gives_the_logits_of_reading_at_once(config, pieces, kind):
+def test_reading_in_pieces_with_a_cache_gives_the_same_logits_as_reading_at_once(config, pieces, kind):
     model, ids = trained_looking(config).double(), torch.randint(V, (B, T))
     cache = kind(config, B, dtype=torch.float64, device="cpu")
-    model(torch.randint(V, (B, 3)), cache)  # what the cache held before must not matter
+    model(torch.randint(V, (B, 3)), cache)  # earlier content of the cache must not matter
     cache.clear()
     logits = [model(piece, cache) for piece in ids.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(logits, dim=1), model(ids), rtol=0, atol=1e-12)
@@ -155,12 +155,12 @@ def test_a_float64_model_returns_float64_logits_and_a_float32_model_float32():
     torch.testing.assert_close(double.float(), single, atol=1e-4, rtol=1e-4)
 
 
-def test_ids_of_another_shape_are_refused():
+def test_ids_of_the_wrong_shape_are_an_error():
     with pytest.raises(ValueError, match=r"ids has shape \(5,\); expected \(B, T\)"):
         GPT(MODERN, V)(torch.zeros(5, dtype=torch.long))
 
 
-def test_more_positions_than_the_context_holds_are_refused():
+def test_more_positions_than_the_context_length_are_an_error():
     model = GPT(MODERN, V)
     with pytest.raises(ValueError, match=r"17 positions do not fit into model.block_size=16"):
         model(torch.zeros(1, 17, dtype=torch.long))
@@ -177,7 +177,7 @@ def test_capped_logits_stay_within_the_cap():
     assert model(torch.randint(V, (B, T))).abs().max() <= 15
 
 
-def test_a_seed_decides_the_first_weights():
+def test_the_seed_determines_the_initial_weights():
     def weights(seed):
         torch.manual_seed(seed)
         return GPT(MODERN, V).token_embedding.weight
@@ -186,7 +186,7 @@ def test_a_seed_decides_the_first_weights():
     assert not torch.equal(weights(1), weights(2))
 
 
-def test_the_textbook_shape_has_the_textbook_number_of_parameters():
+def test_gpt2_layers_have_the_expected_number_of_parameters():
     config = ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, positions="learned", norm="layer", mlp="gelu")
     n = GPT(config, 65).n_parameters()
     assert n == 65 * 384 + 256 * 384 + 6 * (12 * 384**2 + 2 * 384) + 384 + 384 * 65

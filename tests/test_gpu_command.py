@@ -1,4 +1,4 @@
-"""The command for a GPU machine, run on the CPU."""
+"""The command .ci/gpu, run on the CPU."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ def load_step_runner():
 
 
 def run_gpu(project, *arguments, **environment):
-    """Run .ci/gpu of a project with the Python of this test."""
+    """Run a project's .ci/gpu with the Python of this test."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", str(project / ".ci" / "gpu"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": path} | environment)
@@ -34,7 +34,7 @@ def is_running(pid):
         return False
 
 
-def test_a_step_that_runs_out_of_time_ends_with_its_children_and_keeps_what_it_printed(tmp_path):
+def test_a_step_that_runs_out_of_time_ends_with_its_children_and_keeps_its_output(tmp_path):
     sleep = f"{sys.executable!r}, '-c', 'import time; time.sleep(60)'"
     script = f"import subprocess, time; p = subprocess.Popen([{sleep}]); print(p.pid, flush=True); time.sleep(60)"
     runner = load_step_runner().StepRunner(tmp_path, tmp_path, {"gpu": None, "torch": "2"}, limit_s=0)
@@ -50,7 +50,7 @@ def test_a_step_that_runs_out_of_time_ends_with_its_children_and_keeps_what_it_p
     assert json.loads((tmp_path / "results.json").read_text())["steps"] == [step]
 
 
-def test_the_log_of_a_step_keeps_its_end_when_it_is_too_long(tmp_path):
+def test_the_log_of_a_step_is_cut_to_its_end_if_it_is_too_long(tmp_path):
     runner = load_step_runner().StepRunner(tmp_path, tmp_path, {"gpu": None, "torch": "2"}, limit_s=100)
     runner.run("talking", [sys.executable, "-c", "print('x' * 1_000_000); print('the end')"], share=1)
     content = (tmp_path / "log.txt").read_text()
@@ -60,7 +60,7 @@ def test_the_log_of_a_step_keeps_its_end_when_it_is_too_long(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif("NVIDIA_VISIBLE_DEVICES" in os.environ, reason="needs a machine without a GPU")
-def test_without_a_gpu_the_command_says_so_in_one_line(tmp_path):
+def test_without_a_gpu_the_command_prints_a_one_line_error(tmp_path):
     finished = run_gpu(ROOT, tmp_path / "out", CUDA_VISIBLE_DEVICES="")
     assert (finished.returncode, finished.stdout) == (2, "")
     assert "finds no CUDA device" in finished.stderr
@@ -69,7 +69,7 @@ def test_without_a_gpu_the_command_says_so_in_one_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failing_step_is_listed_and_the_other_steps_still_run(tmp_path):
+def test_a_failed_step_is_listed_and_the_other_steps_still_run(tmp_path):
     project, out = tmp_path / "project", tmp_path / "out"
     ignored = shutil.ignore_patterns(".git", "runs", "cache", "__pycache__", ".venv", "*.svg")
     shutil.copytree(ROOT, project, ignore=ignored)

@@ -53,7 +53,7 @@ FORMS = (
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_an_operation_has_the_values_and_gradients_of_its_plain_form(name):
+def test_an_operation_equals_its_definition_in_values_and_gradients(name):
     form, plain, inputs = case(name)
     learned = [x for x in inputs if x.requires_grad]
     actual, expected = form(*inputs), plain(*inputs)
@@ -72,8 +72,8 @@ def test_a_hand_written_gradient_equals_finite_differences(name):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.05, 1.0, 300.0])
-def test_the_norm_of_bfloat16_numbers_equals_pytorchs_to_their_precision(scale):
-    """Training runs one and evaluation the other. They must agree for small numbers too, where eps matters."""
+def test_the_norm_in_bfloat16_equals_pytorchs_to_rounding(scale):
+    """Training uses one and evaluation the other. They must agree for small numbers too, for which eps matters."""
     x = (scale * torch.randn(50, 64)).bfloat16().requires_grad_()
     torch.testing.assert_close(backward.rms_norm(x), F.rms_norm(x, (64,)), rtol=0.02, atol=0.01)
 
@@ -84,7 +84,7 @@ def test_the_norm_of_zeros_has_finite_gradients():
     assert x.grad.isfinite().all()
 
 
-def test_a_model_has_the_same_gradients_with_and_without_the_hand_written_operations(monkeypatch):
+def test_a_model_has_the_same_gradients_with_and_without_hand_written_backward_passes(monkeypatch):
     model = GPT(ModelConfig(n_layer=2, n_head=H, n_embd=H * D, block_size=T), 7)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
@@ -102,7 +102,7 @@ def test_a_model_has_the_same_gradients_with_and_without_the_hand_written_operat
     torch.testing.assert_close(with_them, plain)
 
 
-def test_the_norm_returns_the_type_of_autocast_as_linear_maps_do():
+def test_the_norm_returns_the_autocast_dtype_as_linear_layers_do():
     x = torch.randn(B, T, D, dtype=torch.float32, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = backward.rms_norm(x)
@@ -111,6 +111,6 @@ def test_the_norm_returns_the_type_of_autocast_as_linear_maps_do():
     assert x.grad.dtype == torch.float32
 
 
-def test_hand_written_operations_run_only_for_gradients():
+def test_hand_written_operations_run_only_if_gradients_are_needed():
     assert backward.is_faster(torch.zeros(2, requires_grad=True))
     assert not backward.is_faster(torch.zeros(2))

@@ -1,4 +1,4 @@
-"""Metrics: what is appended is read back, from the start or from the end of the file, also while it is written."""
+"""Metrics: records are read back from the start or from the end of the file, also while it is being written."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_every_line_is_a_json_record(path):
     assert read_newest_record(path) == RECORDS[-1]
 
 
-def test_a_last_line_that_is_half_written_does_not_count(path):
+def test_an_incomplete_last_line_is_ignored(path):
     whole = path.read_bytes()
     for n_cut in range(1, len(json.dumps(RECORDS[-1])) + 2):
         path.write_bytes(whole[:-n_cut])
@@ -32,7 +32,7 @@ def test_a_last_line_that_is_half_written_does_not_count(path):
 
 
 @pytest.mark.parametrize("content", [b"", b'{"step": 1'])
-def test_a_file_without_a_whole_record_has_none(tmp_path, content):
+def test_a_file_without_a_complete_record_has_no_records(tmp_path, content):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(content)
     assert (read_records(path), read_newest_record(path)) == ([], {})
@@ -40,7 +40,7 @@ def test_a_file_without_a_whole_record_has_none(tmp_path, content):
 
 
 @pytest.mark.parametrize("length", [4000, 4080, 4090, 4096, 4100, 10_000, 200_000])
-def test_the_newest_record_is_found_however_long_the_lines_are(path, length):
+def test_the_newest_record_is_found_whatever_the_length_of_the_lines(path, length):
     long = {"step": 4, "changes": ["x" * length]}
     append_record(path, long)
     assert read_newest_record(path) == long
@@ -52,7 +52,7 @@ def test_the_newest_record_is_found_however_long_the_lines_are(path, length):
 
 
 @pytest.mark.parametrize("damage", [b'{"step": 2, "va', b"", b"\0\0\0", b"[1]", b"\xff\xfe"])
-def test_a_damaged_line_is_an_error_that_names_file_and_line(path, damage):
+def test_the_error_for_a_damaged_line_names_the_file_and_the_line(path, damage):
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]))
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: is damaged") as error:

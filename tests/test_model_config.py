@@ -3,7 +3,7 @@ import pytest
 from model.config import ModelConfig
 
 
-def test_a_head_count_that_does_not_divide_the_width_names_those_that_would():
+def test_the_error_for_a_head_count_that_does_not_divide_the_width_suggests_others():
     expected = "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8, or set model.head_size"
     with pytest.raises(ValueError, match=expected):
         ModelConfig(n_head=5, n_embd=64)
@@ -11,7 +11,7 @@ def test_a_head_count_that_does_not_divide_the_width_names_those_that_would():
 
 @pytest.mark.parametrize("n_embd", [64, 100, 97, 130, 384])
 @pytest.mark.parametrize("n_head", [7, 31, 1000])
-def test_every_head_count_that_is_offered_works(n_head, n_embd):
+def test_every_suggested_head_count_is_valid(n_head, n_embd):
     with pytest.raises(ValueError) as error:
         ModelConfig(n_head=n_head, n_embd=n_embd, positions="learned")
     offered = str(error.value).split("try ")[1].split(", or set")[0].replace(" or ", ", ").split(", ")
@@ -19,12 +19,12 @@ def test_every_head_count_that_is_offered_works(n_head, n_embd):
         ModelConfig(n_head=n, n_embd=n_embd, positions="learned")
 
 
-def test_the_size_of_a_head_may_be_free_of_width_and_head_count():
+def test_the_head_size_can_be_set_independently_of_width_and_head_count():
     assert ModelConfig(n_head=5, n_embd=64, head_size=10).layers[0].head_size == 10
     assert ModelConfig(n_head=4, n_embd=64).layers[0].head_size == 16
 
 
-def test_each_layer_may_have_a_head_count_of_its_own():
+def test_each_layer_can_have_a_different_head_count():
     layers = ModelConfig(n_layer=3, n_head=(8, 4, 2), n_embd=64, n_kv_head=2).layers
     assert [layer.n_head for layer in layers] == [8, 4, 2]
     assert [layer.head_size for layer in layers] == [8, 16, 32]
@@ -63,6 +63,6 @@ def test_each_layer_may_have_a_head_count_of_its_own():
         ({"n_embd": 12, "n_head": 4}, "rope rotates pairs of channels, but a head has 3 channels"),
     ],
 )
-def test_values_that_cannot_work_are_named(settings, message):
+def test_errors_for_invalid_values_name_the_setting(settings, message):
     with pytest.raises(ValueError, match=message):
         ModelConfig(**settings)

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 
 def spin_count(*command, **variables):
-    """Return what OpenMP itself says about its spin count when a command starts."""
+    """Return the spin count that OpenMP reports when a command starts."""
     environment = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment |= {"OMP_DISPLAY_ENV": "VERBOSE", **variables}
     process = subprocess.run(
@@ -21,10 +21,10 @@ def spin_count(*command, **variables):
 
 
 @pytest.mark.parametrize("command", [["train.py"], ["sample.py"], ["-m", "experiments.heads"]], ids=" ".join)
-def test_threads_of_every_command_spin_for_a_short_time(command):
+def test_openmp_threads_of_every_command_spin_for_a_short_time(command):
     assert spin_count(*command) == 1000
 
 
-def test_the_users_own_spin_count_or_wait_policy_is_kept():
+def test_a_spin_count_or_wait_policy_set_by_the_user_is_kept():
     assert spin_count("train.py", GOMP_SPINCOUNT="77") == 77
     assert spin_count("train.py", OMP_WAIT_POLICY="active") > 1_000_000

@@ -19,7 +19,7 @@ def test_orthogonalised_matrices_have_singular_values_near_one_and_the_same_sing
     assert (result * (u @ vh)).sum((1, 2)).min() / 16 > 0.8  # mean singular value along the polar factor
 
 
-def test_muon_takes_the_steps_of_pytorchs_muon():
+def test_muon_equals_pytorchs_muon():
     def weights_after(kind, **options):
         torch.manual_seed(1)
         params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((8, 8), (24, 8), (8, 24), (24, 8), (5, 7))]
@@ -35,7 +35,7 @@ def test_muon_takes_the_steps_of_pytorchs_muon():
         torch.testing.assert_close(ours, theirs, atol=3e-3, rtol=0)
 
 
-def test_muon_refuses_what_is_no_matrix():
+def test_muon_rejects_parameters_that_are_not_matrices():
     with pytest.raises(ValueError, match="Muon takes matrices"):
         Muon([torch.nn.Parameter(torch.zeros(3))])
 
@@ -56,7 +56,7 @@ def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_decay(
     assert rates["blocks.0.mlp.up.weight"] == (0.025 if name == "muon" else 0.0005)
 
 
-def test_adamw_takes_the_published_first_step():
+def test_the_first_step_of_adamw_equals_the_published_formula():
     model = GPT(ModelConfig(n_layer=1, n_embd=8, n_head=2), 5)
     (adamw,) = make_optimizers(model, OptimConfig(name="adamw", lr=0.01, weight_decay=0.5))
     matrix, table = model.blocks[0].mlp.up.weight, model.token_embedding.weight
@@ -68,8 +68,8 @@ def test_adamw_takes_the_published_first_step():
     torch.testing.assert_close(table.detach(), before[table] + 0.01)
 
 
-def test_learning_rates_that_lie_on_a_device_take_the_same_steps_as_numbers():
-    """As a GPU needs them, where a captured step reads them anew each time."""
+def test_learning_rates_stored_on_a_device_give_the_same_steps_as_numbers():
+    """On a GPU, a captured step reads its learning rates from device memory."""
 
     def weights_after(on_device):
         torch.manual_seed(5)

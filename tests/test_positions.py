@@ -14,7 +14,7 @@ def places(start, end):
     return Places(slice(start, end))
 
 
-def test_rotation_multiplies_complex_pairs_by_unit_numbers_of_the_published_angles():
+def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_angles():
     x = torch.randn(B, T, H, D)
     pairs = torch.complex(x[..., : D // 2].double(), x[..., D // 2 :].double())
     angles = torch.arange(T)[:, None].double() * 10_000.0 ** (-2 * torch.arange(D // 2).double() / D)
@@ -23,7 +23,7 @@ def test_rotation_multiplies_complex_pairs_by_unit_numbers_of_the_published_angl
     torch.testing.assert_close(actual, torch.cat((expected.real, expected.imag), dim=-1).float())
 
 
-def test_a_rotary_score_depends_only_on_the_distance_of_query_and_key():
+def test_a_rotary_score_depends_only_on_the_distance_between_query_and_key():
     rotary = Rotary(LAYERS, C, 40)
     q, k = (torch.randn(D).expand(1, 40, 1, D) for _ in range(2))
     q, k = (rotary.rotate(x, places(0, 40)).squeeze() for x in (q, k))
@@ -35,7 +35,7 @@ def test_a_rotary_score_depends_only_on_the_distance_of_query_and_key():
 
 
 @pytest.mark.parametrize("index", [slice(4, 7), torch.tensor([4, 5, 6])], ids=["slice", "tensor"])
-def test_positions_continue_from_where_they_start(index):
+def test_positions_of_a_later_piece_continue_those_of_the_earlier_one(index):
     x, embedded = torch.randn(B, T, H, D), torch.randn(B, T, C)
     rotary, learned = Rotary(LAYERS, C, T), Learned(LAYERS, C, T)
     here = Places(index)
@@ -43,7 +43,7 @@ def test_positions_continue_from_where_they_start(index):
     torch.testing.assert_close(learned.embed(embedded[:, 4:7], here), learned.embed(embedded, places(0, T))[:, 4:7])
 
 
-def test_a_head_of_odd_size_cannot_be_rotated():
+def test_rotary_positions_with_an_odd_head_size_are_an_error():
     with pytest.raises(ValueError, match="a head has 5 channels"):
         Rotary.check(LayerShape(H, H, 5))
 
@@ -58,7 +58,7 @@ def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():
     torch.testing.assert_close(turned[1], expected, atol=1e-14, rtol=0)
 
 
-def test_tables_follow_the_model_to_another_type_and_back():
+def test_tables_are_exact_after_the_model_changes_its_dtype_and_back():
     rotary = Rotary(LAYERS, C, T)
     before = rotary.cos_sin_6.clone()
     assert rotary.double().cos_sin_6.dtype == torch.float64

@@ -1,4 +1,4 @@
-"""The documentation is true: its commands run, in order, and the files that it names exist."""
+"""The documentation is correct: its commands run, in order, and the files that it names exist."""
 
 import re
 import shlex
@@ -33,19 +33,19 @@ def test_no_page_has_a_gap_left_to_fill():
 
 
 def commands():
-    """Return each command of each bash block once, in order, with those joined by && apart."""
+    """Return each command of the bash blocks once, in order, and split commands joined by &&."""
     blocks = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", text(page), re.DOTALL)]
     lines = [line for block in blocks for line in block.splitlines()]
     return list(dict.fromkeys(command for line in lines for command in line.split(" && ")))
 
 
-def test_commands_that_the_readme_leaves_to_ci_are_in_ci():
+def test_readme_commands_that_are_not_tested_here_are_run_by_ci():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     for command in (*RUN_BY_CI, "pip install -r requirements.txt && python -m pytest"):
         assert command in script
 
 
-def test_files_that_the_readme_names_are_there():
+def test_files_named_in_the_readme_exist():
     for page in PAGES:
         for name in re.findall(r"`((?:model|data|training|tests|configs|experiments)/[\w./]*)`", text(page)):
             assert name.startswith("data/cache") or (ROOT / name).exists(), f"{page}: {name}"
@@ -54,7 +54,7 @@ def test_files_that_the_readme_names_are_there():
 
 
 @pytest.mark.slow
-def test_every_command_of_the_readme_runs(tmp_path):
+def test_every_command_in_the_readme_runs(tmp_path):
     pytest.importorskip("matplotlib")
     project = tmp_path / "project"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "runs", "__pycache__"))

@@ -1,4 +1,4 @@
-"""The clock and the log of a run: what they measure and record, and that they leave the training state alone."""
+"""The clock and the log of a run: what they measure and record, without changing the training state."""
 
 import copy
 import dataclasses
@@ -44,7 +44,7 @@ def test_a_lap_counts_training_without_pauses_and_starts_the_next_lap(now):
     assert clock.session_s == 12.0
 
 
-def test_the_log_records_a_run_and_leaves_its_state_alone(workplace, now, capsys):
+def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys):
     config, corpus, name = prepare_text(load_config(workplace / "tiny.yaml"), "tiny")
     runtime = prepare_machine(config)
     state, run = TrainingState(config, corpus, runtime), RunFolder.create(name, to_yaml(config))

@@ -4,33 +4,33 @@ import torch
 from training.runtime import check_can_compile, choose_device, choose_runtime, has_fast_bfloat16
 
 
-def test_auto_always_finds_something_that_works():
+def test_auto_always_selects_a_usable_device_and_dtype():
     runtime = choose_runtime("auto", "auto")
     x = runtime.to_device(torch.randn(4, 4))
     with runtime.autocast():
         assert (x @ x).dtype == runtime.dtype
 
 
-def test_types_are_what_is_asked_for():
+def test_the_requested_dtype_is_used():
     for dtype in (torch.float32, torch.bfloat16):
         runtime = choose_runtime("cpu", str(dtype).removeprefix("torch."))
         with runtime.autocast():
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == runtime.dtype == dtype
 
 
-def test_a_processor_without_bfloat16_computes_in_float32(monkeypatch):
+def test_auto_selects_float32_on_a_processor_without_bfloat16(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
     assert not has_fast_bfloat16(torch.device("cpu"))
     assert choose_runtime("cpu", "auto").dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xpu"])
-def test_an_unknown_device_is_an_error_that_lists_the_known_ones(name):
+def test_the_error_for_an_unknown_device_lists_the_known_devices(name):
     with pytest.raises(ValueError, match="use auto, cpu, cuda"):
         choose_device(name)
 
 
-def test_a_device_that_is_not_there_is_an_error():
+def test_a_missing_device_is_an_error():
     n = torch.cuda.device_count()
     with pytest.raises(ValueError, match=f"this machine has {n} CUDA devices"):
         choose_device(f"cuda:{n}")
@@ -39,7 +39,7 @@ def test_a_device_that_is_not_there_is_an_error():
             choose_device("mps")
 
 
-def test_compiling_without_a_compiler_is_an_error_that_says_so(monkeypatch, tmp_path):
+def test_the_error_for_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match=r"needs a compiler; install g\+\+ or set train.compile=false"):
         check_can_compile(torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Sampled text against the ids that `generate` draws."""
+"""Sampled text, compared with the ids that `generate` draws."""
 
 import pytest
 import torch
@@ -23,13 +23,13 @@ def model():
 
 
 def drawn(model, prompt, n):
-    """Texts of n streams, by hand."""
+    """Return the texts of n streams, decoded one by one."""
     ids = torch.tensor([[VOCABULARY.characters.index(c) for c in prompt]] * n)
     steps = list(generate(model.eval(), ids, 20, sampling=SAMPLING, seed=3))
     return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]
 
 
-def test_texts_are_those_of_the_drawn_ids_however_many_there_are(model):
+def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
     one = sample_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3)
     assert [one] == drawn(model, "abc", 1)
     pieces = list(stream_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3, n_samples=3))
@@ -37,12 +37,12 @@ def test_texts_are_those_of_the_drawn_ids_however_many_there_are(model):
     assert one == "".join(piece[0] for piece in pieces)
 
 
-def test_an_empty_prompt_is_the_start_of_a_line(model):
+def test_an_empty_prompt_means_the_start_of_a_line(model):
     assert sample_text(model, VOCABULARY, "", 20, sampling=SAMPLING, seed=3) == drawn(model, "\n", 1)[0]
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_samples_without_dropout_and_keeps_its_mode(model, training):
+def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, training):
     model.train(training)
     texts = {sample_text(model, VOCABULARY, "ab", 20, sampling=SAMPLING, seed=3) for _ in range(2)}
     assert model.training == training
@@ -53,6 +53,6 @@ def test_the_model_samples_without_dropout_and_keeps_its_mode(model, training):
     assert texts == set(drawn(model, "ab", 1))
 
 
-def test_an_unknown_character_of_the_prompt_is_an_error(model):
+def test_an_unknown_character_in_the_prompt_is_an_error(model):
     with pytest.raises(UnknownCharacterError, match="'X'"):
         sample_text(model, VOCABULARY, "aXb", 5, seed=0)

@@ -9,7 +9,7 @@ B, H, T, S, D = 2, 3, 5, 7, 4
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def test_every_score_is_that_of_its_pairs_computed_one_by_one():
+def test_every_score_equals_its_formula_computed_pair_by_pair():
     torch.manual_seed(0)
     q, k = torch.randn(B, H, T, D), torch.randn(B, H, S, D)
     gaussian = Gaussian(0.7)
@@ -31,7 +31,7 @@ def test_every_score_is_that_of_its_pairs_computed_one_by_one():
 
 
 @pytest.mark.parametrize("elements", [1, 500, 1 << 22])
-def test_additive_scores_are_the_same_however_few_queries_are_scored_at_once(monkeypatch, elements):
+def test_additive_scores_do_not_depend_on_the_number_of_queries_computed_at_once(monkeypatch, elements):
     torch.manual_seed(0)
     score = Additive(D, 3, hidden=6)
     q, k = torch.randn(B, H, T, D, requires_grad=True), torch.randn(B, H, S, 3, requires_grad=True)
@@ -48,7 +48,7 @@ def test_additive_scores_are_the_same_however_few_queries_are_scored_at_once(mon
     torch.testing.assert_close(values_and_gradients(), expected)
 
 
-def test_additive_scores_never_hold_all_sums_of_queries_and_keys():
+def test_additive_scores_never_store_all_sums_of_queries_and_keys():
     n, hidden = 512, 64
     score, q, k = Additive(D, D, hidden), torch.randn(n, D), torch.randn(n, D)
     kept = []
@@ -66,7 +66,7 @@ def test_a_name_selects_the_scoring_function_with_its_settings():
     assert fixed.w == 0.5
 
 
-def test_a_learned_gaussian_starts_as_a_scaled_product_of_normalised_vectors():
+def test_a_learned_gaussian_starts_as_the_scaled_dot_product_of_normalised_vectors():
     q, k = (torch.nn.functional.normalize(torch.randn(4, 8), dim=-1) for _ in range(2))
     gaussian = make_score("gaussian", 8, hidden=5, width=None)
     difference = gaussian(q, k) - scaled_dot(q, k)

@@ -70,14 +70,14 @@ def test_future_positions_cannot_change_what_a_position_sees():
     assert not torch.allclose(after[:, 4:], before[:, 4:])
 
 
-def test_dropout_rests_outside_training():
+def test_no_dropout_is_applied_outside_training():
     layer, x = make_layer(dropout=0.5), torch.randn(B, T, C)
     assert not torch.equal(run(layer, x), run(layer, x))
     layer.eval()
     assert torch.equal(run(layer, x), run(layer, x))
 
 
-def test_shared_keys_and_values_equal_heads_whose_maps_are_copies():
+def test_shared_keys_and_values_equal_heads_with_copied_maps():
     H, K = 6, 2
     shared, x = make_layer(n_head=H, n_kv_head=K), torch.randn(B, T, C)
     whole = make_layer(n_head=H)

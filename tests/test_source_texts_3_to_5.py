@@ -1,4 +1,4 @@
-"""The source texts on attention, statement by statement, to their printed digits: texts 3 to 5."""
+"""The statements of the source texts on attention, with results to their printed digits: texts 3 to 5."""
 
 import math
 
@@ -66,7 +66,7 @@ def test_text_3_the_weights_fall_with_distance(log_kernel):
     assert weights.sum() == pytest.approx(1)
 
 
-def test_text_3_the_kernel_is_a_choice():
+def test_text_3_any_kernel_can_be_chosen():
     x, xs, ys = torch.tensor([1.0, 9.0]), torch.tensor([0.5, 1.0, 1.8, 3.0]), torch.tensor([1.0, 2, 4, 8])
     density = torch.tensor([0.75, 1.0, 0.36])  # 1 - u^2; the last example lies beyond one width
     expected = (density * ys[:3]).sum() / density.sum()
@@ -95,7 +95,7 @@ def test_text_3_the_width_of_a_pooling_kernel_is_learned(log_kernel):
     assert not Kernel(log_kernel).w.requires_grad
 
 
-def test_text_3_the_width_of_the_kernel_is_learned_or_fixed():
+def test_text_3_the_width_of_a_gaussian_score_is_learned_or_fixed():
     assert [p.shape for p in Gaussian(2.0).parameters()] == [()]
     assert list(Gaussian(2.0, learned=False).parameters()) == []
     score = Gaussian(1.0)
@@ -112,7 +112,7 @@ def test_text_3_additive_scores_take_queries_and_keys_of_different_widths():
                 torch.testing.assert_close(score(q, k)[n, t, s], score.weight.weight[0] @ hidden)
 
 
-def test_text_3_scaled_products_need_equal_widths_and_leave_that_of_the_values_free():
+def test_text_3_scaled_products_need_equal_widths_of_queries_and_keys_but_not_of_values():
     assert attend(randn(4, 3), randn(6, 3), randn(6, 2)).shape == (4, 2)
 
 
@@ -166,7 +166,7 @@ def test_text_5_the_average_of_the_past_by_a_normalised_triangle_equals_the_mask
     torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), averaged)
 
 
-def test_text_5_a_head_weighs_its_past_by_scaled_products_of_its_maps():
+def test_text_5_a_head_weighs_its_past_by_scaled_products_of_queries_and_keys():
     head, x = Head(8, D, block_size=T), randn(N, T, 8)
     q, k, v = (x @ linear.weight.T for linear in (head.query, head.key, head.value))
     scores = (q @ k.mT * D**-0.5).masked_fill(torch.tril(torch.ones(T, T)) == 0, -math.inf)
@@ -183,7 +183,7 @@ def test_text_5_the_head_equals_one_written_from_the_statement():
     torch.testing.assert_close(head(x), scratch(x))
 
 
-def test_text_5_before_attention_the_previous_character_alone_predicts_the_next():
+def test_text_5_a_bigram_model_predicts_from_the_previous_character_alone():
     ids = torch.randint(V, (4000,))
     model = Bigram(V)
     model.fit(ids)
@@ -197,7 +197,7 @@ def test_text_5_before_attention_the_previous_character_alone_predicts_the_next(
 
 
 def gpts():
-    """Both GPTs, with random weights everywhere."""
+    """Return each of the two GPTs, with random weights everywhere."""
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 12, "block_size": 16}
     for model in (GPT(ModelConfig(**sizes), V), TextbookGPT(V, **sizes)):
         with torch.no_grad():
@@ -240,7 +240,7 @@ def test_text_5_sequences_of_a_batch_never_see_each_other():
     torch.testing.assert_close(layer(x)[1], layer(x[1:2])[0])
 
 
-def test_text_5_in_cross_attention_keys_and_values_come_from_elsewhere():
+def test_text_5_in_cross_attention_keys_and_values_come_from_another_sequence():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     q, k, v = layer.query(x), layer.key(memory), layer.value(memory)
     expected = layer.proj(join_heads(attend(*(split_heads(y, H) for y in (q, k, v)))))

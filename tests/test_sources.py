@@ -78,7 +78,7 @@ def test_a_damaged_copy_in_the_cache_is_downloaded_again(server, tmp_path):
     assert path.read_bytes() == TEXT
 
 
-def test_a_refused_connection_is_a_failed_download(tmp_path, monkeypatch):
+def test_a_refused_connection_is_reported_as_a_failed_download(tmp_path, monkeypatch):
     monkeypatch.setitem(sources.NAMED, "story", Download(url="http://127.0.0.1:9/x", sha256="0" * 64, n_bytes=9))
     with pytest.raises(DownloadError, match="refused"):
         find_files("story", cache=tmp_path)

@@ -18,29 +18,29 @@ def test_the_context_doubles_where_the_config_says_so():
 
 
 @pytest.mark.parametrize("parts", ["[0.8,0.4]", "[0]", "[1]", "[0.5,0.5]", "0.5", "[a]"])
-def test_a_growth_that_makes_no_sense_is_refused(parts):
+def test_invalid_fractions_for_context_growth_are_an_error(parts):
     with pytest.raises(ValueError, match=r"train\.grow_context_at"):
         build_config({}, [f"train.grow_context_at={parts}"])
 
 
-def test_a_context_that_cannot_be_halved_so_often_is_refused():
+def test_a_context_length_that_cannot_be_halved_often_enough_is_an_error():
     with pytest.raises(ValueError, match="must be a multiple of 4"):
         build_config({"model": {"block_size": 18}, "train": {"grow_context_at": [0.2, 0.4]}})
 
 
-def test_a_grown_context_survives_the_way_through_yaml(workplace):
+def test_context_growth_is_unchanged_after_a_round_trip_through_yaml(workplace):
     config = load_config(workplace / "tiny.yaml", ["train.grow_context_at=[0.25, 0.5]"])
     assert config.train.grow_context_at == (0.25, 0.5)
     with pytest.raises(ConfigError):
         load_config(workplace / "tiny.yaml", ["train.grow_context_at=[2]"])
 
 
-def test_a_step_with_a_short_context_learns_from_the_same_characters_with_less_before_them(workplace):
-    """The first step's gradient is that of the windows cut in four, computed here without the class under test."""
+def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_windows(workplace):
+    """Compare the first step's loss with that of windows cut in four, computed without the class under test."""
     config = load_config(workplace / "tiny.yaml", ["train.grow_context_at=[0.2,0.4]", "model.dropout=0"])
     corpus = open_corpus(config.data, cache=workplace / "cache")
     state = TrainingState(config, corpus, Runtime(torch.device("cpu"), torch.float32))
-    for parameter in state.model.parameters():  # where attention writes nothing yet, context would make no difference
+    for parameter in state.model.parameters():  # with initial zeros, attention would write nothing
         torch.nn.init.normal_(parameter, std=0.3)
     batches = TrainingBatches(corpus.ids, block_size=16, batch_size=5, seed=0)
     inputs, targets = (ids.reshape(20, 4) for ids in batches[0])

@@ -1,4 +1,4 @@
-"""The structure of the project: imports point one way, and every name means one thing."""
+"""The structure of the project: imports point one way, and every name has one meaning."""
 
 import ast
 from collections import Counter
@@ -27,7 +27,7 @@ def module_name(file):
 
 
 def imports():
-    """Return the project's modules that each module imports, anywhere in its code."""
+    """Return, for each module, the project's modules that it imports, anywhere in its code."""
     modules = {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in product_files()}
     result = {name: set() for name in modules}
     for name, tree in modules.items():
@@ -42,14 +42,14 @@ def imports():
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_packages_import_only_what_lies_below_them(package):
+def test_packages_import_only_packages_below_them(package):
     found = {
         imported.split(".")[0] for name, used in imports().items() if name.split(".")[0] == package for imported in used
     }
     assert found <= MAY_IMPORT[package]
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_there_are_no_circular_imports():
     left = imports()
     while free := [name for name, used in left.items() if not used & left.keys() - {name}]:
         for name in free:

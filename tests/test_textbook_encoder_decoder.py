@@ -21,14 +21,14 @@ def make_model(**settings):
 
 
 def random_mask(*shape):
-    """A mask from which no row hides everything."""
+    """Return a random mask that shows at least one key in every row."""
     mask = torch.rand(shape) < 0.7
     mask[:, 0] = True
     return mask
 
 
 def attention_state(prefix, attention):
-    """The parameters of a `MultiHeadAttention` under the names of `nn.MultiheadAttention`."""
+    """Return the parameters of a `MultiHeadAttention` under the names of `nn.MultiheadAttention`."""
     maps = (attention.query, attention.key, attention.value)
     return {
         f"{prefix}.in_proj_weight": torch.cat([linear.weight for linear in maps]),
@@ -98,8 +98,8 @@ def test_a_decoder_block_equals_pytorchs(float64):
         ("memory_mask", (T, S)),
     ],
 )
-def test_every_mask_reaches_every_attention_it_is_for(name, shape, monkeypatch):
-    """Each attention's visible keys, as `attend` receives them, against the mask that was given to the model."""
+def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monkeypatch):
+    """Compare each layer's visible keys, as passed to `attend`, with the mask passed to the model."""
     model, seen = make_model(), []
     mask = random_mask(*shape)
     for attention in (m for m in model.modules() if type(m).__name__ == "MultiHeadAttention"):
@@ -128,7 +128,7 @@ def recording(attend_to, seen):
     return attend_and_record
 
 
-def test_padding_of_the_source_changes_nothing():
+def test_padding_of_the_source_does_not_change_the_logits():
     model, target = make_model(), torch.randint(V, (1, T))
     source = torch.randint(V, (1, S))
     padded = torch.cat((source, torch.randint(V, (1, 4))), dim=1)
@@ -136,7 +136,7 @@ def test_padding_of_the_source_changes_nothing():
     torch.testing.assert_close(model(padded, target, source_padding_mask=mask), model(source, target))
 
 
-def test_padding_before_the_target_hides_it_from_self_attention():
+def test_padding_at_the_start_of_the_target_is_hidden_from_self_attention():
     model, source, target = make_model(), torch.randint(V, (1, S)), torch.randint(V, (1, T))
     mask, changed = torch.tensor([[0, 1, 1, 1, 1]]), target.clone()
     changed[0, 0] = (changed[0, 0] + 1) % V
@@ -145,7 +145,7 @@ def test_padding_before_the_target_hides_it_from_self_attention():
     assert not torch.allclose(model(source, changed)[:, 1:], model(source, target)[:, 1:])
 
 
-def test_the_encoder_sees_both_ways_and_the_decoder_only_its_past():
+def test_the_encoder_attends_in_both_directions_and_the_decoder_only_to_its_past():
     model = make_model()
     source, target = torch.randint(V, (1, S)), torch.randint(V, (1, T))
     before = model(source, target)
@@ -159,7 +159,7 @@ def test_the_encoder_sees_both_ways_and_the_decoder_only_its_past():
 
 
 @pytest.mark.parametrize("score", [scaled_dot, Additive(C // H, C // H, hidden=5)], ids=["scaled_dot", "additive"])
-def test_greedy_decoding_with_cached_keys_and_values_equals_decoding_anew(score):
+def test_greedy_decoding_with_cached_keys_and_values_equals_decoding_without_a_cache(score):
     model, source = make_model(score=score), torch.randint(V, (B, S))
     masks = {
         "source_padding_mask": torch.tensor([[1] * S, [1] * 4 + [0] * (S - 4)]),
@@ -172,14 +172,14 @@ def test_greedy_decoding_with_cached_keys_and_values_equals_decoding_anew(score)
     assert len(ids.unique()) > 3  # not one character over and over
 
 
-def test_each_attention_learns_a_score_of_its_own():
+def test_each_attention_layer_learns_a_separate_score():
     model = make_model(score=Additive(C // H, C // H, hidden=5))
     scores = [module for module in model.modules() if isinstance(module, Additive)]
     assert len({id(score) for score in scores}) == 2 * 1 + 2 * 2
     assert len({id(score.weight.weight) for score in scores}) == 6
 
 
-def test_overlong_sequences_and_wrong_shapes_are_refused():
+def test_sequences_that_are_too_long_and_wrong_shapes_are_errors():
     model, source = make_model(), torch.zeros(1, 2, dtype=torch.long)
     with pytest.raises(ValueError, match="17 positions do not fit into block_size=16"):
         model(torch.zeros(1, 17, dtype=torch.long), source)

@@ -18,7 +18,7 @@ TEXTBOOK_CONFIG = ROOT / "configs" / "shakespeare_gpt2_cpu.yaml"
 
 
 def under_textbook_names(tensors):
-    """Weights or gradients of a GPT, by name, as the one-file model names and cuts them."""
+    """Return the weights or gradients of a GPT, named and split as in the one-file model."""
     renamed = {
         name: tensors[name]
         for name in ("token_embedding.weight", "position_embedding.weight", "norm.weight", "lm_head.weight")
@@ -79,19 +79,19 @@ def test_the_one_file_gpt_equals_a_trained_gpt(workplace):
     assert_equal_in_logits_and_gradients(checkpoint.build_model(), vocab_size=len(checkpoint.characters))
 
 
-def test_the_one_file_imports_torch_and_nothing_else_of_the_project():
+def test_the_one_file_gpt_imports_torch_and_nothing_from_the_project():
     lines = (ROOT / "model/textbook/gpt.py").read_text(encoding="utf-8").splitlines()
     imports = {line.split()[1].partition(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert imports == {"collections", "torch"}
     assert len(lines) < 150
 
 
-def test_text_becomes_ids_and_ids_become_text():
+def test_decoding_encoded_text_restores_it():
     assert encode("abba", "ab").tolist() == [0, 1, 1, 0]
     assert decode(torch.tensor([1, 0]), "ab") == "ba"
 
 
-def test_targets_are_the_next_characters_and_every_window_occurs():
+def test_targets_are_the_next_characters_and_every_window_is_drawn():
     ids, starts = torch.arange(20), set()
     for _ in range(100):
         inputs, targets = random_windows(ids, B, T)
@@ -101,7 +101,7 @@ def test_targets_are_the_next_characters_and_every_window_occurs():
     assert starts == set(range(20 - T))
 
 
-def test_it_starts_near_a_uniform_guess_and_learns_a_pattern_to_write_it():
+def test_the_loss_starts_at_a_uniform_guess_and_the_model_learns_to_continue_a_pattern():
     torch.manual_seed(0)
     ids = encode("abcab" * 60, "abc")
     model = TextbookGPT(3, **SIZES)
@@ -113,7 +113,7 @@ def test_it_starts_near_a_uniform_guess_and_learns_a_pattern_to_write_it():
     assert decode(written, "abc") in "abcab" * 60
 
 
-def test_samples_follow_the_models_probabilities_beyond_its_context():
+def test_samples_follow_the_models_probabilities_past_its_context_length():
     torch.manual_seed(1)
     model = TextbookGPT(2, **SIZES)
     with torch.no_grad():

@@ -21,7 +21,7 @@ def gradients(y, inputs):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_layer_equals_pytorchs_multihead_attention_over_random_shapes_and_masks(seed):
+def test_the_layer_equals_pytorchs_multihead_attention_for_random_shapes_and_masks(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     n_head, head_size, n, t, s = (draw.randint(1, 5) for _ in range(5))
@@ -65,7 +65,7 @@ def test_causal_attention_equals_a_triangular_attention_mask():
     torch.testing.assert_close(layer(x, causal=True), layer(x, attention_mask=torch.ones(T, T).tril()))
 
 
-def test_each_bias_is_a_setting():
+def test_each_bias_can_be_enabled_separately():
     def has_bias(**settings):
         layer = MultiHeadAttention(8, H, **settings)
         return [linear.bias is not None for linear in (layer.query, layer.key, layer.value, layer.proj)]
@@ -82,7 +82,7 @@ def test_values_without_an_output_map_keep_the_width_of_their_heads():
     torch.testing.assert_close(layer(x)[..., 5:], attend(q[..., 3:], k[..., 3:], v[..., 5:]))
 
 
-def test_the_layer_takes_any_score():
+def test_the_layer_works_with_any_score():
     x, memory = torch.randn(N, T, 8), torch.randn(N, S, 8)
     layer = MultiHeadAttention(8, H, score=uniform, output_map=False)
     expected = layer.value(memory).mean(1, keepdim=True).expand(N, T, 8)
@@ -95,7 +95,7 @@ def test_the_layer_takes_any_score():
     torch.testing.assert_close(layer(x, memory), join_heads(torch.softmax(score(q, k), dim=-1) @ v))
 
 
-def test_dropout_hides_weights_in_training_alone():
+def test_dropout_zeroes_weights_in_training_only():
     layer, x = MultiHeadAttention(8, H, dropout=0.5), torch.randn(N, T, 8)
     assert not torch.equal(layer(x), layer(x))
     layer.eval()
@@ -103,7 +103,7 @@ def test_dropout_hides_weights_in_training_alone():
     torch.testing.assert_close(trace_attention(layer, x)["output"], layer(x))
 
 
-def test_a_trace_ends_in_what_the_layer_computes():
+def test_a_trace_ends_with_the_output_of_the_layer():
     layer, x, memory = MultiHeadAttention(8, H), torch.randn(N, T, 8), torch.randn(N, S, 8)
     padding = torch.rand(N, S) < 0.5
     torch.testing.assert_close(
@@ -118,7 +118,7 @@ def test_a_trace_shows_raw_scores_and_d_k_only_for_scaled_products():
     assert not {"raw scores", "d_k"} & trace_attention(MultiHeadAttention(8, H, score=uniform), x).keys()
 
 
-def test_a_memory_that_is_mapped_once_gives_what_it_gives_mapped_each_time():
+def test_mapping_a_memory_once_gives_the_same_result_as_mapping_it_each_time():
     layer, memory = MultiHeadAttention(8, H), torch.randn(N, S, 8)
     mapped = layer.map_keys_and_values(memory, memory)
     for x in torch.randn(3, N, T, 8):
@@ -168,6 +168,6 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
         (lambda q, k, v: Head(8, 3, block_size=9)(q), r"x has shape \(3, 5, 6\); expected \(B, T, 8\)"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_shape_and_what_was_expected(call, message):
+def test_the_error_for_a_wrong_shape_gives_the_shape_and_the_expected_one(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.randn(N, T, D), torch.randn(N, S, D), torch.randn(N, S, D))

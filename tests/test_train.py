@@ -15,7 +15,7 @@ from data import sources
 from training.checkpoint import load_checkpoint
 
 
-def test_a_run_leaves_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
+def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.n_head=2", "train.patience=0"]) == 0
     run = workplace / "runs" / "tiny"
     settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
@@ -31,7 +31,7 @@ def test_a_run_leaves_its_settings_metrics_samples_and_checkpoints(workplace, ca
     assert {r["val_characters"] for r in evaluations} == {len(TINY_TEXT) - int(0.9 * len(TINY_TEXT))}
     times = [r["elapsed_s"] for r in records]
     assert times == sorted(times)
-    assert evaluations[-1]["val_loss"] < 3.0  # the logarithm of the alphabet is 3.6
+    assert evaluations[-1]["val_loss"] < 3.0  # the logarithm of the vocabulary size is 3.6
 
     latest, best = (load_checkpoint(run / "checkpoints" / f"{name}.pt") for name in ("latest", "best"))
     assert latest.step == 40
@@ -43,7 +43,7 @@ def test_a_run_leaves_its_settings_metrics_samples_and_checkpoints(workplace, ca
     assert f"--checkpoint {run.relative_to(workplace)}" in output
 
 
-def test_the_same_seed_trains_the_same_network_and_no_run_overwrites_another(workplace):
+def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workplace):
     for _ in range(2):
         assert train.main(["--config", "tiny.yaml"]) == 0
     runs = workplace / "runs"
@@ -53,7 +53,7 @@ def test_the_same_seed_trains_the_same_network_and_no_run_overwrites_another(wor
     assert metrics(runs / "tiny-3")[0]["train_loss"] != metrics(runs / "tiny")[0]["train_loss"]
 
 
-def test_a_run_ends_early_when_its_loss_no_longer_falls(workplace, capsys):
+def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsys):
     settings = ["train.max_steps=2000", "train.eval_every_steps=5", "train.patience=3", "optim.lr=1", "optim.muon_lr=1"]
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     evaluations = [r for r in metrics(workplace / "runs/tiny") if "val_loss" in r]
@@ -62,7 +62,7 @@ def test_a_run_ends_early_when_its_loss_no_longer_falls(workplace, capsys):
     assert "no better loss in 3 evaluations" in capsys.readouterr().out
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_is_never_saved(workplace, capsys):
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(workplace, capsys):
     settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "train.eval_every_steps=1"]
     assert train.main(["--config", "tiny.yaml", *settings, "model.norm=layer", "train.log_every_steps=1"]) == 1
     assert re.search("the loss or the weights became infinite or NaN .*lower optim.lr", capsys.readouterr().err)
@@ -82,14 +82,14 @@ def test_a_loss_that_is_no_number_ends_the_run_and_is_never_saved(workplace, cap
     ],
     ids=" ".join,
 )
-def test_every_form_of_attention_trains_is_saved_goes_on_and_writes(workplace, settings, monkeypatch, capsys):
+def test_every_form_of_attention_can_be_trained_saved_resumed_and_sampled(workplace, settings, monkeypatch, capsys):
     constant = ["optim.decay_fraction=0", "train.name=a"]
     assert train.main(["--config", "tiny.yaml", *settings, *constant, "train.max_steps=30"]) == 0
     assert train.main(["--resume", "runs/a", "train.max_steps=60"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, *constant, "train.max_steps=60"]) == 0
     assert_same_state(workplace / "runs/a/checkpoints/latest.pt", workplace / "runs/a-2/checkpoints/latest.pt")
     losses = [record["val_loss"] for record in metrics(workplace / "runs/a-2") if "val_loss" in record]
-    assert losses[-1] < losses[0] < 3.26  # the logarithm of the alphabet
+    assert losses[-1] < losses[0] < 3.26  # the logarithm of the vocabulary size
     capsys.readouterr()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert sample.main(["--checkpoint", "runs/a", "--length", "40"]) == 0
@@ -105,7 +105,7 @@ def test_every_form_of_attention_trains_is_saved_goes_on_and_writes(workplace, s
     ],
     ids=["chinese", "source code", "emoji"],
 )
-def test_any_text_trains_and_samples_with_no_change_to_code(workplace, text, name, capsys):
+def test_any_text_can_be_trained_on_and_sampled(workplace, text, name, capsys):
     (workplace / name).write_text(text, encoding="utf-8")
     assert train.main(["--config", "tiny.yaml", f"data.corpus={name}", "train.max_steps=20"]) == 0
     capsys.readouterr()
@@ -116,7 +116,7 @@ def test_any_text_trains_and_samples_with_no_change_to_code(workplace, text, nam
     assert len(sampled.stdout) == 5 + 20 + 1
 
 
-def test_where_the_corpus_cannot_be_had_the_fallback_is_trained_on_and_named_everywhere(workplace, monkeypatch, capsys):
+def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64, 9))
     assert (
         train.main(["--config", "tiny.yaml", "data.corpus=story", "data.fallback=text.txt", "train.max_steps=20"]) == 0
@@ -148,7 +148,7 @@ def test_where_the_corpus_cannot_be_had_the_fallback_is_trained_on_and_named_eve
         (["--resume", "tiny.yaml"], "no such run folder"),
     ],
 )
-def test_a_mistake_gets_one_line_and_status_2_and_leaves_nothing_behind(workplace, capsys, arguments, message):
+def test_a_mistake_produces_a_one_line_error_and_status_2_and_no_files(workplace, capsys, arguments, message):
     (workplace / "empty.txt").touch()
     (workplace / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
     assert train.main(arguments) == 2
@@ -160,7 +160,7 @@ def test_a_mistake_gets_one_line_and_status_2_and_leaves_nothing_behind(workplac
 
 
 @pytest.mark.parametrize("setting", ["model.n_embd=1000000", "train.batch_size=1000000000000"])
-def test_running_out_of_memory_is_a_line_that_names_what_to_lower(workplace, capsys, setting):
+def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys, setting):
     assert train.main(["--config", "tiny.yaml", "model.n_head=1", setting]) == 1
     assert capsys.readouterr().err == (
         "train.py: out of memory; lower train.batch_size, model.block_size or model.n_embd\n"
@@ -168,7 +168,7 @@ def test_running_out_of_memory_is_a_line_that_names_what_to_lower(workplace, cap
 
 
 @pytest.mark.slow
-def test_a_compiled_run_learns_what_an_eager_one_learns_and_is_repeatable(workplace):
+def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run_and_is_repeatable(workplace):
     settings = ["model.dropout=0", "train.dtype=float32", "train.max_steps=60"]
     for compiled in ("false", "true", "true"):
         finished = run_script(
@@ -184,7 +184,7 @@ def test_a_compiled_run_learns_what_an_eager_one_learns_and_is_repeatable(workpl
     )
 
 
-def test_accumulated_batches_train_as_one_batch_of_their_size(workplace):
+def test_accumulated_batches_equal_one_large_batch(workplace):
     settings = ["model.dropout=0", "train.dtype=float32", "optim.name=adamw", "optim.lr=1e-3", "train.max_steps=20"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=10"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=5", "train.accumulate=2"]) == 0
