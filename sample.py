@@ -8,6 +8,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import training.openmp  # noqa: F401, I001 - before torch
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,7 +95,8 @@ class PromptSampler:
     """A model that continues prompts on standard output."""
 
     def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
-        self.model, self.vocabulary, self.sampling, self.options = model, vocabulary, sampling, options
+        self.vocabulary, self.options = vocabulary, options
+        self.stream = functools.partial(stream_text, model, vocabulary, length=options.length, sampling=sampling)
 
     def sample(self, prompt: str, *, seed: int) -> None:
         """Print one text character by character, or several texts, sampled in one batch, one after the other."""
@@ -130,8 +132,7 @@ class PromptSampler:
     def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]]) -> None:
         """Continue the prompt once for each output and pass it the text piece by piece."""
         stops = [StopText(self.options.stop, output) for output in outputs]
-        settings = {"sampling": self.sampling, "seed": seed, "n_samples": len(outputs)}
-        for characters in stream_text(self.model, self.vocabulary, prompt, self.options.length, **settings):
+        for characters in self.stream(prompt, seed=seed, n_samples=len(outputs)):
             for stop, character in zip(stops, characters, strict=True):
                 stop.add(character)
             if all(stop.reached for stop in stops):

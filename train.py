@@ -81,9 +81,10 @@ def start(options: argparse.Namespace) -> int:
     settings = read_settings(options.config)
     with naming(options.config):
         plan = make_plan(settings, options.overrides, options.sweep)
-        config = None if plan else build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
     if plan:
         return start_sweep(plan, options.config.stem, options.workers or 1)
+    with naming(options.config):
+        config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
     check_workers(options)
     config, corpus, name = prepare_text(config, config.train.name or options.config.stem)
     runtime = prepare_machine(config)
@@ -159,7 +160,11 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
 
     sample = ""
     with contextlib.closing(log), StopRequest() as stop, explained(run):
-        while not state.is_finished() and not stop.signal:
+        while not state.is_finished():
+            if stop.signal:
+                save(run.latest)
+                log.stopped(stop.signal.name)
+                return 128 + stop.signal
             step.run()
             log.step()
             if due(settings.log_every_steps):
@@ -178,12 +183,8 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                     save(run.best, run.latest)
                 elif due(settings.checkpoint_every_steps) or state.is_finished():
                     save(run.latest)
-        if state.is_finished():
-            log.finished(sample)
-            return 0
-        save(run.latest)
-        log.stopped(stop.signal.name)
-        return 128 + stop.signal
+        log.finished(sample)
+        return 0
 
 
 @contextlib.contextmanager

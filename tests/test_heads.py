@@ -36,7 +36,7 @@ def one_hot(columns, T):
 
 
 def measure(*heads, text=TEXT):
-    tally = HeadTally()
+    tally = HeadTally(len(heads))
     tally.add(torch.stack(heads), text)
     return tally.result()
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import NoReturn
 
 
@@ -22,8 +23,9 @@ def prepare_streams(*, encoding: str | None = None) -> None:
     """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open while the program runs
-    sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
-    if encoding and sys.stdin is not None:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
+    if encoding and isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape", newline="")
 
 

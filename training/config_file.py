@@ -108,7 +108,7 @@ class _StrictLoader(yaml.BaseLoader):
     """Loads strings, lists and mappings only; a duplicate key is an error."""
 
     def construct_mapping(self, node, deep=False):
-        seen = {}
+        seen: dict[str, int] = {}
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):

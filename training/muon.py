@@ -50,7 +50,7 @@ class Muon(torch.optim.Optimizer):
                 raise ValueError("Muon takes matrices only; give other parameters to AdamW")
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override] # no closure: the gradients are given
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
             on_device = isinstance(lr, Tensor)  # in device memory, where a captured step reads it

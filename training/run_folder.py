@@ -147,8 +147,8 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     if path.is_dir():
         file = _best_or_latest(RunFolder(path))
         if file is None:
-            runs = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
-            hint = f"; it contains runs, so give one of them, such as {runs[0]}" if runs else ""
+            inside = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
+            hint = f"; it contains runs, so give one of them, such as {inside[0]}" if inside else ""
             raise CheckpointError(f"{path}: the folder has no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
         return file
     return path

@@ -77,7 +77,7 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+        capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
         return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16"))
     return False
 
@@ -135,4 +135,4 @@ def check_can_compile(device: torch.device) -> None:
 def make_compiled_code_repeatable() -> None:
     """Make compiled code add in a fixed order; otherwise, runs with the same seed differ in the last bits on a CPU."""
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # torch adds it at run time

@@ -134,7 +134,7 @@ def write_pruned(
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
     evaluation = {"val_loss": result.loss, "val_characters": result.n_characters, "val_context": block_size}
     append_record(new.metrics, common | evaluation)
-    progress = pruned.progress | {"best_loss": result.loss, "log_sizes": new.sizes()}
+    progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
     save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
     return (
         f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "

@@ -46,7 +46,7 @@ def analyse(
     starts = np.linspace(0, len(ids) - block_size, num=min(n_windows, len(ids) // block_size), dtype=np.int64)
     scored = ids if n_characters is None else ids[: max(2, n_characters + 1)]
     with tqdm(total=len(starts) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
-        tally = HeadTally()
+        tally = HeadTally(len(heads))
         for start in starts:
             window = ids[start : start + block_size]
             tally.add(weights_of(model, window), vocabulary.decode(int(i) for i in window))

@@ -93,7 +93,7 @@ def _table(analysis: Analysis) -> str:
         gain = analysis.losses_without[layer, h] - analysis.loss
         rank = len(analysis.order) - analysis.order.index((layer, h))
         cells = _cells([f"L{layer}H{h}", signed(gain), str(rank)])
-        cells += _cells([_number(measures.entropy_bits[i], 2), _number(measures.distance[i], 1)])
+        cells += _cells([_number(float(measures.entropy_bits[i]), 2), _number(float(measures.distance[i]), 1)])
         for name in TARGETS:
             share = float(measures.shares[name][i])
             shade = f' class="shade" style="--v:{share:.3f}"' if share == share else ""
@@ -120,7 +120,7 @@ def _cells(values: list[str]) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return "none" if value != value else f"{float(value):.{digits}f}"
+    return "none" if value != value else f"{value:.{digits}f}"
 
 
 def _charts(analysis: Analysis, width: int) -> str:

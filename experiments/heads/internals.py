@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model.gpt import GPT
+from model.self_attention import SelfAttention
 from model.shape import LayerShape
 
 HeadIndex = tuple[int, int]  # layer, head in the layer; both from 0
@@ -23,7 +24,7 @@ def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
     """Return the attention weights (N, T, T) of all N heads for ids (T,), float32, on the CPU."""
     weights: list[Tensor] = []
 
-    def keep(layer: nn.Module, inputs: tuple) -> None:
+    def keep(layer: SelfAttention, inputs: tuple) -> None:
         x, positions, places, _ = inputs
         weights.append(layer.weights(x, positions, places)[0].float().cpu())
 

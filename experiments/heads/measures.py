@@ -47,9 +47,10 @@ class HeadMeasures:
 class HeadTally:
     """Sums over windows; `result` returns their `HeadMeasures`."""
 
-    def __init__(self):
+    def __init__(self, n_heads: int):
         self.n_characters = 0
-        self.sums: dict[str, Tensor] = defaultdict(int)
+        self.sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(n_heads, dtype=torch.float64))
+        self.similarities = torch.zeros(n_heads, n_heads, dtype=torch.float64)
         self.uniform_sums = dict.fromkeys(TARGETS, 0.0)
         self.counts = dict.fromkeys(TARGETS, 0)
 
@@ -62,7 +63,7 @@ class HeadTally:
         self.sums["entropy_bits"] += torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2)
         self.sums["distance"] += (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64)
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self.sums["similarity"] += (unit @ unit.T).double()
+        self.similarities += (unit @ unit.T).double()
         uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
             has_one = mask.any(-1)
@@ -79,7 +80,7 @@ class HeadTally:
             distance=self.sums["distance"] / n,
             shares={name: self.sums[name] / (counts[name] or np.nan) for name in TARGETS},
             uniform={name: self.uniform_sums[name] / (counts[name] or np.nan) for name in TARGETS},
-            similarity=self.sums["similarity"] / n,
+            similarity=self.similarities / n,
             n_characters=n,
         )
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from experiments.heads.internals import HeadIndex, keep_heads
@@ -15,10 +16,8 @@ def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
 
     Raises ValueError if n heads cannot be removed.
     """
-    left = {}
-    for layer, _ in order:
-        left[layer] = left.get(layer, 0) + 1
-    chosen = []
+    left = Counter(layer for layer, _ in order)
+    chosen: list[HeadIndex] = []
     for layer, h in order:
         if len(chosen) < n and left[layer] > 1:
             chosen.append((layer, h))

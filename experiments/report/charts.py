@@ -6,6 +6,7 @@ from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
 from experiments.report.finished_runs import NO_VARIANT, Variant
+from experiments.report.significance import PairedTest
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.config_file import to_dict
 from training.sweep.plan import setting
@@ -89,17 +90,17 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
 
 def _differences(axes, comparison: Comparison) -> None:
     """Draw the mean difference from the baseline with its interval, and each seed as a dot."""
-    rows = [row for row in comparison.rows if row.difference]
-    for y, row in enumerate(rows):
-        base, losses, difference = comparison.baseline.losses, row.variant.losses, row.difference
+    rows = [(row, row.difference) for row in comparison.rows if row.difference]
+    for y, (row, difference) in enumerate(rows):
+        base, losses = comparison.baseline.losses, row.variant.losses
         each = [losses[seed] - base[seed] for seed in losses.keys() & base.keys()]
         axes.plot(each, [y] * len(each), ".", color=SERIES[1], alpha=0.6, markersize=8)
         error = None
-        if difference.low is not None:
+        if isinstance(difference, PairedTest):
             error = [[difference.mean - difference.low], [difference.high - difference.mean]]
         axes.errorbar([difference.mean], [y], xerr=error, color=SERIES[0], marker="D", markersize=6, capsize=4)
     axes.axvline(0, color=INK, linewidth=1.2)
-    axes.set_yticks(range(len(rows)), [plain(row.mark) for row in rows])
+    axes.set_yticks(range(len(rows)), [plain(row.mark) for row, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     _widen(axes.get_xlim, axes.set_xlim)
     axes.grid(axis="x", linewidth=0.8)

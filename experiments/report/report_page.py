@@ -6,6 +6,7 @@ from html import escape
 from experiments.formatting import signed
 from experiments.html_page import make_html
 from experiments.report.charts import Chart
+from experiments.report.significance import PairedTest
 from experiments.report.table import Comparison, Row, cells, columns
 
 STYLE = """
@@ -65,7 +66,8 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"Not significantly different from {base}: {_listed(unclear)}. This does not prove that they are equal; "
             "the intervals show how large a difference the data allow."
         )
-    if any(row.difference.low > 0 or row.difference.high < 0 for row in unclear):
+    tests = [row.difference for row in unclear if isinstance(row.difference, PairedTest)]
+    if any(test.low > 0 or test.high < 0 for test in tests):
         n_tests = sum(row.adjusted_p is not None for row in others)
         sentences.append(
             f"Some intervals exclude zero although the difference is not significant: among {n_tests} comparisons, "
@@ -82,7 +84,7 @@ def conclusions(comparison: Comparison) -> list[str]:
 
 
 def _listed(rows: Sequence[Row]) -> str:
-    return "; ".join(f"{row.mark} ({signed(row.difference.mean)})" for row in rows)
+    return "; ".join(f"{row.mark} ({signed(row.difference.mean)})" for row in rows if row.difference)
 
 
 def _table(comparison: Comparison) -> str:

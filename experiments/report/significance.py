@@ -10,16 +10,19 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """A variant minus the baseline over their n common seeds: mean, CONFIDENCE interval, p of a paired t-test.
-
-    low, high and p are None with fewer than two common seeds, because one pair gives no estimate of the noise.
-    """
+    """The mean of a variant minus the baseline over their n common seeds."""
 
     mean: float
     n: int
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
+
+
+@dataclass(frozen=True)
+class PairedTest(Difference):
+    """A difference over at least two common seeds: CONFIDENCE interval, p of a paired t-test."""
+
+    low: float
+    high: float
+    p: float
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -28,7 +31,9 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """Return the difference values - baseline, paired by seed, or None if they have no common seed.
+    """Return the difference values - baseline, paired by seed: a PairedTest, or None if they have no common seed.
+
+    A single common seed gives a Difference only, because one pair gives no estimate of the noise.
 
     Pairing removes the effects of a seed on both runs, such as the order of the data.
     """
@@ -38,11 +43,11 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     differences = [values[seed] - baseline[seed] for seed in seeds]
     centre, error = statistics.fmean(differences), standard_error(differences)
     if error is None:
-        return Difference(centre, 1)
+        return Difference(centre, 1)  # one pair says nothing about the noise
     half = t_quantile(0.5 + CONFIDENCE / 2, len(seeds) - 1) * error
     t = abs(centre) / error if error else math.inf if centre else 0.0
     p = 2 * (1 - t_cdf(t, len(seeds) - 1))
-    return Difference(centre, len(seeds), centre - half, centre + half, p)
+    return PairedTest(centre, len(seeds), centre - half, centre + half, p)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 from experiments.formatting import in_columns, signed
 from experiments.report.finished_runs import Variant, effective
-from experiments.report.significance import Difference, holm, paired_difference, standard_error
+from experiments.report.significance import Difference, PairedTest, holm, paired_difference, standard_error
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
@@ -52,7 +52,7 @@ class Row:
             return "the baseline"
         if self.is_same_model:
             return "the same model as the baseline"
-        if self.adjusted_p is None:
+        if self.difference is None or self.adjusted_p is None:
             return "unknown: one common seed" if self.difference else "unknown: no common seed"
         if self.adjusted_p >= SIGNIFICANT:
             return "not significant"
@@ -77,12 +77,10 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
 
     target: by default a loss that every run reached. Raises ValueError if no variant has the label.
     """
-    base = variants[0]
-    if baseline is not None:
-        base = next((variant for variant in variants if variant.label == baseline), None)
-        if base is None:
-            known = ", ".join(repr(variant.label) for variant in variants)
-            raise ValueError(f"--baseline {baseline!r} is not one of the variants: {known}")
+    base = next((variant for variant in variants if baseline in (None, variant.label)), None)
+    if base is None:
+        known = ", ".join(repr(variant.label) for variant in variants)
+        raise ValueError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         target = math.ceil(100 * max(loss for variant in variants for loss in variant.losses.values())) / 100
     same = [v is not base and effective(v.config) == effective(base.config) for v in variants]
@@ -90,12 +88,12 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         None if v is base or is_same else paired_difference(v.losses, base.losses)
         for v, is_same in zip(variants, same, strict=True)
     ]
-    tested = [i for i, difference in enumerate(differences) if difference and difference.p is not None]
-    adjusted = dict(zip(tested, holm([differences[i].p for i in tested]), strict=True))
+    p_values = {i: difference.p for i, difference in enumerate(differences) if isinstance(difference, PairedTest)}
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []
     for i, variant in enumerate(variants):
         runs, losses = list(variant.runs.values()), list(variant.losses.values())
-        seconds = [run.seconds_to(target) for run in runs]
+        times = [seconds for run in runs if (seconds := run.seconds_to(target)) is not None]
         row = Row(
             number=i + 1,
             variant=variant,
@@ -109,7 +107,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
             tokens_per_s=median(run.tokens_per_s for run in runs),
             peak_memory_bytes=median(run.end["peak_memory_bytes"] for run in runs),
             elapsed_s=median(run.evaluations[-1][1] for run in runs),
-            target_s=None if None in seconds else median(seconds),
+            target_s=median(times) if len(times) == len(runs) else None,
         )
         rows.append(row)
     return Comparison(rows, base, target)
@@ -141,7 +139,7 @@ def shown_difference(difference: Difference | None, *, n_seeds: int) -> str:
     """Return the difference with its interval and, if it covers fewer than n_seeds pairs, their number."""
     if difference is None:
         return ""
-    interval = "" if difference.low is None else f" [{signed(difference.low)}, {signed(difference.high)}]"
+    interval = f" [{signed(difference.low)}, {signed(difference.high)}]" if isinstance(difference, PairedTest) else ""
     pairs = "" if difference.n == n_seeds else f" of {difference.n} pairs"
     return signed(difference.mean) + interval + pairs
 

@@ -66,12 +66,12 @@ def write_report(
     title = title or (f"{kind}: {names}" if len(paths) <= 2 else kind)
     settings = yaml.safe_dump(shared_settings(found.variants), sort_keys=False, allow_unicode=True)
     page = make_page(title, comparison, notes, charts, samples, prompt=prompt, settings=settings)
-    markdown = [f"# {title}", *(f"- {sentence}" for sentence in conclusions(comparison)), to_markdown(comparison)]
+    parts = [f"# {title}", *(f"- {sentence}" for sentence in conclusions(comparison)), to_markdown(comparison)]
     for chart in charts:
         file = output.with_name(f"{output.name}-{chart.name}.svg")
         replace_text(file, stand_alone(chart.svg))
-        markdown.append(f"![{chart.title}. {chart.caption}]({file.name})")
-    markdown = "\n\n".join([*markdown, *notes]).replace(".\n\n- ", ".\n- ")
+        parts.append(f"![{chart.title}. {chart.caption}]({file.name})")
+    markdown = "\n\n".join([*parts, *notes]).replace(".\n\n- ", ".\n- ")
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
         replace_text(output.with_name(output.name + ending), text)
     page_path = output.with_name(f"{output.name}.html")

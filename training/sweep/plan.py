@@ -107,7 +107,7 @@ def _make_points(
     if (n_runs := math.prod(map(len, choices))) > MOST_RUNS:
         raise ConfigError(f"the sweep has {n_runs:,} runs, but the limit is {MOST_RUNS:,}; vary fewer values")
     short = _short_names(axes)
-    points, problems = [], Counter()
+    points, problems = [], Counter[str]()
     for combination in sorted(itertools.product(*choices), key=lambda chosen: _seed_place(chosen, axes)):
         changes = []
         for key, value in combination:
@@ -130,7 +130,7 @@ def _make_points(
 
 def _check_distinct(points: Sequence[Point]) -> None:
     """Raise ConfigError if two points are the same, or a point's name is not a valid folder name."""
-    first = {}
+    first: dict[Config | str, Point] = {}
     for point in points:
         if not 0 < len(point.name.encode()) <= LONGEST_NAME:
             raise ConfigError(f"{_described(point)} is not a valid folder name; give the variants short, plain names")

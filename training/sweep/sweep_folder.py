@@ -108,7 +108,7 @@ class SweepFolder:
 
 def describe(plan: Plan) -> dict[str, Any]:
     """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
-    axes = {}
+    axes: dict[str, list | dict] = {}
     for key in plan.axes:
         values = [_plain(setting(point.config, key)) for point in plan.points]
         axes[key] = [value for i, value in enumerate(values) if value not in values[:i]]
@@ -151,7 +151,7 @@ def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
     except ConfigError:
         return None
     together = {(point.name, point.config) for one in (before, plan) for point in one.points}
-    return now if together == {(point.name, point.config) for point in both.points} else None
+    return now if both and together == {(point.name, point.config) for point in both.points} else None
 
 
 def _to_yaml(description: dict[str, Any]) -> str:
