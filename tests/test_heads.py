@@ -11,10 +11,9 @@ from helpers import make_checkpoint
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from experiments.heads.analysis import analyse
+from experiments.heads.analysis import analyse, loss_without, rank
 from experiments.heads.characters import MOST_CHARACTERS, compare_characters
 from experiments.heads.internals import all_heads, character_embeddings, silenced, weights_of
-from experiments.heads.knock_out import loss_without, rank
 from experiments.heads.measures import TARGETS, HeadTally, target_masks
 from experiments.heads.prune import choose, n_parameters, prune
 from model.config import ModelConfig

@@ -1,6 +1,5 @@
 """Checkpoints: self-contained, verified files that are written atomically."""
 
-import dataclasses
 import hashlib
 import io
 import pickle
@@ -64,9 +63,8 @@ class Checkpoint:
 
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
     """Write the checkpoint to each path in order; an old file is replaced only after the new one is on disk."""
-    fields = {f.name: getattr(checkpoint, f.name) for f in dataclasses.fields(checkpoint)}
     buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **fields}, buffer)
+    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
     content = _sealed(buffer.getvalue())
     for path in paths:
         try:

@@ -63,8 +63,7 @@ def run(options: argparse.Namespace) -> int:
     runtime = choose_runtime(options.device, config.train.dtype)
     model = checkpoint.build_model().to(runtime.device)
     _, val_ids = corpus.split(config.data.val_fraction, config.model.block_size)
-    text = options.text or vocabulary.decode(int(i) for i in val_ids[1 : 1 + min(DEFAULT_LENGTH, len(val_ids) - 1)])
-    text = text[: config.model.block_size] if options.text is None else text
+    text = options.text or vocabulary.decode(val_ids[1 : 1 + min(DEFAULT_LENGTH, config.model.block_size)].tolist())
     text_ids = encode(text, vocabulary, config.model.block_size)
     if options.prune:
         prune(checkpoint, [])  # raises its errors before the long analysis

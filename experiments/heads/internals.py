@@ -1,6 +1,7 @@
 """Access to heads and embeddings: the only module here that depends on the model's submodules and tensors."""
 
 import contextlib
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -28,12 +29,10 @@ def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
         x, positions, places, _ = inputs
         weights.append(layer.weights(x, positions, places)[0].float().cpu())
 
-    hooks = [block.attention.register_forward_pre_hook(keep) for block in model.blocks]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for block in model.blocks:
+            hooks.enter_context(block.attention.register_forward_pre_hook(keep))
         model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
     return torch.cat(weights)
 
 
@@ -45,27 +44,19 @@ def character_embeddings(model: GPT) -> Tensor:
 @contextlib.contextmanager
 def silenced(model: GPT, heads: Collection[HeadIndex]) -> Iterator[None]:
     """Zero the outputs of these heads inside the context, before their layer's output projection."""
-    hooks = []
-    try:
+    with contextlib.ExitStack() as hooks:
         for layer, block in enumerate(model.blocks):
             attention = block.attention
             kept = torch.ones(attention.n_head, attention.head_size, device=attention.proj.weight.device)
-            for head_layer, h in heads:
-                if head_layer == layer:
-                    kept[h] = 0
+            kept[[h for head_layer, h in heads if head_layer == layer]] = 0
             if not kept.all():
-                hooks.append(attention.proj.register_forward_pre_hook(_multiply_by(kept.flatten())))
+                multiply = functools.partial(_multiply, kept.flatten())
+                hooks.enter_context(attention.proj.register_forward_pre_hook(multiply))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
-def _multiply_by(kept: Tensor):
-    def hook(_module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        return (inputs[0] * kept.to(inputs[0].dtype),)
-
-    return hook
+def _multiply(kept: Tensor, _module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    return (inputs[0] * kept.to(inputs[0].dtype),)
 
 
 def keep_heads(

@@ -1,7 +1,6 @@
 """Remove heads from a checkpoint: the smaller model computes the same as the model with these heads silenced."""
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -56,4 +55,4 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
 
 
 def n_parameters(checkpoint: Checkpoint) -> int:
-    return sum(math.prod(value.shape) for value in checkpoint.model.values())
+    return sum(value.numel() for value in checkpoint.model.values())

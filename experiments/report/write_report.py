@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -22,23 +21,6 @@ from training.sampling import sample_text
 SAMPLE_LENGTH = 300
 
 
-@dataclass(frozen=True)
-class WrittenReport:
-    """A written report: its page, and what the console shows.
-
-    sentences: the findings. warnings: caveats, and the reason if there are no charts.
-    """
-
-    page: Path
-    table: str
-    sentences: list[str]
-    warnings: list[str]
-
-    def __str__(self) -> str:
-        lines = [self.table, "", *self.sentences, "", f"Report to open in a browser: {os.path.relpath(self.page)}"]
-        return "\n".join([*lines, *self.warnings])
-
-
 def write_report(
     paths: Sequence[Path],
     output: Path,
@@ -47,8 +29,8 @@ def write_report(
     baseline: str | None = None,
     target: float | None = None,
     prompt: str | None = None,
-) -> WrittenReport:
-    """Compare the finished runs of the folders and write `output`.html, .md and .csv.
+) -> str:
+    """Compare the finished runs of the folders, write `output`.html, .md and .csv, and return text for the console.
 
     baseline, target: see `compare`. prompt: text that the samples continue, by default the start of a line.
     Raises ValueError if there is nothing to compare.
@@ -66,7 +48,8 @@ def write_report(
     title = title or (f"{kind}: {names}" if len(paths) <= 2 else kind)
     settings = yaml.safe_dump(shared_settings(found.variants), sort_keys=False, allow_unicode=True)
     page = make_page(title, comparison, notes, charts, samples, prompt=prompt, settings=settings)
-    parts = [f"# {title}", *(f"- {sentence}" for sentence in conclusions(comparison)), to_markdown(comparison)]
+    sentences, table = conclusions(comparison), to_plain(comparison)
+    parts = [f"# {title}", *(f"- {sentence}" for sentence in sentences), to_markdown(comparison)]
     for chart in charts:
         file = output.with_name(f"{output.name}-{chart.name}.svg")
         replace_text(file, stand_alone(chart.svg))
@@ -74,9 +57,9 @@ def write_report(
     markdown = "\n\n".join([*parts, *notes]).replace(".\n\n- ", ".\n- ")
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
         replace_text(output.with_name(output.name + ending), text)
-    page_path = output.with_name(f"{output.name}.html")
+    where = f"Report to open in a browser: {os.path.relpath(output.with_name(output.name + '.html'))}"
     warnings = [note for note in notes if note.startswith(("WARNING", "Left out"))] + ([missing] if missing else [])
-    return WrittenReport(page_path, to_plain(comparison), conclusions(comparison), warnings)
+    return "\n".join([table, "", *sentences, "", where, *warnings])
 
 
 def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
@@ -150,7 +133,7 @@ def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
     configs = [to_dict(variant.config) for variant in variants]
     return {
         section: {
-            name: list(value) if isinstance(value, tuple) else value
+            name: value
             for name, value in values.items()
             if f"{section}.{name}" not in NO_VARIANT and all(config[section][name] == value for config in configs)
         }

@@ -90,6 +90,5 @@ def _report(path: Path) -> None:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path_list)},
     )
     if finished.returncode:
-        lines = finished.stderr.decode(errors="replace").split("\n")
-        reason = next((line for line in reversed(lines) if line.strip()), f"status {finished.returncode}")
-        print(f"train.py: the report was not written: {reason}", file=sys.stderr)
+        last = finished.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
+        print(f"train.py: the report was not written: {last or f'status {finished.returncode}'}", file=sys.stderr)

@@ -102,13 +102,14 @@ def _make_points(
 ) -> tuple[Point, ...]:
     """Return all combinations, ordered by seed, so that variants can be compared early."""
     choices = [[(VARIANTS, name) for name in variants]] if variants else []
-    ordered = sorted(axes, key=lambda key: key == SEED)  # the seed last, as in n_head=4,seed=0
-    choices += [[(key, value) for value in axes[key]] for key in ordered]
-    if (n_runs := math.prod(map(len, choices))) > MOST_RUNS:
+    choices += [[(key, value) for value in axes[key]] for key in axes if key != SEED]
+    seeds = [[(SEED, value)] for value in axes[SEED]] if SEED in axes else [[]]
+    if (n_runs := len(seeds) * math.prod(map(len, choices))) > MOST_RUNS:
         raise ConfigError(f"the sweep has {n_runs:,} runs, but the limit is {MOST_RUNS:,}; vary fewer values")
     short = _short_names(axes)
     points, problems = [], Counter[str]()
-    for combination in sorted(itertools.product(*choices), key=lambda chosen: _seed_place(chosen, axes)):
+    for seed, others in itertools.product(seeds, itertools.product(*choices)):
+        combination = [*others, *seed]  # the seed last, as in n_head=4,seed=0
         changes = []
         for key, value in combination:
             changes += [f"{k}={v}" for k, v in variants[value].items()] if key == VARIANTS else [f"{key}={value}"]
@@ -137,11 +138,6 @@ def _check_distinct(points: Sequence[Point]) -> None:
         for sign in (point.config, point.name):
             if (other := first.setdefault(sign, point)) is not point:
                 raise ConfigError(f"two runs of the sweep are the same: {_described(other)} and {_described(point)}")
-
-
-def _seed_place(combination: Sequence[tuple[str, str]], axes: Axes) -> int:
-    """Return the index of a combination's seed among the sweep's seeds, or 0 if the seed is not an axis."""
-    return next((list(axes[key]).index(value) for key, value in combination if key == SEED), 0)
 
 
 def _short_names(axes: Axes) -> dict[str, str]:

@@ -110,23 +110,19 @@ def describe(plan: Plan) -> dict[str, Any]:
     """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
     axes: dict[str, list | dict] = {}
     for key in plan.axes:
-        values = [_plain(setting(point.config, key)) for point in plan.points]
+        values = [setting(point.config, key) for point in plan.points]
         axes[key] = [value for i, value in enumerate(values) if value not in values[:i]]
     if plan.variants:
         # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
         keys = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
         configs = {point.choices[VARIANTS]: point.config for point in plan.points}
-        axes[VARIANTS] = {name: {key: _plain(setting(configs[name], key)) for key in keys} for name in plan.variants}
+        axes[VARIANTS] = {name: {key: setting(configs[name], key) for key in keys} for name in plan.variants}
     varied = {*plan.axes, *(key for changes in plan.variants.values() for key in changes)}
     shared = {
         section: {name: value for name, value in values.items() if f"{section}.{name}" not in varied}
         for section, values in to_dict(plan.points[0].config).items()
     }
     return shared | {"sweep": axes}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:

@@ -134,8 +134,7 @@ class WorkerPool:
 
     def _reason(self, job: Job) -> str:
         output = self.folder.run_of(job.point).path / "output.txt"
-        lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "no output")
+        last = output.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] or "no output"
         return f"{last.removeprefix('train.py: ')} (status {job.process.returncode}; full output: {output})"
 
     def _stop(self, number: signal.Signals) -> None:
