@@ -122,8 +122,7 @@ class PromptSampler:
             if not line:
                 return
             try:
-                prompt = line.rstrip("\r\n")
-                prompt = known_characters(prompt, self.vocabulary, skip=self.options.unknown == "skip")
+                prompt = known_characters(line.rstrip("\r\n"), self.vocabulary, skip=self.options.unknown == "skip")
                 self.sample(prompt, seed=seed)
                 seed += 1
             except ValueError as error:

@@ -55,9 +55,8 @@ def plain(label: str) -> str:
 def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, label: str) -> None:
     """Draw a matrix with colours from `lowest` to `highest` and a colour bar; the caller sets the ticks."""
     # aspect="auto", because the layout cuts off the labels of an image with a fixed shape.
-    picture = axes.imshow(
-        matrix, aspect="auto", cmap="coolwarm" if lowest < 0 else "viridis", vmin=lowest, vmax=highest
-    )
+    colours = "coolwarm" if lowest < 0 else "viridis"
+    picture = axes.imshow(matrix, aspect="auto", cmap=colours, vmin=lowest, vmax=highest)
     axes.grid(visible=False)
     axes.figure.colorbar(picture, ax=axes, label=label)
 

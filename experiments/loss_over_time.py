@@ -39,10 +39,8 @@ def read_curve(run: Path) -> Curve:
 def draw(path: Path, curves: dict[str, Curve], targets: list[float]) -> None:
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    markers = "osD^v"
     for number, (name, (seconds, losses, context)) in enumerate(curves.items()):
-        marker = markers[number % len(markers)]
-        axes.plot(seconds, losses, marker=marker, markersize=4, label=f"{name} (context {context})")
+        axes.plot(seconds, losses, marker="osD^v"[number % 5], markersize=4, label=f"{name} (context {context})")
         axes.annotate(f"{losses[-1]:.3f}", (seconds[-1], losses[-1]), (6, 4), textcoords="offset points")
     for target in targets:
         axes.axhline(target, color="gray", linestyle="--", linewidth=1)

@@ -80,8 +80,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         for name in values:
             _check_key(name, _fields(kind), section)
         hints = typing.get_type_hints(kind)
-        values = {name: _coerce(value, hints[name], f"{section}.{name}") for name, value in values.items()}
-        sections[section] = kind(**values)
+        sections[section] = kind(**{name: _coerce(v, hints[name], f"{section}.{name}") for name, v in values.items()})
     return Config(**sections)
 
 

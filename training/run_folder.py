@@ -69,17 +69,14 @@ class RunFolder:
 
         Raises CheckpointError if another process is training this run.
         """
-        lock = FileLock(self.path / "lock")
         try:
-            lock.acquire(timeout=0)
+            held = FileLock(self.path / "lock").acquire(timeout=0)
         except Timeout:
             raise CheckpointError(
                 f"{self.path}: another process is training this run; wait for it or stop it"
             ) from None
-        try:
+        with held:
             yield
-        finally:
-            lock.release()
 
     def is_locked(self) -> bool:
         """Return whether a process is training this run."""

@@ -29,9 +29,8 @@ class RunLog:
         self.tokens_per_step = tokens_per_step
         self._first_step = self._line_step = state.progress.step
         self._console = Console(self._first_step, state.config.train.max_steps)
-        self._board = None
-        if state.config.train.tensorboard:
-            self._board = open_tensorboard(run.path, from_step=self._first_step)
+        wants_board = state.config.train.tensorboard
+        self._board = open_tensorboard(run.path, from_step=self._first_step) if wants_board else None
 
     def introduce(self, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 
-def open_tensorboard(folder: Path, *, from_step: int = 0):
+def open_tensorboard(folder: Path, *, from_step: int):
     """Return a writer of event files in the folder; earlier events after from_step are dropped."""
     from torch.utils.tensorboard import SummaryWriter
 

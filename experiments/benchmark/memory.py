@@ -25,9 +25,8 @@ def measure_context(block_size: int, form: Literal["auto", "explicit", "fused"],
     _step(model, ids[:1, :32], runtime)  # one-time allocations, which do not depend on the size
     before = peak_memory_bytes(runtime.device)
     _step(model, ids, runtime)
-    return Figure(
-        f"memory, context length {block_size:,}, {form}", "MB", [(peak_memory_bytes(runtime.device) - before) / 1e6]
-    )
+    used = peak_memory_bytes(runtime.device) - before
+    return Figure(f"memory, context length {block_size:,}, {form}", "MB", [used / 1e6])
 
 
 def _step(model: GPT, ids: torch.Tensor, runtime: Runtime) -> None:

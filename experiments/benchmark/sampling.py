@@ -32,14 +32,9 @@ def measure_sampling(name: str, config: ModelConfig, *, streams: int, repeats: i
     cached = sum(caches) * config.block_size // 2 * model.lm_head.weight.element_size()
     read = torch.zeros((weights + streams * cached) // 4, device=chosen)
     limit = streams / min(time_repeats(read.sum, 20, chosen, warm_up=3))
-    plural = "stream" if streams == 1 else "streams"
-    return Figure(
-        f"sampling, {name}, {streams} {plural}",
-        "characters/s",
-        [streams * length / s for s in seconds],
-        limit=limit,
-        limit_is="the speed of reading weights and cache",
-    )
+    title = f"sampling, {name}, {streams} {'stream' if streams == 1 else 'streams'}"
+    rates = [streams * length / s for s in seconds]
+    return Figure(title, "characters/s", rates, limit=limit, limit_is="the speed of reading weights and cache")
 
 
 def measure_without_cache(name: str, config: ModelConfig, *, repeats: int, device: str) -> Figure:

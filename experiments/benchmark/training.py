@@ -44,15 +44,10 @@ def measure_training(name: str, config: Config, peaks: dict[str, float], repeats
     seconds = time_repeats(step.run, repeats, runtime.device, warm_up=max(1, repeats // 4))
     dtype = str(runtime.dtype).removeprefix("torch.")
     gflop = flops_per_character(state.model, block_size) * step.tokens / 1e9
+    rates, limit_is = [gflop / s for s in seconds], f"the matrix product in {dtype}"
     used = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     return [
         Figure(f"training, {name}", "characters/s", [step.tokens / s for s in seconds]),
-        Figure(
-            f"training, {name}: arithmetic",
-            "GFLOP/s",
-            [gflop / s for s in seconds],
-            limit=peaks[dtype],
-            limit_is=f"the matrix product in {dtype}",
-        ),
+        Figure(f"training, {name}: arithmetic", "GFLOP/s", rates, limit=peaks[dtype], limit_is=limit_is),
         Figure(f"training, {name}: memory", "MB", [used / 1e6]),
     ]

@@ -94,16 +94,13 @@ class SweepFolder:
         The claim of a dead process is released.
         """
         run = self.run_of(point)
-        lock = FileLock(run.path / "claim")
         try:
-            lock.acquire(timeout=0)
+            held = FileLock(run.path / "claim").acquire(timeout=0)
         except Timeout:
             yield False
             return
-        try:
+        with held:
             yield not run.is_locked()  # the run of a killed sweep may still be saving
-        finally:
-            lock.release()
 
 
 def describe(plan: Plan) -> dict[str, Any]:

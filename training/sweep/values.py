@@ -82,4 +82,4 @@ def _text(value: Any) -> str:
     """Return a value in the notation of the command line."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_text, value))}]"
-    return value if isinstance(value, str) else str(value)
+    return str(value)
