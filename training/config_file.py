@@ -100,7 +100,11 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def to_yaml(config: Config) -> str:
-    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    return dump_yaml(to_dict(config))
+
+
+def dump_yaml(settings: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
 class _StrictLoader(yaml.BaseLoader):

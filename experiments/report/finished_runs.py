@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from training.config import Config
-from training.config_file import load_config, naming, read_settings, to_dict
+from training.config_file import load_config, to_dict
 from training.metrics import read_records
 from training.run_folder import RunFolder
-from training.sweep.plan import SEED, Plan, make_plan, setting
-from training.sweep.sweep_folder import PLAN_FILE
+from training.sweep.plan import SEED, Plan, setting
+from training.sweep.sweep_folder import read_plan
 from training.sweep.values import VARIANTS, spoken
 
 # Settings that do not make a variant: the seed, the name, and how often a run logs and saves.
@@ -90,7 +90,7 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
     if not runs:
         waiting = f"; not finished: {', '.join(unfinished)}" if unfinished else ""
         raise ValueError(f"{', '.join(map(str, paths))}: no finished run{waiting}")
-    plans = {path: plan for path in paths if (plan := _plan(path))}
+    plans = {path: plan for path in paths if (plan := read_plan(path))}
     variants = _sort(runs, plans)
     kept = {run.folder.path for variant in variants for run in variant.runs.values()}
     repeated = [run.folder.path.name for run in runs if run.folder.path not in kept]
@@ -125,18 +125,10 @@ def _run_folders(path: Path) -> list[Path]:
             hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
             raise ValueError(f"{path}: no such folder; {hint}")
         raise ValueError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
-    if plan := _plan(path):
+    if plan := read_plan(path):
         order = [point.name for point in plan.points]
         inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     return inside
-
-
-def _plan(path: Path) -> Plan | None:
-    """Return the plan of a sweep folder, or None for any other folder."""
-    if not (path / PLAN_FILE).is_file():
-        return None
-    with naming(path / PLAN_FILE):
-        return make_plan(read_settings(path / PLAN_FILE))
 
 
 def effective(config: Config) -> Config:

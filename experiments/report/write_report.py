@@ -4,8 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
@@ -14,7 +12,7 @@ from experiments.report.finished_runs import NO_VARIANT, FoundRuns, Variant, fin
 from experiments.report.report_page import conclusions, make_page
 from experiments.report.table import Comparison, compare, to_csv, to_markdown, to_plain
 from training.checkpoint import CheckpointError, load_checkpoint
-from training.config_file import to_dict
+from training.config_file import dump_yaml, to_dict
 from training.run_folder import find_checkpoint
 from training.sampling import sample_text
 
@@ -46,7 +44,7 @@ def write_report(
     names = ", ".join(path.resolve().name for path in paths)
     kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
     title = title or (f"{kind}: {names}" if len(paths) <= 2 else kind)
-    settings = yaml.safe_dump(shared_settings(found.variants), sort_keys=False, allow_unicode=True)
+    settings = dump_yaml(shared_settings(found.variants))
     page = make_page(title, comparison, notes, charts, samples, prompt=prompt, settings=settings)
     sentences, table = conclusions(comparison), to_plain(comparison)
     parts = [f"# {title}", *(f"- {sentence}" for sentence in sentences), to_markdown(comparison)]

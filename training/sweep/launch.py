@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.corpus import open_corpus
-from training.config_file import naming, read_settings
 from training.preparation import prepare_machine, prepare_text
-from training.sweep.plan import Plan, make_plan
-from training.sweep.sweep_folder import PLAN_FILE, SweepFolder
+from training.sweep.plan import Plan
+from training.sweep.sweep_folder import PLAN_FILE, SweepFolder, read_plan
 from training.sweep.workers import WorkerPool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,11 +36,9 @@ def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
     """Run every unfinished point of the sweep in a folder and return the exit status."""
     if overrides:
         raise ValueError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
-    settings = read_settings(path / PLAN_FILE)
-    with naming(path / PLAN_FILE):
-        plan = make_plan(settings)
-        if plan is None:
-            raise ValueError("varies nothing; start the sweep again with --config")
+    plan = read_plan(path)
+    if plan is None:
+        raise ValueError(f"{path / PLAN_FILE}: varies nothing; start the sweep again with --config")
     for data in {point.config.data for point in plan.points}:
         open_corpus(dataclasses.replace(data, fallback=None))  # a resumed sweep never changes its corpus
     for point in plan.points:

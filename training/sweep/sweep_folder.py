@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from data.files import replace_text
-from training.config_file import ConfigError, load_config, naming, read_settings, to_dict, to_yaml
+from training.config_file import ConfigError, dump_yaml, load_config, naming, read_settings, to_dict, to_yaml
 from training.metrics import read_newest_record
 from training.run_folder import RUNS, RunFolder
 from training.sweep.plan import Plan, Point, make_plan, setting
@@ -48,10 +47,10 @@ class SweepFolder:
                 path = root / (name if number == 1 else f"{name}-{number}")
                 if not path.exists():
                     path.mkdir()
-                    replace_text(path / PLAN_FILE, _to_yaml(describe(plan)))
+                    replace_text(path / PLAN_FILE, dump_yaml(describe(plan)))
                     break
-                if (path / PLAN_FILE).is_file() and (both := _merged(path / PLAN_FILE, plan)):
-                    replace_text(path / PLAN_FILE, _to_yaml(both))
+                if both := _merged(read_plan(path), plan):
+                    replace_text(path / PLAN_FILE, dump_yaml(both))
                     break
                 number += 1
         folder = cls(path, plan)
@@ -103,6 +102,15 @@ class SweepFolder:
             yield not run.is_locked()  # the run of a killed sweep may still be saving
 
 
+def read_plan(folder: Path) -> Plan | None:
+    """Return the plan of a sweep folder, or None for any other folder."""
+    if not (folder / PLAN_FILE).is_file():
+        return None
+    settings = read_settings(folder / PLAN_FILE)
+    with naming(folder / PLAN_FILE):
+        return make_plan(settings)
+
+
 def describe(plan: Plan) -> dict[str, Any]:
     """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
     axes: dict[str, list | dict] = {}
@@ -122,14 +130,11 @@ def describe(plan: Plan) -> dict[str, Any]:
     return shared | {"sweep": axes}
 
 
-def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
-    """Return the description of the sweep that has the points of both a file and a plan.
+def _merged(before: Plan | None, plan: Plan) -> dict[str, Any] | None:
+    """Return the description of the sweep that has the points of both plans.
 
     Return None if no grid has exactly these points: values can be added to a sweep only while it stays a grid.
     """
-    settings = read_settings(path)
-    with naming(path):
-        before = make_plan(settings)
     if before is None:
         return None
     now = describe(plan)
@@ -145,7 +150,3 @@ def _merged(path: Path, plan: Plan) -> dict[str, Any] | None:
         return None
     together = {(point.name, point.config) for one in (before, plan) for point in one.points}
     return now if both and together == {(point.name, point.config) for point in both.points} else None
-
-
-def _to_yaml(description: dict[str, Any]) -> str:
-    return yaml.safe_dump(description, sort_keys=False, allow_unicode=True)
