@@ -67,7 +67,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     combinations = "run every combination of these values, such as model.n_head=1,2,4"
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help=combinations)
-    add("--workers", type=int, metavar="N", help="runs of a sweep at a time; they share cores and GPUs (1)")
+    add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")

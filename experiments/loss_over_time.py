@@ -12,7 +12,7 @@ Curve = tuple[list[float], list[float], int]  # seconds and losses of the evalua
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.loss_over_time", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of the runs")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
     parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss")
     options = parser.parse_args(arguments)

@@ -208,7 +208,7 @@ def test_pruning_keeps_a_head_in_every_layer():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"n_kv_head": 1}, "share keys"), ({"n_head": (4, 2)}, "different sizes")]
+    ("settings", "message"), [({"n_kv_head": 1}, "share keys"), ({"n_head": (4, 2)}, "head sizes differ")]
 )
 def test_pruning_heads_that_cannot_be_removed_one_by_one_is_an_error(settings, message):
     with pytest.raises(ValueError, match=message):

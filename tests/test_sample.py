@@ -178,7 +178,7 @@ def test_the_error_for_a_prompt_that_is_not_utf8_gives_the_offset(write):
 def test_without_a_run_the_error_says_how_to_train_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_script("sample.py", cwd=tmp_path).stderr.endswith(
-        "train first with python train.py --config configs/shakespeare.yaml, or name one with --checkpoint\n"
+        "train first with python train.py --config configs/shakespeare.yaml, or give one with --checkpoint\n"
     )
 
 

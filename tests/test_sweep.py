@@ -213,7 +213,7 @@ def test_only_one_process_at_a_time_can_claim_a_point(workplace):
         (["model.n_embd=48,64", "model.n_head=4,8"], ["model.n_embd=24,48", "model.n_head=3,4"], ["tiny", "tiny-2"]),
         (["model.n_head=1,2"], ["model.n_head=1,2", "optim.lr=1e-3,2e-3"], ["tiny", "tiny-2"]),
     ],
-    ids=["more values", "more seeds", "a grid with holes", "combinations that cannot work", "another axis"],
+    ids=["more values", "more seeds", "a grid with holes", "invalid combinations", "another axis"],
 )
 def test_a_sweep_can_be_extended_as_long_as_it_stays_a_grid(workplace, first, second, names):
     settings = read_settings(workplace / "tiny.yaml")

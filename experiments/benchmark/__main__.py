@@ -1,4 +1,4 @@
-"""Measure the peaks of this machine, then training, sampling, memory, encoding and start-up."""
+"""Measure the peak speeds of this machine, then training, sampling, memory, encoding and start-up."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="take under a minute: fewer shapes and repeats, less text")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to this file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
-    parser.add_argument("--only", default="", choices=PARTS, help="measure only the peaks and this part")
+    parser.add_argument("--only", default="", choices=PARTS, help="measure only the peak speeds and this part")
     options = parser.parse_args()
     keep_freed_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes too

@@ -1,4 +1,4 @@
-"""Peaks of the machine: the speed of matrix products and of memory copies."""
+"""The machine's peak speeds of matrix products and memory copies."""
 
 import functools
 
