@@ -29,7 +29,7 @@ def masked_softmax(scores: Tensor, *, visible: Tensor | None = None, causal: boo
     if causal:
         past = causal_mask(scores.size(-2), scores.size(-1), scores.device)
         if visible is None and scores.size(-2) <= scores.size(-1):  # every query sees itself: no row is empty
-            return F.softmax(scores.masked_fill(past == 0, float("-inf")), dim=-1)
+            return F.softmax(scores.masked_fill(~past, float("-inf")), dim=-1)
         visible = past if visible is None else (visible != 0) & past
     if visible is None:
         return F.softmax(scores, dim=-1)

@@ -109,7 +109,7 @@ def generate(
             unread = torch.cat(context, dim=1)[:, new_start - start :]
             start, context = new_start, [unread]
             if cache is not None:
-                cache.clear()
+                cache.clear()  # every character has a new position in the window
 
 
 class CapturedStep:

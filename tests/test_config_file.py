@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from training.config import Config, OptimConfig
+from training.config import Config
 from training.config_file import ConfigError, build_config, load_config, read_settings, to_dict, to_yaml
 from training.sweep.plan import make_plan
 
@@ -156,15 +156,3 @@ def test_every_setting_is_documented_with_its_default():
             written = rows.pop(f"{section}.{name}")
             assert yaml.safe_load(str(written).replace("e-", ".0e-")) == to_plain(value), f"{section}.{name}"
     assert rows == {}
-
-
-def test_the_learning_rate_rises_stays_constant_and_decays():
-    linear = OptimConfig(warmup_steps=4, decay_fraction=0.5, final_lr_fraction=0.2)
-    factors = [linear.lr_factor(step, 20) for step in range(20)]
-    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
-    assert factors[4:11] == [1.0] * 7
-    assert factors[11:] == pytest.approx([0.2 + 0.8 * n / 10 for n in range(9, 0, -1)])
-    cosine = OptimConfig(warmup_steps=0, decay="cosine", decay_fraction=1)
-    assert [cosine.lr_factor(step, 4) for step in range(4)] == pytest.approx([1.0, 0.853553, 0.5, 0.146447], abs=1e-6)
-    constant = OptimConfig(warmup_steps=0, decay_fraction=0)
-    assert [constant.lr_factor(step, 3) for step in range(3)] == [1.0, 1.0, 1.0]

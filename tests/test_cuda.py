@@ -14,7 +14,7 @@ from data.batches import TrainingBatches
 from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse
-from experiments.heads.internals import silenced
+from experiments.heads.silence import silenced
 from model.attention import attend
 from model.config import ModelConfig
 from model.generate import Sampling, generate

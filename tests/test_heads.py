@@ -11,11 +11,12 @@ from helpers import make_checkpoint
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from experiments.heads.analysis import analyse, loss_without, rank
+from experiments.heads.analysis import analyse, rank
 from experiments.heads.characters import MOST_CHARACTERS, compare_characters
-from experiments.heads.internals import all_heads, character_embeddings, silenced, weights_of
 from experiments.heads.measures import TARGETS, HeadTally, target_masks
+from experiments.heads.model_access import all_heads, character_embeddings, weights_of
 from experiments.heads.prune import choose, n_parameters, prune
+from experiments.heads.silence import loss_without, silenced
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config import Config

@@ -7,14 +7,15 @@ from data.corpus import open_corpus
 from training.config import Config
 from training.config_file import ConfigError, build_config, load_config
 from training.runtime import Runtime
+from training.schedule import context_length
 from training.state import TrainingState
 from training.step import TrainingStep
 
 
 def test_the_context_doubles_where_the_config_says_so():
     config = build_config({"model": {"block_size": 64}, "train": {"max_steps": 10, "grow_context_at": [0.25, 0.8]}})
-    assert [config.context(step) for step in range(10)] == [16] * 3 + [32] * 5 + [64] * 2
-    assert Config().context(0) == Config().model.block_size
+    assert [context_length(config, step) for step in range(10)] == [16] * 3 + [32] * 5 + [64] * 2
+    assert context_length(Config(), 0) == Config().model.block_size
 
 
 @pytest.mark.parametrize("parts", ["[0.8,0.4]", "[0]", "[1]", "[0.5,0.5]", "0.5", "[a]"])

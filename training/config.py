@@ -1,6 +1,5 @@
 """The settings of a run: one frozen dataclass per section."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,15 +32,6 @@ class OptimConfig:
         _check(self, "optim", ("weight_decay", "warmup_steps", "grad_clip"), lambda value: value >= 0, "0 or above")
         fractions = ("decay_fraction", "final_lr_fraction")
         _check(self, "optim", fractions, lambda value: 0 <= value <= 1, "at least 0 and at most 1")
-
-    def lr_factor(self, step: int, max_steps: int) -> float:
-        """Return the learning rate of step 0, 1, ..., max_steps - 1 as a fraction of its peak."""
-        warmup = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        decay_steps = self.decay_fraction * max_steps
-        remaining = min(1.0, (max_steps - step) / decay_steps) if decay_steps else 1.0
-        if self.decay == "cosine":
-            remaining = 0.5 - 0.5 * math.cos(math.pi * remaining)
-        return warmup * (self.final_lr_fraction + (1 - self.final_lr_fraction) * remaining)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +83,6 @@ class Config:
                 f"train.grow_context_at doubles the context length {len(self.train.grow_context_at)} times; "
                 f"model.block_size={self.model.block_size} must be a multiple of {shortest}"
             )
-
-    def context(self, step: int) -> int:
-        """Return the context length of training step 0, 1, ...; it grows to model.block_size at grow_context_at.
-
-        Short windows cost less and teach local patterns sooner (sequence length curriculum: Li et al., 2022).
-        """
-        doublings_left = sum(step < part * self.train.max_steps for part in self.train.grow_context_at)
-        return self.model.block_size >> doublings_left
 
 
 def _check(settings: Any, section: str, names: Iterable[str], is_valid: Callable[[Any], bool], rule: str) -> None:

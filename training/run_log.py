@@ -14,6 +14,7 @@ from training.evaluation import Evaluation
 from training.metrics import append_record
 from training.run_folder import RunFolder
 from training.runtime import Runtime, processor_name
+from training.schedule import context_length, lr_factor
 from training.state import TrainingState
 from training.tensorboard import open_tensorboard, write_record
 
@@ -58,8 +59,8 @@ class RunLog:
         config, step = self.state.config, self.state.progress.step
         tokens_per_s = (step - self._line_step) * self.tokens_per_step / lap_s
         left_s = (config.train.max_steps - step) * self.clock.session_s / (step - self._first_step)
-        lr = config.optim.lr * config.optim.lr_factor(step - 1, config.train.max_steps)
-        self._record(train_loss=loss, lr=lr, context=config.context(step - 1), tokens_per_s=round(tokens_per_s))
+        lr = config.optim.lr * lr_factor(config.optim, step - 1, config.train.max_steps)
+        self._record(train_loss=loss, lr=lr, context=context_length(config, step - 1), tokens_per_s=round(tokens_per_s))
         self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, left_s=left_s)
         self._line_step = step
 

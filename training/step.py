@@ -11,6 +11,7 @@ from data.batches import TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
 from training.optimizers import set_lr
 from training.runtime import Runtime
+from training.schedule import context_length, lr_factor
 from training.state import TrainingState
 
 
@@ -37,11 +38,11 @@ class TrainingStep:
         if config.model.dropout:
             # Dropout depends on (seed, step) only, hashed into the 32 bits of a CPU seed, so no state is saved.
             torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
-        set_lr(self.state.optimizers, config.optim.lr_factor(step, config.train.max_steps))
+        set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         batches = [self.batches[step * accumulate + micro_step] for micro_step in range(accumulate)]
         inputs, targets = (
             # With a growing context, early windows are cut into shorter ones.
-            torch.stack(ids).view(accumulate, -1, config.context(step))
+            torch.stack(ids).view(accumulate, -1, context_length(config, step))
             for ids in zip(*batches, strict=True)
         )
         self.update(inputs, targets)

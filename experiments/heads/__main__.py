@@ -15,8 +15,8 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis, analyse
 from experiments.heads.heads_page import make_page
-from experiments.heads.internals import HeadIndex, all_heads, weights_of
 from experiments.heads.measures import TARGETS
+from experiments.heads.model_access import HeadIndex, all_heads, weights_of
 from experiments.heads.prune import choose, n_parameters, prune
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes

@@ -1,6 +1,5 @@
 """The analysis that the page of a checkpoint shows."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,10 +7,10 @@ from tqdm import tqdm
 
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
-from experiments.heads.internals import HeadIndex, all_heads, character_embeddings, silenced, weights_of
 from experiments.heads.measures import HeadMeasures, HeadTally
+from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, weights_of
+from experiments.heads.silence import loss_without
 from model.gpt import GPT
-from training.evaluation import evaluate
 from training.runtime import Runtime
 
 
@@ -64,12 +63,6 @@ def analyse(
             bar.update()
     similarity = compare_characters(character_embeddings(model), vocabulary, ids)
     return Analysis(heads, tally.result(), loss, len(scored) - 1, losses, order, cumulative, similarity)
-
-
-def loss_without(model: GPT, heads: Collection[HeadIndex], ids: np.ndarray, runtime: Runtime) -> float:
-    """Return the validation loss over ids with these heads silenced, in nats per character; see `evaluate`."""
-    with silenced(model, heads):
-        return evaluate(model, ids, model.config.block_size, runtime).loss
 
 
 def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:

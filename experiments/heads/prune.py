@@ -2,9 +2,12 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from experiments.heads.internals import HeadIndex, keep_heads
+from torch import Tensor
+
+from experiments.heads.model_access import HeadIndex
+from model.shape import LayerShape
 from training.checkpoint import Checkpoint
 from training.config_file import to_dict
 from training.state import Progress
@@ -56,3 +59,21 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
 
 def n_parameters(checkpoint: Checkpoint) -> int:
     return sum(value.numel() for value in checkpoint.model.values())
+
+
+def keep_heads(
+    weights: Mapping[str, Tensor], layers: Sequence[LayerShape], kept: Sequence[Sequence[int]]
+) -> dict[str, Tensor]:
+    """Return a state dict with only the kept heads of each layer.
+
+    The rows of `qkv` contain queries, keys and values one after the other; the columns of `proj` read the heads.
+    """
+    weights = dict(weights)
+    for i, (layer, heads) in enumerate(zip(layers, kept, strict=True)):
+        H, D = layer.n_head, layer.head_size
+        for name in (f"blocks.{i}.attention.qkv.weight", f"blocks.{i}.attention.qkv.bias"):
+            if name in weights:
+                weights[name] = weights[name].unflatten(0, (3, H, D))[:, heads].flatten(0, 2).clone()
+        name = f"blocks.{i}.attention.proj.weight"
+        weights[name] = weights[name].unflatten(1, (H, D))[:, heads].flatten(1).clone()
+    return weights

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,24 +9,11 @@ from typing import Any
 
 from training.config import Config, TrainConfig
 from training.config_file import ConfigError, build_config, split_override
+from training.sweep.point import Point
 from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
 
 SEED = "train.seed"
 LONGEST_NAME = 200  # bytes of a folder's name
-
-
-@dataclass(frozen=True)
-class Point:
-    """One run of a sweep. choices: its value on each axis, by the name of the axis, as text to show."""
-
-    config: Config
-    choices: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """The name of its folder, such as n_head=4,seed=0."""
-        parts = [value if axis == VARIANTS else f"{axis}={value}" for axis, value in self.choices.items()]
-        return re.sub(r'[/\\:*?"<>|\s]+', "-", ",".join(parts)).strip(".-")
 
 
 @dataclass(frozen=True)

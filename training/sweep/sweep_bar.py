@@ -5,7 +5,7 @@ import time
 
 from training.console import Console
 from training.metrics import read_newest_record
-from training.sweep.plan import Point
+from training.sweep.point import Point
 from training.sweep.sweep_folder import SweepFolder
 
 

@@ -12,7 +12,8 @@ from data.files import replace_text
 from training.config_file import ConfigError, dump_yaml, load_config, naming, read_settings, to_dict, to_yaml
 from training.metrics import read_newest_record
 from training.run_folder import RUNS, RunFolder
-from training.sweep.plan import Plan, Point, make_plan, setting
+from training.sweep.plan import Plan, make_plan, setting
+from training.sweep.point import Point
 from training.sweep.values import VARIANTS
 
 PLAN_FILE = "sweep.yaml"

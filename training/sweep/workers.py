@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from training.stopping import StopRequest
-from training.sweep.plan import Point
+from training.sweep.point import Point
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder
 
