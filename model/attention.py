@@ -121,7 +121,7 @@ def _fused(
 ) -> Tensor:
     """Compute `attend` with PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
     T, S = q.size(-2), k.size(-2)
-    grouped = q.ndim > 3 and q.size(1) != k.size(1)
+    grouped = q.ndim == 4 and q.size(1) != k.size(1)
     if visible is None and bias is None and not (causal and 1 < T < S):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
@@ -141,7 +141,7 @@ def _fused(
 
 def _join_groups(x: Tensor, k: Tensor) -> Tensor:
     """Reshape x (B, H, T, n) to (B, K, H / K * T, n): the queries that share one of k's K heads in one matrix."""
-    if x.ndim < 4 or x.size(1) == k.size(1):
+    if x.ndim != 4 or x.size(1) == k.size(1):
         return x
     B, H, T, n = x.shape
     return x.reshape(B, k.size(1), H // k.size(1) * T, n)
@@ -151,7 +151,7 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causa
     *heads, T, _ = q.shape
     *key_heads, S, _ = k.shape
     if key_heads != heads:
-        grouped = len(heads) > 1 and key_heads[:-1] == heads[:-1] and key_heads[-1] and heads[-1] % key_heads[-1] == 0
+        grouped = q.ndim == k.ndim == 4 and key_heads[0] == heads[0] and key_heads[1] and heads[1] % key_heads[1] == 0
         if not grouped:
             raise ValueError(
                 f"k has shape {tuple(k.shape)}; expected the leading dimensions {tuple(heads)} of q, or a number "

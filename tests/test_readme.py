@@ -27,6 +27,13 @@ def text(page):
     return page.read_text(encoding="utf-8")
 
 
+def test_the_reading_order_gives_the_number_of_lines_of_each_file():
+    rows = re.findall(r"^\| `(model/\w+\.py)` \| (\d+) \|", text(ROOT / "model" / "README.md"), re.MULTILINE)
+    assert len(rows) == 6
+    for name, n_lines in rows:
+        assert int(n_lines) == len(text(ROOT / name).splitlines()), name
+
+
 def test_no_page_has_a_gap_left_to_fill():
     for page in PAGES:
         assert not re.findall(r"@[A-Z_]+@", text(page)), page
