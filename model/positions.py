@@ -116,5 +116,33 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+class Alibi(PositionScheme, Tables):
+    """Each score falls with the distance from query to key (ALiBi, Press et al., 2022).
+
+    Head h of H, counted from 1, subtracts 2^(-8 h / H) times the distance. If H is not a power of two, let n be the
+    next lower one: the first n heads take the slopes for n heads, the others every second slope for 2 n heads.
+
+    The penalties are T x S numbers for each head: on a CPU they make memory quadratic in the context length.
+    """
+
+    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
+        super().__init__({f"slopes_{n}": alibi_slopes(n) for n in {layer.n_head for layer in layers}})
+
+    def bias(self, n_head: int, places: Places, n_keys: int) -> Tensor:
+        slopes = getattr(self, f"slopes_{n_head}")  # (H, 1, 1)
+        every_place = torch.arange(n_keys, device=slopes.device)
+        return slopes * (every_place - every_place[places.index][:, None])  # (H, T, S): 0 at a query's own place
+
+
+def alibi_slopes(n_head: int) -> Tensor:
+    """Return the slope of each head, (H, 1, 1), float64."""
+    n = 1 << (n_head.bit_length() - 1)  # the largest power of two up to n_head
+
+    def slopes(n: int) -> Tensor:
+        return 2 ** (-8 * torch.arange(1, n + 1, dtype=torch.float64, device="cpu") / n)
+
+    return torch.cat((slopes(n), slopes(2 * n)[::2][: n_head - n]))[:, None, None]
+
+
 # By the names of `model.positions`.
-POSITIONS: dict[str, type[Learned | Rotary]] = {"rope": Rotary, "learned": Learned}
+POSITIONS: dict[str, type[Learned | Rotary | Alibi]] = {"rope": Rotary, "learned": Learned, "alibi": Alibi}

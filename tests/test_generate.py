@@ -6,6 +6,7 @@ import torch
 from model.config import ModelConfig
 from model.generate import Sampling, generate, window_start
 from model.gpt import GPT
+from model.positions import POSITIONS
 
 V, BLOCK_SIZE = 13, 8
 
@@ -24,7 +25,7 @@ def write(model, prompt, length, **options):
     return torch.stack(list(generate(model, prompt, length, **options)), dim=1)  # (B, length)
 
 
-@pytest.mark.parametrize("positions", ["rope", "learned"])
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("attention", ["explicit", "fused"])
 @pytest.mark.parametrize("n_prompt", [1, 5, 8, 9, 21])
 def test_the_text_is_the_same_with_and_without_the_cache_also_past_the_context_length(positions, attention, n_prompt):

@@ -134,8 +134,14 @@ def test_a_previous_character_head_built_into_a_model_is_found():
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"positions": "learned", "qk_norm": False, "bias": True}, {"n_kv_head": 1}, {"score": "gaussian"}],
-    ids=["modern", "textbook", "one key for all heads", "gaussian"],
+    [
+        {},
+        {"positions": "learned", "qk_norm": False, "bias": True},
+        {"n_kv_head": 1},
+        {"score": "gaussian"},
+        {"positions": "alibi"},
+    ],
+    ids=["modern", "textbook", "one key for all heads", "gaussian", "alibi"],
 )
 @torch.inference_mode()
 def test_the_displayed_weights_are_those_that_the_layer_uses(settings):

@@ -1,10 +1,12 @@
 import pytest
 import torch
 
+import train
 from model.config import ModelConfig
 from model.gpt import GPT
-from model.positions import Learned, Places, Rotary
+from model.positions import POSITIONS, Alibi, Learned, Places, Rotary, alibi_slopes
 from model.shape import LayerShape
+from training.checkpoint import load_checkpoint
 
 B, T, H, D, C = 2, 9, 3, 6, 10
 LAYERS = [LayerShape(H, H, D), LayerShape(H, H, 4)]
@@ -63,3 +65,34 @@ def test_tables_are_exact_after_the_model_changes_its_dtype_and_back():
     before = rotary.cos_sin_6.clone()
     assert rotary.double().cos_sin_6.dtype == torch.float64
     assert torch.equal(rotary.float().cos_sin_6, before)
+
+
+def test_alibi_slopes_are_those_of_the_paper():
+    assert alibi_slopes(8).flatten().tolist() == [2.0**-i for i in range(1, 9)]
+    assert alibi_slopes(2).flatten().tolist() == [2.0**-4, 2.0**-8]
+    sixteen = [2 ** (-i / 2) for i in range(1, 17)]
+    assert alibi_slopes(12).flatten().tolist() == pytest.approx([2.0**-i for i in range(1, 9)] + sixteen[0:8:2])
+    assert alibi_slopes(1).flatten().tolist() == [2.0**-8]
+
+
+@pytest.mark.parametrize("index", [slice(2, 5), torch.tensor([2, 3, 4])], ids=["slice", "tensor"])
+def test_alibi_lowers_each_score_by_slope_times_distance(index):
+    bias = Alibi([LayerShape(3, 3, D)], C, T).bias(3, Places(index), 5)
+    slopes = alibi_slopes(3).flatten().tolist()
+    for h in range(3):
+        for t in range(3):
+            for s in range(t + 3):
+                assert bias[h, t, s].item() == pytest.approx(-slopes[h] * (t + 2 - s))
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_every_scheme_trains_and_resumes_exactly(workplace, name):
+    settings = [f"model.positions={name}", "model.head_size=4", "model.n_head=[3,1]"]
+    for run, n_steps in (("whole", 40), ("stopped", 20)):
+        arguments = [*settings, f"train.name={run}", f"train.max_steps={n_steps}", "optim.decay_fraction=0"]
+        assert train.main(["--config", "tiny.yaml", *arguments]) == 0
+    assert train.main(["--resume", "runs/stopped", "train.max_steps=40"]) == 0
+    paths = [workplace / "runs" / run / "checkpoints/latest.pt" for run in ("whole", "stopped")]
+    whole, resumed = map(load_checkpoint, paths)
+    for parameter, value in whole.model.items():
+        assert torch.equal(resumed.model[parameter], value), parameter
