@@ -29,7 +29,7 @@ class ModelConfig:
     head_size: int | None = None  # None: n_embd / n_head
     dropout: float = 0.0
     bias: bool = False
-    positions: Literal["rope", "learned", "alibi"] = "rope"
+    positions: Literal["rope", "learned", "alibi", "none"] = "rope"
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
     qk_norm: bool = True

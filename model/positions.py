@@ -144,5 +144,17 @@ def alibi_slopes(n_head: int) -> Tensor:
     return torch.cat((slopes(n), slopes(2 * n)[::2][: n_head - n]))[:, None, None]
 
 
+class NoPositions(PositionScheme, nn.Module):
+    """No positions: only the causal mask tells the order of characters (NoPE, Kazemnejad et al., 2023)."""
+
+    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
+        super().__init__()
+
+
 # By the names of `model.positions`.
-POSITIONS: dict[str, type[Learned | Rotary | Alibi]] = {"rope": Rotary, "learned": Learned, "alibi": Alibi}
+POSITIONS: dict[str, type[Learned | Rotary | Alibi | NoPositions]] = {
+    "rope": Rotary,
+    "learned": Learned,
+    "alibi": Alibi,
+    "none": NoPositions,
+}

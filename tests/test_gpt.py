@@ -31,6 +31,7 @@ FORMS = {
     "rotary heads per layer": replace(MODERN, n_head=(1, 2)),
     "grouped queries": replace(MODERN, n_head=10, n_kv_head=5),
     "one shared key head": replace(TEXTBOOK, n_head=4, n_kv_head=1),
+    "no positions": replace(MODERN, positions="none"),
     "penalty on distance": replace(MODERN, n_head=5, positions="alibi"),
     **{score: replace(MODERN, score=score) for score in ("uniform", "dot", "additive", "gaussian")},
     "gaussian of fixed width": replace(TEXTBOOK, score="gaussian", score_width=2.0),

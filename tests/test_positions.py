@@ -85,6 +85,14 @@ def test_alibi_lowers_each_score_by_slope_times_distance(index):
                 assert bias[h, t, s].item() == pytest.approx(-slopes[h] * (t + 2 - s))
 
 
+def test_without_positions_the_order_of_earlier_characters_does_not_matter_to_one_layer(float64):
+    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=D, block_size=T, positions="none"), 5)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    ids = torch.tensor([[0, 1, 2, 3, 4]])
+    torch.testing.assert_close(model(ids)[0, -1], model(ids[:, [2, 0, 3, 1, 4]])[0, -1])
+
+
 @pytest.mark.parametrize("name", POSITIONS)
 def test_every_scheme_trains_and_resumes_exactly(workplace, name):
     settings = [f"model.positions={name}", "model.head_size=4", "model.n_head=[3,1]"]
