@@ -9,7 +9,6 @@ recipes train on the bundled play, and the table says so. LIMIT_S changes the ti
 of the same steps on the CPU, to test this script.
 """
 
-import contextlib
 import functools
 import json
 import os
@@ -21,6 +20,9 @@ import tempfile
 from pathlib import Path
 
 from step_runner import ROOT, TARGET_LOSS, StepRunner
+
+sys.path.insert(0, str(ROOT))
+from training.metrics import read_records
 
 DESCRIBE = """
 import importlib.util, json, torch
@@ -101,11 +103,8 @@ def sample(runner: StepRunner, command: list, *, length: int) -> None:
 
 def training_result(work: Path, name: str, step: dict) -> dict:
     """Return the results of a run so far, or those of the run on the fallback corpus in its place."""
-    records = []
     metrics = [*work.glob(f"runs/{name}/metrics.jsonl"), *work.glob(f"runs/{name}-on-*/metrics.jsonl")]
-    for line in "".join(path.read_text() for path in metrics).splitlines():
-        with contextlib.suppress(ValueError):  # a run that was killed may end within a line
-            records.append(json.loads(line))
+    records = [record for path in metrics for record in read_records(path)]
     evaluations = [r for r in records if "val_loss" in r]
     if not evaluations:
         return {"value": f"no evaluation; {len(records)} log lines"}

@@ -1,6 +1,7 @@
 """The model and nothing else: no files, no command line, no training.
 
-Read `attention.py` first, then `self_attention.py`, `block.py` and `gpt.py`.
+README.md gives the reading order: `textbook/gpt.py`, then `attention.py`, `self_attention.py`, `positions.py`,
+`mlp.py`, `block.py` and `gpt.py`.
 """
 
 from model.attention import attend

@@ -78,8 +78,8 @@ def attend(
     kernels, "auto" chooses the fastest implementation. All give the same result; the fused kernels round a bias to q's
     type.
 
-    Raises ValueError if the shapes do not fit together, if the form is unknown, or if form is "fused" and score is not
-    `scaled_dot`.
+    Raises ValueError if the shapes do not fit together, if dropout or form is invalid, or if form is "fused" and score
+    is not `scaled_dot`.
     """
     _check_shapes(q, k, v, visible, causal, bias)
     if score is scaled_dot:

@@ -49,8 +49,8 @@ class GPT(nn.Module):
         The linear maps that write into the residual stream, and the language-model head, start at zero. So every block
         starts as the identity and the model predicts every character with equal probability (loss ln V). The maps that
         read the residual stream are normal with standard deviation 1 / sqrt(C), which keeps the variance of their
-        input. Embeddings start as large as the outputs that the first blocks soon add to them, which would hide
-        embeddings of GPT-2's 0.02 (experiments/studies/RECORDS.md).
+        input. Embeddings have a standard deviation of 0.3, because the first blocks soon add outputs of that size;
+        embeddings of GPT-2's 0.02 would be lost in them (experiments/studies/RECORDS.md).
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):

@@ -122,7 +122,7 @@ class Alibi(PositionScheme, Tables):
     Head h of H, counted from 1, subtracts 2^(-8 h / H) times the distance. If H is not a power of two, let n be the
     next lower one: the first n heads take the slopes for n heads, the others every second slope for 2 n heads.
 
-    The penalties are T x S numbers for each head: on a CPU they make memory quadratic in the context length.
+    The penalties are T x S numbers for each head, so memory is quadratic in the context length, on a CPU as well.
     """
 
     def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
@@ -138,8 +138,8 @@ def alibi_slopes(n_head: int) -> Tensor:
     """Return the slope of each head, (H, 1, 1), float64."""
     n = 1 << (n_head.bit_length() - 1)  # the largest power of two up to n_head
 
-    def slopes(n: int) -> Tensor:
-        return 2 ** (-8 * torch.arange(1, n + 1, dtype=torch.float64, device="cpu") / n)
+    def slopes(count: int) -> Tensor:
+        return 2 ** (-8 * torch.arange(1, count + 1, dtype=torch.float64, device="cpu") / count)
 
     return torch.cat((slopes(n), slopes(2 * n)[::2][: n_head - n]))[:, None, None]
 

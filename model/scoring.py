@@ -21,7 +21,7 @@ def uniform(q: Tensor, k: Tensor) -> Tensor:
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
-    """Return q . k (Luong et al., 2015)."""
+    """Return q . k (Luong et al., 2015). Raises ValueError if the widths of q and k differ."""
     check_widths(q, k)
     return q @ k.transpose(-2, -1)
 

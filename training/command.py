@@ -19,7 +19,7 @@ class CommandParser(argparse.ArgumentParser):
 def prepare_streams(*, encoding: str | None = None) -> None:
     """Make standard output accept any character, and make it usable even if it is closed.
 
-    encoding: of input and output, whose line ends are then not converted; by default, the system's encoding.
+    encoding: of input and output; if given, line ends are not converted. By default, the system's encoding.
     """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open while the program runs

@@ -17,14 +17,24 @@ LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A loss in nats per character over n_characters, each predicted from up to block_size earlier characters."""
+    """A loss in nats per character over n_characters, each predicted from up to `context` earlier characters."""
 
     loss: float
     n_characters: int
+    context: int
 
     @property
     def bits_per_character(self) -> float:
         return self.loss / math.log(2)
+
+    def record(self) -> dict[str, float]:
+        """Return the values of a record in metrics.jsonl."""
+        return {
+            "val_loss": self.loss,
+            "val_bits_per_char": self.bits_per_character,
+            "val_characters": self.n_characters,
+            "val_context": self.context,
+        }
 
 
 @torch.inference_mode()
@@ -43,4 +53,4 @@ def evaluate(model: GPT, ids: np.ndarray, block_size: int, runtime: Runtime) -> 
         total += losses.to(runtime.sum_device).double().sum()
         n_characters += targets.numel()
     model.train(was_training)
-    return Evaluation(total.item() / n_characters, n_characters)
+    return Evaluation(total.item() / n_characters, n_characters, block_size)

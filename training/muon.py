@@ -31,7 +31,8 @@ class Muon(torch.optim.Optimizer):
     product, which halves the time for small models. The step of a (rows, columns) matrix is scaled by
     sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
 
-    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it.
+    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. Raises ValueError if a
+    parameter is not a matrix.
     """
 
     def __init__(

@@ -65,18 +65,14 @@ class RunLog:
         self._line_step = step
 
     def evaluation(self, result: Evaluation, sample: str, *, is_best: bool) -> None:
-        step, block_size = self.state.progress.step, self.state.config.model.block_size
-        self._record(
-            val_loss=result.loss,
-            val_bits_per_char=result.bits_per_character,
-            val_characters=result.n_characters,
-            val_context=block_size,
-        )
+        step = self.state.progress.step
+        self._record(**result.record())
         if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
-            f"{result.bits_per_character:.3f} bits per character  context {block_size}  {self.clock.elapsed_s:.0f} s"
+            f"{result.bits_per_character:.3f} bits per character  context {result.context}  "
+            f"{self.clock.elapsed_s:.0f} s"
         )
 
     def stopped(self, name: str) -> None:

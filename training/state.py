@@ -16,7 +16,7 @@ from training.config_file import to_dict
 from training.optimizers import make_optimizers
 from training.runtime import Runtime
 
-# Settings of the model that may change between the sessions of a run, because no weight's shape depends on them.
+# Settings of the model that may change when a run resumes: a trained model computes the same with any of them.
 FREE_TO_CHANGE = ("dropout", "attention")
 
 
@@ -66,7 +66,10 @@ class TrainingState:
         )
 
     def take_mean_loss(self) -> float:
-        """Return the mean training loss since the last call and start a new mean; see `check_finite`."""
+        """Return the mean training loss since the last call and start a new mean.
+
+        Raises TrainingError if the loss or a weight is not finite.
+        """
         self.check_finite()
         mean = self.loss_sum.item() / self.progress.loss_count
         self.loss_sum.zero_()
@@ -97,11 +100,11 @@ class TrainingState:
     def restore(self, checkpoint: Checkpoint) -> list[str]:
         """Load a checkpoint and return the settings that have changed since, as text such as "a.b was 1 and is 2".
 
-        Raises CheckpointError, with the differences, if the checkpoint belongs to another model or text.
+        Raises CheckpointError if the checkpoint is of another model, optimiser or text, or is past train.max_steps.
         """
         if differences := self._differences(checkpoint):
             raise CheckpointError(
-                f"this run cannot be resumed with another model or text ({'; '.join(differences)}); "
+                f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
         self.model.load_state_dict(checkpoint.model)

@@ -33,7 +33,6 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
-        # Bypasses Python's buffers, which the interrupted code may be using.
         if self.signal is not None:
             if time.monotonic() - self._first_s < REPEATED_WITHIN_S:
                 return
@@ -44,5 +43,6 @@ class StopRequest:
 
 
 def _write_now(text: str) -> None:
+    # os.write bypasses Python's buffers, which the interrupted code may be using.
     with contextlib.suppress(OSError):  # the terminal may be gone
         os.write(2, text.encode())

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def open_tensorboard(folder: Path, *, from_step: int):
-    """Return a writer of event files in the folder; earlier events after from_step are dropped."""
+    """Return a writer of event files in the folder; it drops events of earlier sessions for steps after from_step."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=from_step + 1)

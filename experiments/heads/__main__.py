@@ -131,8 +131,7 @@ def write_pruned(
     names = ", ".join(f"L{layer}H{h}" for layer, h in sorted(heads))
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
-    evaluation = {"val_loss": result.loss, "val_characters": result.n_characters, "val_context": block_size}
-    append_record(new.metrics, common | evaluation)
+    append_record(new.metrics, common | result.record())
     progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
     save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
     return (

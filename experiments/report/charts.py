@@ -10,6 +10,7 @@ from experiments.report.significance import PairedTest
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.config_file import to_dict
 from training.sweep.plan import setting
+from training.sweep.values import VARIANTS
 
 LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
@@ -65,7 +66,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
     for row in comparison.rows:
-        others = ", ".join(v if k == "variants" else f"{k}={v}" for k, v in row.variant.choices.items() if k != name)
+        others = ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in row.variant.choices.items() if k != name)
         lines.setdefault(others, []).append((setting(row.variant.config, key), row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])

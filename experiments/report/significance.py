@@ -31,11 +31,10 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """Return the difference values - baseline, paired by seed: a PairedTest, or None if they have no common seed.
+    """Return the difference values - baseline, paired by seed, or None if they have no common seed.
 
-    A single common seed gives a Difference only, because one pair gives no estimate of the noise.
-
-    Pairing removes the effects of a seed on both runs, such as the order of the data.
+    Pairing removes the effects of a seed on both runs, such as the order of the data. Two or more common seeds give a
+    PairedTest; one gives only a Difference, because one pair says nothing about the noise.
     """
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:
@@ -43,7 +42,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     differences = [values[seed] - baseline[seed] for seed in seeds]
     centre, error = statistics.fmean(differences), standard_error(differences)
     if error is None:
-        return Difference(centre, 1)  # one pair says nothing about the noise
+        return Difference(centre, 1)
     half = t_quantile(0.5 + CONFIDENCE / 2, len(seeds) - 1) * error
     t = abs(centre) / error if error else math.inf if centre else 0.0
     p = 2 * (1 - t_cdf(t, len(seeds) - 1))

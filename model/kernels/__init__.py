@@ -1,1 +1,1 @@
-"""Faster equivalents of operations defined elsewhere in `model`, each called from one place, its definition."""
+"""Faster equivalents of operations defined elsewhere in `model`, called from their definitions, and CUDA graphs."""

@@ -10,7 +10,7 @@ def keep_mask(x: Tensor, p: float) -> Tensor:
     """Return the mask by which dropout multiplies x, in x's shape and dtype: 0 with probability p, else 1 / (1 - p).
 
     p is rounded to a multiple of 2^-16. Drawing 64 random bits takes as long as PyTorch needs for one element; here
-    they serve four elements.
+    they serve four elements. Raises ValueError unless 0 <= p < 1.
     """
     if not 0 <= p < 1:
         raise ValueError(f"dropout={p} must be at least 0 and below 1")

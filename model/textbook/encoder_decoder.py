@@ -61,10 +61,10 @@ class EncoderDecoder(nn.Module):
 
         Raises ValueError if a sequence is longer than block_size or a shape is wrong.
         """
-        memory = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+        encoded = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
         return self.decode(
             target,
-            [block.read(memory) for block in self.decoder],
+            [block.read(encoded) for block in self.decoder],
             padding_mask=target_padding_mask,
             attention_mask=target_attention_mask,
             memory_padding_mask=source_padding_mask,

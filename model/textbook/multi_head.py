@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
         return self.attend_to(q, k, v, visible=visible, causal=causal)
 
     def map_queries(self, queries: Tensor) -> Tensor:
-        """Map queries (N, T, query_size) to q (N, H, T, head_size)."""
+        """Map queries (N, T, query_size) to q (N, H, T, head_size). Raises ValueError for any other shape."""
         _check_input("queries", queries, self.query.in_features)
         return split_heads(self.query(queries), self.n_head)
 
@@ -83,6 +83,8 @@ class MultiHeadAttention(nn.Module):
         """Map keys (N, S, key_size) to k (N, H, S, D) and values (N, S, value_size) to v (N, H, S, D').
 
         D is head_size and D' is value_head_size. A memory that many queries read is mapped only once.
+
+        Raises ValueError if an input has another width, or values another length than keys.
         """
         _check_input("keys", keys, self.key.in_features)
         _check_input("values", values, self.value.in_features)

@@ -78,7 +78,7 @@ def _run(folder: SweepFolder, workers: int) -> int:
 
 
 def _report(path: Path) -> None:
-    """Run `python -m experiments.report` in its own process: training does not depend on experiments."""
+    """Run `python -m experiments.report` in a separate process: training does not depend on experiments."""
     print(flush=True)
     path_list = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     finished = subprocess.run(
