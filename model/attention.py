@@ -126,17 +126,17 @@ def _fused(
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
         )
-    mask = torch.ones(1, S, dtype=torch.bool, device=q.device)
+    mask, blind = causal_mask(T, S, q.device) if causal else None, None
     if visible is not None:
-        mask = mask & (visible != 0)
-    if causal:
-        mask = mask & causal_mask(T, S, q.device)
-    blind = ~mask.any(dim=-1, keepdim=True)
-    mask = mask | blind
+        visible = torch.atleast_2d(visible if visible.dtype == torch.bool else visible != 0)
+        mask = visible if mask is None else mask & visible
+        blind = ~mask.any(dim=-1, keepdim=True)
+        mask = mask | blind  # a softmax over no keys is NaN
     if bias is not None:
-        mask = bias.to(q.dtype).masked_fill(~mask, float("-inf"))
+        bias = torch.atleast_2d(bias.to(q.dtype))
+        mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)
-    return y.masked_fill(blind, 0.0)
+    return y if blind is None else y.masked_fill(blind, 0.0)
 
 
 def _join_groups(x: Tensor, k: Tensor) -> Tensor:
