@@ -23,7 +23,7 @@ class Clock:
 
     @property
     def session_s(self) -> float:
-        """Time since this session began to train, pauses included."""
+        """Time since training began in this process, pauses included."""
         return time.perf_counter() - self._session_start_s
 
     @contextlib.contextmanager
