@@ -1,6 +1,7 @@
 import io
 import os
 import re
+import shutil
 import sys
 
 import pytest
@@ -198,3 +199,16 @@ def test_accumulated_batches_equal_one_large_batch(workplace):
         for name in ("tiny", "tiny-2")
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run(workplace):
+    if not shutil.which("g++"):
+        pytest.skip("needs a C++ compiler")
+    losses = []
+    for compiles in ("true", "false"):
+        settings = ["train.dtype=float32", "model.dropout=0", f"train.compile={compiles}", f"train.name={compiles}"]
+        finished = run_script("train.py", "--config", "tiny.yaml", *settings, cwd=workplace)
+        assert finished.returncode == 0, finished.stderr
+        losses.append([r["train_loss"] for r in metrics(workplace / "runs" / compiles) if "train_loss" in r])
+    assert losses[0] == pytest.approx(losses[1], rel=5e-3)
