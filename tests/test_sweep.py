@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -254,7 +255,7 @@ def test_a_resumed_run_keeps_its_number_of_threads(workplace):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=100)
     said = (folder / begun[0] / "output.txt").read_text()
-    threads = [line.partition(" threads")[0][-1] for line in said.splitlines() if line.startswith("Running on")]
+    threads = re.findall(r"^Running on cpu, (\d+) thread", said, re.MULTILINE)
     assert threads == ["1", "1"]
 
 
