@@ -1,13 +1,13 @@
 """Code that runs on a GPU only; these tests are skipped on a machine without a GPU."""
 
 import collections
-import json
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import run_script
+from helpers import metrics
 
 import train
 from data.batches import TrainingBatches
@@ -19,6 +19,7 @@ from model.attention import attend
 from model.config import ModelConfig
 from model.generate import Sampling, generate
 from model.gpt import GPT
+from model.kernels.cuda_graph import CapturedFunction
 from training.config_file import load_config
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
@@ -39,13 +40,7 @@ MODELS = {
 
 
 def captured_function(function):
-    from model.kernels.cuda_graph import CapturedFunction
-
     return CapturedFunction(function, torch.nn.Linear(1, 1, device="cuda"))
-
-
-def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def losses(run, name="train_loss"):
