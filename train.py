@@ -141,7 +141,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
     changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
     """
     settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
-    train_ids, val_ids = state.corpus.split(state.config.data.val_fraction, block_size)
+    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, block_size)
     batches = TrainingBatches(
         train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed, device=runtime.device
     )

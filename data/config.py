@@ -1,6 +1,7 @@
 """Settings of the corpus: which text to train on and how to split it."""
 
 import codecs
+import math
 from dataclasses import dataclass
 
 
@@ -10,15 +11,25 @@ class DataConfig:
 
     corpus: str = "shakespeare"  # a name, a file, a folder of .txt files, or a glob
     fallback: str | None = None  # used, after a warning, if the download of the corpus fails
-    val_fraction: float = 0.1  # fraction of the text, from its end, for validation
+    split: tuple[float, ...] = (0.9, 0.1, 0.0)  # training, validation, test; fractions of the text, or characters
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        if not 0 < self.val_fraction < 1:
-            raise ValueError(f"data.val_fraction={self.val_fraction} must be above 0 and below 1")
+        self._check_split()
         try:
             known = codecs.lookup(self.encoding)._is_text_encoding
         except LookupError:
             known = False
         if not known:
             raise ValueError(f"data.encoding={self.encoding} is not a text encoding; try utf-8, utf-16 or latin-1")
+
+    def _check_split(self) -> None:
+        split = list(self.split)
+        if len(split) != 3:
+            raise ValueError(f"data.split={split} must be three numbers: [training, validation, test]")
+        if not (min(split[:2]) > 0 and split[2] >= 0):
+            raise ValueError(f"data.split={split}: training and validation must be above 0, test 0 or above")
+        if max(split) < 1 and not math.isclose(sum(split), 1, abs_tol=1e-6):
+            raise ValueError(f"data.split={split}: fractions must add up to 1, such as [0.8, 0.1, 0.1]")
+        if max(split) >= 1 and any(size % 1 for size in split):
+            raise ValueError(f"data.split={split} must be three fractions below 1 or three whole numbers of characters")

@@ -4,9 +4,10 @@ import codecs
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -20,6 +21,18 @@ CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it s
 UNICODE = 0x110000
 # A file changed this recently could change again without a new timestamp, so the next start reads it again.
 SETTLED_NS = 2_000_000_000
+
+
+class Split(NamedTuple):
+    """Views of a text's ids.
+
+    The validation and test views start one character early: that character is the context of their first prediction.
+    Without a test part, the test view has this character only.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -37,21 +50,35 @@ class Corpus:
     ids: np.ndarray
     fallback_reason: str | None = None
 
-    def split(self, val_fraction: float, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return views (training, validation) of the ids; the last val_fraction of the text is for validation.
+    def split(self, split: Sequence[float], block_size: int) -> Split:
+        """Return the text's three parts by `data.split`.
 
-        The validation view starts one character early: that character is the context of the first prediction.
-        Raises ValueError if a split is too short for a window of block_size characters and the next character.
+        Raises ValueError if the text is shorter than the given sizes, or a part is too short for a window of
+        block_size characters and the next character.
         """
-        n_train = int(len(self.ids) * (1 - val_fraction))
-        train, val = self.ids[:n_train], self.ids[max(n_train - 1, 0) :]
-        if min(len(train), len(val)) <= block_size:
-            raise ValueError(
-                f"the corpus {self.name} is too short: model.block_size={block_size} needs more than {block_size:,} "
-                f"characters for training and at least {block_size:,} for validation, but there are {len(train):,} and "
-                f"{len(self.ids) - n_train:,}; lower model.block_size, change data.val_fraction or use a longer text"
-            )
-        return train, val
+        n = len(self.ids)
+        train, validation, test = split
+        if max(split) < 1:
+            # Counted from the end: [0.81, 0.09, 0.1] tests on exactly the characters that [0.9, 0.1, 0] validates on.
+            cuts = [int(n * (1 - test - validation)), int(n * (1 - test)), n]
+        else:
+            cuts = [int(train), int(train + validation), int(train + validation + test)]
+            if cuts[-1] > n:
+                raise ValueError(f"data.split={list(split)} needs {cuts[-1]:,} characters; {self.name} has {n:,}")
+        train_ids, validation_ids, test_ids = np.split(self.ids[: cuts[-1]], cuts[:-1])
+        parts = {
+            "training": (train_ids, block_size + 1),
+            "validation": (validation_ids, block_size),
+            "test": (test_ids, block_size if test else 0),
+        }
+        for name, (ids, needed) in parts.items():
+            if len(ids) < needed:
+                raise ValueError(
+                    f"the corpus {self.name} is too short: model.block_size={block_size} needs {needed:,} characters "
+                    f"for {name}, but there are {len(ids):,}; lower model.block_size, change data.split or use a "
+                    "longer text"
+                )
+        return Split(train_ids, self.ids[cuts[0] - 1 : cuts[1]], self.ids[cuts[1] - 1 : cuts[2]])
 
 
 def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Corpus:

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(name: str) -> int:
     corpus = open_corpus(DataConfig(corpus=name))
-    train_ids, val_ids = corpus.split(DataConfig().val_fraction, block_size=1)
+    train_ids, val_ids, _ = corpus.split(DataConfig().split, block_size=1)
     model = Bigram(len(corpus.vocabulary)).double()
     model.fit(_tensor(train_ids))
     n_scores = model.table.weight.numel()

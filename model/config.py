@@ -33,6 +33,7 @@ class ModelConfig:
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
     qk_norm: bool = True
+    qk_scale: Literal["learned", "sqrt_head_size"] | float = "learned"  # of qk_norm's scaled_dot scores
     logit_softcap: float = 15.0  # 0: no cap
     attention: Literal["auto", "explicit", "fused"] = "auto"
     score: Literal["uniform", "dot", "scaled_dot", "additive", "gaussian"] = "scaled_dot"
@@ -57,6 +58,8 @@ class ModelConfig:
                 f"model.n_head={list(self.n_head)} has {len(self.n_head)} entries; give one for each of the "
                 f"{self.n_layer} layers, or one number for all"
             )
+        if isinstance(self.qk_scale, float):
+            self._check_qk_scale(self.qk_scale)
         check_score(self.score, hidden=self.score_hidden, width=self.score_width, form=self.attention)
         for n_head in self.n_head if isinstance(self.n_head, tuple) else (self.n_head,):
             self._check_heads(n_head)
@@ -69,6 +72,15 @@ class ModelConfig:
 
     def _layer(self, n_head: int) -> LayerShape:
         return LayerShape(n_head, self.n_kv_head or n_head, self.head_size or self.n_embd // n_head)
+
+    def _check_qk_scale(self, scale: float) -> None:
+        if not scale > 0:
+            raise ValueError(f"model.qk_scale={scale} must be above 0, learned or sqrt_head_size")
+        if not self.qk_norm or self.score != "scaled_dot":
+            raise ValueError(
+                f"model.qk_scale={scale} is the scale of normalised queries and keys and needs model.qk_norm=true and "
+                "model.score=scaled_dot"
+            )
 
     def _check_heads(self, n_head: int) -> None:
         if n_head < 1:

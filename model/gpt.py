@@ -1,5 +1,6 @@
 """The GPT: it reads characters and predicts the next one at every position."""
 
+import math
 from typing import cast
 
 import torch
@@ -11,6 +12,9 @@ from model.config import ModelConfig
 from model.dropout import dropout
 from model.norm import make_norm
 from model.positions import POSITIONS, Places
+from model.query_key_norm import QueryKeyNorm
+
+INITIAL_QK_SCALE = 12.0  # of learned scales (experiments/studies/RECORDS.md)
 
 
 class TokenEmbedding(nn.Embedding):
@@ -59,6 +63,8 @@ class GPT(nn.Module):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.3)
+            elif isinstance(module, QueryKeyNorm) and module.log_scale is not None:
+                nn.init.constant_(module.log_scale, math.log(INITIAL_QK_SCALE))
         for block in self.blocks:
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)

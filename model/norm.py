@@ -8,9 +8,12 @@ from torch import Tensor, nn
 from model.kernels import backward
 
 
-def rms_norm(x: Tensor) -> Tensor:
-    """Return x / sqrt(mean(x^2)) over the last dimension (Zhang and Sennrich, 2019)."""
-    return backward.rms_norm(x) if backward.is_faster(x) else F.rms_norm(x, (x.size(-1),))
+def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
+    """Return x / sqrt(mean(x^2)) over the last dimension (Zhang and Sennrich, 2019), times a factor (..., 1)."""
+    if backward.is_faster(x):
+        return backward.rms_norm(x, factor)
+    y = F.rms_norm(x, (x.size(-1),))
+    return y if factor is None else y * factor.to(y.dtype)
 
 
 class RMSNorm(nn.Module):

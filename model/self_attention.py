@@ -6,8 +6,8 @@ from model.attention import attend, attention_weights
 from model.cache import LayerCache
 from model.config import ModelConfig
 from model.dropout import dropout
-from model.norm import rms_norm
 from model.positions import Places, PositionScheme
+from model.query_key_norm import QueryKeyNorm
 from model.scoring import make_score
 from model.shape import LayerShape
 
@@ -18,8 +18,11 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, layer: LayerShape):
         super().__init__()
         self.n_head, self.n_kv_head, self.head_size = H, K, D = layer.n_head, layer.n_kv_head, layer.head_size
-        self.qk_norm, self.dropout, self.form = config.qk_norm, config.dropout, config.attention
+        self.dropout, self.form = config.dropout, config.attention
         self.score = make_score(config.score, D, hidden=config.score_hidden, width=config.score_width)
+        # The other scoring functions have no scale, or learn their own.
+        qk_scale = config.qk_scale if config.score == "scaled_dot" else "sqrt_head_size"
+        self.qk_norm = QueryKeyNorm(layer, qk_scale) if config.qk_norm else None
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
@@ -48,7 +51,7 @@ class SelfAttention(nn.Module):
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
         if self.qk_norm:
-            qk = rms_norm(qk)
+            qk = self.qk_norm(qk)
         q, k = positions.rotate(qk, places).split((H, K), dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 

@@ -34,6 +34,16 @@ def test_a_checkpoint_with_an_old_parameter_name_still_loads(tmp_path):
     assert torch.equal(model.lm_head.weight, weights["head.weight"])
 
 
+def test_a_checkpoint_without_todays_settings_gets_the_values_that_applied_then(tmp_path):
+    settings = to_dict(Config())
+    del settings["model"]["qk_scale"], settings["data"]["split"]
+    settings["data"]["val_fraction"] = 0.2
+    save_checkpoint(dataclasses.replace(make_checkpoint(), settings=settings), tmp_path / "old.pt")
+    config = load_checkpoint(tmp_path / "old.pt").config()
+    assert config.model.qk_scale == "sqrt_head_size"
+    assert config.data.split == (0.8, 0.2, 0.0)
+
+
 def test_loading_returns_the_saved_checkpoint(saved):
     expected, actual = make_checkpoint(), load_checkpoint(saved)
     assert (actual.step, actual.characters, actual.corpus) == (7, expected.characters, expected.corpus)

@@ -43,9 +43,25 @@ def test_shakespeare_has_its_published_size_and_vocabulary(cache):
         pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
     corpus = load_corpus("shakespeare")
     assert (len(corpus.ids), len(corpus.vocabulary)) == (1_115_394, 65)
-    train, val = corpus.split(0.1, 256)
+    train, validation, test = corpus.split(DataConfig().split, 256)
     assert len(train) == 1_003_854
-    assert len(val) - 1 == 111_540
+    assert [len(validation) - 1, len(test) - 1] == [111_540, 0]
+
+
+def test_the_last_tenth_can_be_the_test_part_and_the_tenth_of_the_rest_before_it_the_validation_part(cache):
+    corpus = load_corpus("selmere", cache=cache)
+    train, validation, test = corpus.split((0.81, 0.09, 0.1), 256)
+    assert np.array_equal(test, corpus.split((0.9, 0.1, 0.0), 256).validation)
+    assert np.array_equal(np.concatenate((train, validation[1:], test[1:])), corpus.ids)
+    assert len(validation) - 1 == pytest.approx(0.09 * len(corpus.ids), abs=1)
+
+
+def test_sizes_in_characters_take_the_parts_from_the_start_of_the_text(tmp_path, cache):
+    corpus = load_corpus(write(tmp_path / "a.txt", "abcdefghij"), cache=cache)
+    parts = corpus.split((4, 3, 2), 2)
+    assert [corpus.vocabulary.decode(part) for part in parts] == ["abcd", "defg", "ghi"]
+    with pytest.raises(ValueError, match=r"data.split=\[4, 3, 4\] needs 11 characters; .* has 10"):
+        corpus.split((4, 3, 4), 2)
 
 
 def test_several_files_are_joined_in_the_order_of_their_names(tmp_path, cache):
@@ -153,15 +169,19 @@ def test_an_empty_file_is_an_error(tmp_path, cache):
         load_corpus(write(tmp_path / "a.txt", ""), cache=cache)
 
 
-def test_the_error_for_a_text_that_is_too_short_gives_the_size_of_both_parts(tmp_path, cache):
+def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(tmp_path, cache):
     corpus = load_corpus(write(tmp_path / "a.txt", "0123456789" * 10), cache=cache)
-    train, val = corpus.split(0.2, 20)
+    train, val, _ = corpus.split((0.8, 0.2, 0), 20)
     assert corpus.vocabulary.decode(train) == "0123456789" * 8
     assert corpus.vocabulary.decode(val) == "9" + "0123456789" * 2  # starts with the context of its first prediction
-    with pytest.raises(ValueError, match=r"too short: model.block_size=21 .* there are 80 and 20; lower"):
-        corpus.split(0.2, 21)
+    with pytest.raises(ValueError, match=r"block_size=21 needs 21 characters for validation, but there are 20; lower"):
+        corpus.split((0.8, 0.2, 0), 21)
+    with pytest.raises(ValueError, match=r"block_size=11 needs 11 characters for test, but there are 10; lower"):
+        corpus.split((0.7, 0.2, 0.1), 11)
+    with pytest.raises(ValueError, match=r"block_size=80 needs 81 characters for training, but there are 80; lower"):
+        corpus.split((0.8, 0.2, 0), 80)
     with pytest.raises(ValueError, match="too short"):
-        load_corpus(write(tmp_path / "b.txt", "x"), cache=cache).split(0.1, 1)
+        load_corpus(write(tmp_path / "b.txt", "x"), cache=cache).split((0.9, 0.1, 0), 1)
 
 
 def test_the_fallback_replaces_a_corpus_whose_download_fails_and_gives_the_reason(cache, monkeypatch):
@@ -190,9 +210,12 @@ def test_a_failed_encoding_leaves_no_partial_file(tmp_path, cache, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"val_fraction": 0.0}, "data.val_fraction=0.0"),
-        ({"val_fraction": 1.0}, "data.val_fraction=1.0"),
-        ({"val_fraction": float("nan")}, "data.val_fraction=nan"),
+        ({"split": (0.9, 0.1)}, "0.1\\] must be three numbers"),
+        ({"split": (1.0, 0.0, 0.0)}, "training and validation must be above 0"),
+        ({"split": (0.9, 0.2, -0.1)}, "test 0 or above"),
+        ({"split": (0.8, 0.1, 0.0)}, "fractions must add up to 1"),
+        ({"split": (0.9, float("nan"), 0.0)}, "add up to 1"),
+        ({"split": (1000.0, 0.1, 0.0)}, "whole numbers of characters"),
         ({"encoding": "utf-9"}, "data.encoding=utf-9"),
         ({"encoding": "rot13"}, "data.encoding=rot13"),
     ],

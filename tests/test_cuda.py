@@ -153,7 +153,7 @@ def make_step(workplace, *overrides, device="cuda"):
     config = load_config(workplace / "tiny.yaml", [f"train.device={device}", *overrides])
     runtime = choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, open_corpus(config.data), runtime)
-    train_ids, _ = state.corpus.split(0.1, config.model.block_size)
+    train_ids = state.corpus.split(config.data.split, config.model.block_size).train
     options = {"block_size": config.model.block_size, "batch_size": config.train.batch_size, "device": runtime.device}
     return state, TrainingStep(state, TrainingBatches(train_ids, seed=0, **options), runtime)
 

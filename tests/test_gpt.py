@@ -29,6 +29,8 @@ FORMS = {
     "textbook": TEXTBOOK,
     "heads per layer": replace(MODERN, n_head=(5, 1), positions="learned"),
     "rotary heads per layer": replace(MODERN, n_head=(1, 2)),
+    "fixed scale": replace(MODERN, qk_scale=10.0),
+    "scale of the head size": replace(MODERN, qk_scale="sqrt_head_size"),
     "grouped queries": replace(MODERN, n_head=10, n_kv_head=5),
     "one shared key head": replace(TEXTBOOK, n_head=4, n_kv_head=1),
     "no positions": replace(MODERN, positions="none"),
@@ -189,6 +191,8 @@ def test_the_seed_determines_the_initial_weights():
 
 
 def test_gpt2_layers_have_the_expected_number_of_parameters():
-    config = ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, positions="learned", norm="layer", mlp="gelu")
+    config = ModelConfig(
+        n_layer=6, n_head=6, n_embd=384, block_size=256, positions="learned", norm="layer", mlp="gelu", qk_norm=False
+    )
     n = GPT(config, 65).n_parameters()
     assert n == 65 * 384 + 256 * 384 + 6 * (12 * 384**2 + 2 * 384) + 384 + 384 * 65

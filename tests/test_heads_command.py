@@ -1,16 +1,20 @@
 """The command that analyses the heads of a checkpoint, and the commands that use a pruned model."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import ROOT, run_script
 
 import train
 from experiments.heads.__main__ import main as heads_command
 from training.checkpoint import load_checkpoint
 from training.run_folder import RunFolder
+
+HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 
 @pytest.fixture
@@ -31,6 +35,26 @@ def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, cap
     page = (run.path / "heads.html").read_text(encoding="utf-8")
     assert page.count('<button class="head">') == 6
     assert "http" not in page.replace("http://www.w3.org/", "")
+
+
+def test_the_learned_scale_of_each_head_is_in_the_page_and_the_list(run, capsys):
+    weights = load_checkpoint(run.best).model
+    scales = torch.cat([weights[name].exp() for name in sorted(weights) if name.endswith("log_scale")]).tolist()
+    assert heads_command(["--windows", "1"]) == 0
+    heading, *lines = [line.split() for line in capsys.readouterr().out.splitlines() if line[:4] in ("head", *HEADS)]
+    assert heading[3] == "scale"
+    listed = {head: float(scale) for head, _, scale, *_ in lines}
+    assert listed == pytest.approx(dict(zip(HEADS, scales, strict=True)), abs=0.051)
+    page = (run.path / "heads.html").read_text(encoding="utf-8")
+    shown = re.findall(r"<tr><td>(L\dH\d)</td><td>.*?</td><td>.*?</td><td>(.*?)</td>", page)
+    assert {head: float(scale) for head, scale in shown} == listed
+
+
+def test_a_model_without_normalised_queries_has_no_scales_to_show(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "model.qk_norm=false"]) == 0
+    assert heads_command(["--windows", "1"]) == 0
+    assert "scale" not in capsys.readouterr().out
+    assert ">scale<" not in (workplace / "runs" / "tiny" / "heads.html").read_text(encoding="utf-8")
 
 
 def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, capsys):

@@ -26,10 +26,12 @@ def case(name):
     """Return an operation with a hand-written backward pass, its plain form, and inputs."""
     torch.manual_seed(4)
     x, q, k, v = (torch.randn(B, H, T, D, requires_grad=True) for _ in range(4))
+    factor = (torch.rand(H, 1, 1) + 0.5).requires_grad_()
     turns = tuple(rotary_table(D, 9)[:, 2 : 2 + T])
     shared = tuple(torch.randn(B, 1, T, D, requires_grad=True) for _ in range(2))
     return {
         "RMS norm": (backward.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
+        "RMS norm with factors": (backward.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
         "squared ReLU": (backward.squared_relu, lambda x: F.relu(x).square(), (x,)),
         "rotation": (backward.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
         "causal attention": (backward.causal_attention, plain_attention, (q, k, v)),
@@ -44,6 +46,7 @@ def case(name):
 
 FORMS = (
     "RMS norm",
+    "RMS norm with factors",
     "squared ReLU",
     "rotation",
     "causal attention",

@@ -49,6 +49,7 @@ def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_decay(
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
     names = {id(p): n for n, p in model.named_parameters()}
     decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert "blocks.0.attention.qk_norm.log_scale" in names.values()
     assert decayed == {n for n in names.values() if n.startswith("blocks") and n.endswith("weight") and "norm" not in n}
     set_lr(optimizers, 0.5)
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}

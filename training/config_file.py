@@ -18,6 +18,9 @@ import yaml
 
 from training.config import Config
 
+# Settings of earlier versions, and what to write instead.
+REPLACED = {"data.val_fraction": "data.split=[training, validation, test], such as data.split=[0.9, 0.1, 0]"}
+
 
 class ConfigError(ValueError):
     """An invalid config; the message gives the place and the reason in one sentence."""
@@ -132,6 +135,8 @@ def _check_key(key: str, known: list[str], section: str) -> None:
         return
     full = f"{section}.{key}" if section else key
     elsewhere = [f"{s}.{key}" for s, kind in typing.get_type_hints(Config).items() if key in _fields(kind)]
+    if full in REPLACED:
+        raise ConfigError(f"{full} is now {REPLACED[full]}")
     if full == "sweep":
         raise ConfigError("these are the settings of a sweep, not of a single run; train.py --config runs sweeps")
     known = known if section else [*known, "sweep"]
@@ -142,12 +147,8 @@ def _check_key(key: str, known: list[str], section: str) -> None:
 
 def _coerce(value: Any, hint: Any, key: str) -> Any:
     """Convert a value to its setting's type; files give text, checkpoints give typed values."""
-    if isinstance(hint, types.UnionType):  # X | None, or X | tuple[X, ...]
-        hint, *others = typing.get_args(hint)
-        if type(None) in others and (value is None or value in ("null", "~", "", "none", "None")):
-            return None
-        if type(None) not in others and _is_list(value):
-            return _coerce(value, others[0], key)
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return _coerce_union(value, typing.get_args(hint), key)
     if typing.get_origin(hint) is tuple:
         item_type, _ = typing.get_args(hint)
         if not _is_list(value):
@@ -166,6 +167,22 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         return _convert(value, hint)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[hint]}") from None
+
+
+def _coerce_union(value: Any, kinds: tuple, key: str) -> Any:
+    """Convert a value of X | None, X | tuple[X, ...] or Literal[...] | X."""
+    kind, other = kinds
+    if typing.get_origin(kind) is typing.Literal:
+        names = typing.get_args(kind)
+        if value in names:
+            return value
+        try:
+            return _coerce(value, other, key)
+        except ConfigError:
+            raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[other]}, {' or '.join(names)}") from None
+    if other is type(None) and (value is None or value in ("null", "~", "", "none", "None")):
+        return None
+    return _coerce(value, other if other is not type(None) and _is_list(value) else kind, key)
 
 
 def _is_list(value: Any) -> bool:

@@ -1,10 +1,11 @@
-"""Prepare a run: open its corpus and choose its device."""
+"""Prepare a run: open its corpus and choose its device. Open the corpus of a finished run again."""
 
 import dataclasses
 import sys
 from pathlib import Path
 
 from data.corpus import Corpus, open_corpus
+from training.checkpoint import Checkpoint
 from training.config import Config
 from training.runtime import Runtime, check_can_compile, choose_runtime, make_compiled_code_repeatable
 from training.tensorboard import check_tensorboard
@@ -27,8 +28,16 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
         print(warning, file=sys.stderr)
         name = f"{name}-on-{Path(corpus.name).stem}"
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
-    corpus.split(config.data.val_fraction, config.model.block_size)
+    corpus.split(config.data.split, config.model.block_size)
     return config, corpus, name
+
+
+def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
+    """Return the text of the checkpoint at `path`. Raises ValueError if it is missing or has changed."""
+    corpus = open_corpus(dataclasses.replace(checkpoint.config().data, fallback=None))
+    if corpus.digest != checkpoint.corpus["digest"]:
+        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
+    return corpus
 
 
 def prepare_machine(config: Config) -> Runtime:

@@ -142,7 +142,7 @@ class TrainingState:
             for name in (f.name for f in dataclasses.fields(ModelConfig))
             if name not in FREE_TO_CHANGE
         }
-        pairs["data.val_fraction"] = (before.data.val_fraction, self.config.data.val_fraction)
+        pairs["data.split"] = (before.data.split, self.config.data.split)
         pairs["optim.name"] = (before.optim.name, self.config.optim.name)
         pairs["the text's SHA-256"] = (f"{checkpoint.corpus['digest'][:12]}...", f"{self.corpus.digest[:12]}...")
         now, then = set(self.corpus.vocabulary.characters), set(checkpoint.characters)

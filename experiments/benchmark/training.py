@@ -38,7 +38,7 @@ def measure_training(name: str, config: Config, peaks: dict[str, float], repeats
     corpus, runtime = open_corpus(config.data), choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, corpus, runtime)
     block_size, batch_size = config.model.block_size, config.train.batch_size
-    train_ids, _ = corpus.split(config.data.val_fraction, block_size)
+    train_ids = corpus.split(config.data.split, block_size).train
     batches = TrainingBatches(train_ids, block_size=block_size, batch_size=batch_size, seed=0, device=runtime.device)
     step = TrainingStep(state, batches, runtime)
     seconds = time_repeats(step.run, repeats, runtime.device, warm_up=max(1, repeats // 4))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from data.corpus import open_corpus
 from data.files import replace_text
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from experiments.formatting import in_columns, signed
@@ -23,6 +22,7 @@ from training.command import CommandParser, run_command, tell_mistakes
 from training.config_file import to_yaml
 from training.evaluation import evaluate
 from training.metrics import append_record
+from training.preparation import reopen_corpus
 from training.run_folder import RunFolder, find_checkpoint
 from training.runtime import Runtime, choose_runtime
 from training.sweep.launch import is_sweep
@@ -57,12 +57,10 @@ def run(options: argparse.Namespace) -> int:
     path = find_checkpoint(options.checkpoint)
     checkpoint = load_checkpoint(path)
     config, vocabulary = checkpoint.config(), checkpoint.vocabulary
-    corpus = open_corpus(config.data)
-    if corpus.digest != checkpoint.corpus["digest"]:
-        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
+    corpus = reopen_corpus(checkpoint, path)
     runtime = choose_runtime(options.device, config.train.dtype)
     model = checkpoint.build_model().to(runtime.device)
-    _, val_ids = corpus.split(config.data.val_fraction, config.model.block_size)
+    val_ids = corpus.split(config.data.split, config.model.block_size).validation
     text = options.text or vocabulary.decode(val_ids[1 : 1 + min(DEFAULT_LENGTH, config.model.block_size)].tolist())
     text_ids = encode(text, vocabulary, config.model.block_size)
     if options.prune:
@@ -108,13 +106,15 @@ def table(analysis: Analysis) -> str:
     """Return a line for a head with uniform weights, then one line per head, the most important first."""
     measures = analysis.measures
     names = [name for name in TARGETS if not math.isnan(measures.uniform[name])]
-    lines = [["head", "loss increase", "characters back", *(f"on {name}" for name in names)]]
-    lines.append(["uniform", "", "", *(f"{measures.uniform[name]:.2f}" for name in names)])
+    scale = ["scale"] * bool(analysis.scales)
+    lines = [["head", "loss increase", *scale, "characters back", *(f"on {name}" for name in names)]]
+    lines.append(["uniform", "", *[""] * len(scale), "", *(f"{measures.uniform[name]:.2f}" for name in names)])
     for head in reversed(analysis.order):
         i = analysis.heads.index(head)
         shares = (f"{measures.shares[name][i]:.2f}" for name in names)
         gain = signed(analysis.losses_without[head] - analysis.loss)
-        lines.append(["L{}H{}".format(*head), gain, f"{measures.distance[i]:.1f}", *shares])
+        scales = [f"{value:.1f}" for value in analysis.scales[i : i + 1]]
+        lines.append(["L{}H{}".format(*head), gain, *scales, f"{measures.distance[i]:.1f}", *shares])
     title = f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters."
     return f"{title} Its increase without each head, the most important first:\n{in_columns(lines)}"
 

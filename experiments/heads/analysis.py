@@ -8,7 +8,7 @@ from tqdm import tqdm
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.measures import HeadMeasures, HeadTally
-from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, weights_of
+from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, scales_of, weights_of
 from experiments.heads.silence import loss_without
 from model.gpt import GPT
 from training.runtime import Runtime
@@ -18,12 +18,14 @@ from training.runtime import Runtime
 class Analysis:
     """The results for all N heads, in the order of the measures.
 
+    scales: see `scales_of`.
     loss: of the whole model, nats per character over n_characters. losses_without: the loss with only this head
     silenced. order: the heads, the least important first. cumulative: the losses with the first 1, 2, ... heads of the
     order silenced.
     """
 
     heads: list[HeadIndex]
+    scales: list[float]
     measures: HeadMeasures
     loss: float
     n_characters: int
@@ -62,7 +64,8 @@ def analyse(
             cumulative.append(loss_without(model, order[:n], scored, runtime))
             bar.update()
     similarity = compare_characters(character_embeddings(model), vocabulary, ids)
-    return Analysis(heads, tally.result(), loss, len(scored) - 1, losses, order, cumulative, similarity)
+    n_scored, scales = len(scored) - 1, scales_of(model)
+    return Analysis(heads, scales, tally.result(), loss, n_scored, losses, order, cumulative, similarity)
 
 
 def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:

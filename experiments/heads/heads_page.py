@@ -85,14 +85,16 @@ def _table(analysis: Analysis) -> str:
     """Return a table with a row for a head with uniform weights, then one row per head."""
     measures = analysis.measures
     similar = measures.similarity.clone().fill_diagonal_(-math.inf)
-    head = ["head", "loss increase", "rank", "entropy, bits", "characters back"]
+    head = ["head", "loss increase", "rank", *["scale"] * bool(analysis.scales), "entropy, bits", "characters back"]
+    blank = [""] * (len(head) - 1)
     head = [*head, *(f"on {name}" for name in TARGETS), "most similar"]
     lowest = [_number(measures.uniform[name], 2) for name in TARGETS]
-    rows = f'<tr class="faint">{_cells(["uniform", "", "", "", "", *lowest, ""])}</tr>'
+    rows = f'<tr class="faint">{_cells(["uniform", *blank, *lowest, ""])}</tr>'
     for i, (layer, h) in enumerate(analysis.heads):
         gain = analysis.losses_without[layer, h] - analysis.loss
         rank = len(analysis.order) - analysis.order.index((layer, h))
         cells = _cells([f"L{layer}H{h}", signed(gain), str(rank)])
+        cells += _cells([_number(scale, 1) for scale in analysis.scales[i : i + 1]])
         cells += _cells([_number(float(measures.entropy_bits[i]), 2), _number(float(measures.distance[i]), 1)])
         for name in TARGETS:
             share = float(measures.shares[name][i])
@@ -105,12 +107,13 @@ def _table(analysis: Analysis) -> str:
         rows += f"<tr>{cells}</tr>"
     titles = "".join(f'<th title="{escape(TARGETS.get(name[3:], ""))}">{escape(name)}</th>' for name in head)
     means = "; ".join(f"on {name}: {meaning}" for name, meaning in TARGETS.items())
+    scale = "Scale: s in the head's scores, s cos(q, k)." if analysis.scales else ""
     return f"""<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table></div>
 <p class="faint">Loss increase: how much the validation loss rises with only this head silenced (its output set to
 zero); the whole model has {analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is
-the most important head. The other columns are means over {measures.n_characters:,} characters of the validation split,
-without the first of each window: the entropy of the weights, the mean distance that the head looks back, and its weight
-on each target, over the characters that have such a target in their window ("none" if no character has one).
+the most important head. {scale} The other columns are means over {measures.n_characters:,} characters of the validation
+split, without the first of each window: the entropy of the weights, the mean distance that the head looks back, and its
+weight on each target, over the characters that have such a target in their window ("none" if no character has one).
 {escape(means)}. Uniform: a head with equal weights on all visible characters; a head prefers a target only if its share
 is larger. Most similar: the head with the highest mean cosine of the weights.</p>"""
 

@@ -33,6 +33,14 @@ def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
     return torch.cat(weights)
 
 
+def scales_of(model: GPT) -> list[float]:
+    """Return the scale s of every head, see `QueryKeyNorm`, or nothing if scores are not s cos(q, k)."""
+    if model.config.score != "scaled_dot":
+        return []
+    norms = [block.attention.qk_norm for block in model.blocks]
+    return [scale for norm in norms if norm for scale in norm.scales(model.lm_head.weight).tolist()]
+
+
 def character_embeddings(model: GPT) -> Tensor:
     """Return the embeddings (V, C) of the vocabulary, float64, on the CPU."""
     return model.token_embedding.weight.detach().double().cpu()

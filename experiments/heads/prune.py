@@ -74,6 +74,9 @@ def keep_heads(
         for name in (f"blocks.{i}.attention.qkv.weight", f"blocks.{i}.attention.qkv.bias"):
             if name in weights:
                 weights[name] = weights[name].unflatten(0, (3, H, D))[:, heads].flatten(0, 2).clone()
+        name = f"blocks.{i}.attention.qk_norm.log_scale"
+        if name in weights:
+            weights[name] = weights[name][heads].clone()
         name = f"blocks.{i}.attention.proj.weight"
         weights[name] = weights[name].unflatten(1, (H, D))[:, heads].flatten(1).clone()
     return weights

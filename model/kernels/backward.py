@@ -18,9 +18,9 @@ def is_faster(x: Tensor) -> bool:
     return x.requires_grad and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def rms_norm(x: Tensor) -> Tensor:
-    """Return `F.rms_norm(x, (C,))` of x (..., C), under autocast in the dtype of matrix products."""
-    return RMSNormFunction.apply(x)
+def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
+    """Return `norm.rms_norm(x, factor)` of x (..., C), under autocast in the dtype of matrix products."""
+    return RMSNormFunction.apply(x, factor)
 
 
 def squared_relu(x: Tensor) -> Tensor:
@@ -39,26 +39,33 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> T
 
 
 class RMSNormFunction(Function):
-    """y = x r with r = 1 / sqrt(mean(x^2) + eps). With the mean over channels, dx = r (dy - y mean(dy y))."""
+    """y = x r f with r = 1 / sqrt(mean(x^2) + eps) and a given factor f, or f = 1.
+
+    With the mean over channels, dx = r f (dy - y mean(dy y) / f^2) and df = sum(dy y) / f.
+    """
 
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor, factor: Tensor | None) -> Tensor:
         # Like PyTorch, sum in float32 and take its eps even if x is coarser.
         precise = torch.promote_types(x.dtype, torch.float32)
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=precise)  # (..., 1)
-        r = (norm.square_() / x.size(-1) + torch.finfo(precise).eps).rsqrt_().to(x.dtype)
-        y = x * r
+        r = (norm.square_() / x.size(-1) + torch.finfo(precise).eps).rsqrt_()
+        rf = (r if factor is None else r * factor).to(x.dtype)
+        y = x * rf
         if torch.is_autocast_enabled("cpu"):
             y = y.to(torch.get_autocast_dtype("cpu"))
-        ctx.save_for_backward(y, r)
+        ctx.save_for_backward(y, rf, factor)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy: Tensor) -> Tensor:
-        y, r = ctx.saved_tensors
-        mean = torch.linalg.vecdot(dy, y).unsqueeze(-1) / y.size(-1)  # (..., 1)
-        return torch.addcmul(dy, y, mean, value=-1) * r
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor | None]:
+        y, rf, factor = ctx.saved_tensors
+        total = torch.linalg.vecdot(dy, y).unsqueeze(-1)  # (..., 1)
+        mean, df = total / y.size(-1), None
+        if factor is not None:
+            mean, df = (mean / factor.square()).to(dy.dtype), (total / factor).sum_to_size(factor.shape)
+        return torch.addcmul(dy, y, mean, value=-1) * rf, df
 
 
 class SquaredReLUFunction(Function):

@@ -58,7 +58,7 @@ def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
     points = []
     for point in plan.points:
         config, corpus, _ = prepared[point.config.data]
-        corpus.split(config.data.val_fraction, point.config.model.block_size)
+        corpus.split(config.data.split, point.config.model.block_size)
         points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
     return dataclasses.replace(plan, points=tuple(points)), names.pop()
 

@@ -1,0 +1,98 @@
+"""Measure the loss of trained models over a split or a text: python -m experiments.score --split test"""
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data.corpus import Split
+from data.vocabulary import UnknownCharacterError
+from training.checkpoint import Checkpoint, load_checkpoint
+from training.command import CommandParser, run_command, tell_mistakes
+from training.evaluation import Evaluation, evaluate
+from training.preparation import reopen_corpus
+from training.run_folder import find_checkpoint
+from training.runtime import choose_runtime
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    return tell_mistakes("experiments.score", lambda: run(options), memory="score a shorter text")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = CommandParser(prog="experiments.score", description=__doc__)
+    models = "run folders or checkpoints (default: the newest run's best)"
+    parser.add_argument("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=models)
+    text = parser.add_mutually_exclusive_group()
+    text.add_argument("--split", choices=Split._fields, default="validation", help="part of the corpus (validation)")
+    text.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 text instead")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    losses = []
+    for given in options.checkpoint:
+        path = find_checkpoint(given)
+        checkpoint = load_checkpoint(path)
+        text = options.text
+        name, ids = read_text(checkpoint, text) if text else read_split(checkpoint, path, options.split)
+        result = score(checkpoint, ids, options.device)
+        losses.append(result.loss)
+        print(f"{path} on {name}: {describe(result)}", flush=True)
+    if len(losses) > 1:
+        mean, deviation = statistics.mean(losses), statistics.stdev(losses)
+        print(f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
+    return 0
+
+
+def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, np.ndarray]:
+    """Return the name and the ids of a part of the text that a checkpoint was trained on.
+
+    Raises ValueError if the text has changed or there is no test part.
+    """
+    corpus, config = reopen_corpus(checkpoint, path), checkpoint.config()
+    ids = getattr(corpus.split(config.data.split, config.model.block_size), split)
+    if len(ids) < 2:
+        raise ValueError(
+            f"{path} has no {split} split (data.split={list(config.data.split)}); train with a split such as "
+            "data.split=[0.81, 0.09, 0.1]"
+        )
+    return f"the {split} split of {corpus.name}", ids
+
+
+def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, np.ndarray]:
+    """Return the name and the ids of a text. Raises ValueError if the model does not know one of its characters."""
+    try:
+        # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
+        ids = checkpoint.vocabulary.encode(file.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
+    except UnknownCharacterError as error:
+        raise ValueError(f"{file}, character {error.position + 1:,}: {error}; score a text without it") from None
+    if len(ids) < 2:
+        raise ValueError(f"{file} is too short; the loss needs two characters or more")
+    return str(file), ids
+
+
+def score(checkpoint: Checkpoint, ids: np.ndarray, device: str) -> Evaluation:
+    """Return the loss over ids, see `evaluate`, in the precision of training."""
+    config = checkpoint.config()
+    runtime = choose_runtime(device, config.train.dtype)
+    model = checkpoint.build_model().to(runtime.device)
+    return evaluate(model, ids, config.model.block_size, runtime, progress="Scoring")
+
+
+def describe(result: Evaluation) -> str:
+    return (
+        f"{result.loss:.4f} nats, {result.bits_per_character:.4f} bits per character, perplexity "
+        f"{math.exp(result.loss):.3f}, over {result.n_characters:,} characters, context length {result.context}"
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

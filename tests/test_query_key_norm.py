@@ -1,0 +1,110 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from model.attention import attend
+from model.config import ModelConfig
+from model.gpt import GPT
+from model.query_key_norm import QueryKeyNorm
+from model.scoring import scaled_dot
+from model.shape import LayerShape
+
+B, T, H, K, D = 2, 5, 6, 2, 8
+LAYER = LayerShape(H, K, D)
+LEARNED = torch.linspace(3, 20, H, dtype=torch.float64)
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def make_norm(scale):
+    norm = QueryKeyNorm(LAYER, scale)
+    if scale == "learned":
+        with torch.no_grad():
+            norm.log_scale.copy_(LEARNED.log())
+    return norm
+
+
+def split(qk):
+    """Return queries (B, H, T, D) and keys (B, K, T, D)."""
+    return (x.transpose(1, 2) for x in qk.split((H, K), dim=2))
+
+
+SCALES = {"12": (12.0, torch.full((H,), 12.0)), "learned": ("learned", LEARNED)}
+SCALES["sqrt_head_size"] = ("sqrt_head_size", torch.full((H,), math.sqrt(D)))
+every_scale = pytest.mark.parametrize(("scale", "expected"), SCALES.values(), ids=SCALES)
+
+
+@every_scale
+@pytest.mark.parametrize("training", [True, False])
+def test_the_score_is_the_scale_times_the_cosine_of_query_and_key(scale, expected, training):
+    norm, qk = make_norm(scale), torch.randn(B, T, H + K, D, requires_grad=training)
+    q, k = split(norm(qk))
+    raw_q, raw_k = split(qk)
+    cosines = F.cosine_similarity(
+        raw_q.unsqueeze(-2), raw_k.repeat_interleave(H // K, dim=1).unsqueeze(-3), dim=-1
+    )  # (B, H, T, T)
+    scores = scaled_dot(q, k.repeat_interleave(H // K, dim=1))
+    torch.testing.assert_close(scores, expected.double()[:, None, None] * cosines)
+    torch.testing.assert_close(norm.scales(qk).double(), expected.double())
+
+
+@every_scale
+def test_all_implementations_agree_in_values_and_gradients(scale, expected):
+    norm = make_norm(scale)
+    v, weight = torch.randn(B, K, T, D), torch.randn(B, H, T, D)
+
+    def results(form, x):
+        qk = x.clone().requires_grad_()
+        y = attend(*split(norm(qk)), v, causal=True, form=form)
+        return y.detach(), *torch.autograd.grad((y * weight).sum(), [qk, *norm.parameters()])
+
+    x = torch.randn(B, T, H + K, D)
+    explicit = results("explicit", x)
+    for form in ("auto", "fused"):
+        torch.testing.assert_close(results(form, x), explicit)
+
+
+def test_the_gradient_of_a_learned_scale_is_that_of_finite_differences():
+    norm, qk, weight = make_norm("learned"), torch.randn(B, T, H + K, D), torch.randn(B, T, H + K, D)
+
+    def total(log_scale):
+        return (torch.func.functional_call(norm, {"log_scale": log_scale}, (qk,)) * weight).sum()
+
+    assert torch.autograd.gradcheck(total, LEARNED.log().requires_grad_())
+    (gradient,) = torch.autograd.grad((norm(qk.requires_grad_()) * weight).sum(), norm.log_scale)
+    step = 1e-6 * torch.eye(H)
+    differences = torch.stack([total(LEARNED.log() + d) - total(LEARNED.log() - d) for d in step]) / 2e-6
+    torch.testing.assert_close(gradient, differences, rtol=1e-6, atol=1e-6)
+
+
+def test_a_narrow_head_can_attend_as_sharply_as_a_wide_one():
+    def sharpest(head_size, scale):
+        norm = QueryKeyNorm(LayerShape(1, 1, head_size), scale)
+        towards = torch.randn(1, 1, 1, head_size)
+        keys = torch.cat((towards, -towards.expand(-1, 7, -1, -1)), dim=1)  # one key is like the query
+        qk = norm(torch.cat((towards.expand(-1, 8, -1, -1), keys), dim=2))
+        q, k = qk.transpose(1, 2).chunk(2, dim=1)
+        return scaled_dot(q[:, :, :1], k).softmax(-1)[..., 0].item()
+
+    assert sharpest(2, "sqrt_head_size") == pytest.approx(1 / (1 + 7 * math.exp(-2 * math.sqrt(2))))
+    assert sharpest(2, 12.0) == pytest.approx(1 / (1 + 7 * math.exp(-24))) == pytest.approx(sharpest(64, 12.0))
+
+
+def test_only_scaled_dot_scores_of_normalised_queries_learn_a_scale():
+    def learns(**settings):
+        names = dict(GPT(ModelConfig(n_layer=1, n_embd=16, n_head=2, **settings), 5).named_parameters())
+        return "blocks.0.attention.qk_norm.log_scale" in names
+
+    assert learns()
+    assert not learns(qk_scale=12.0)
+    assert not learns(qk_norm=False)
+    assert not any(learns(score=score) for score in ("uniform", "dot", "additive", "gaussian"))
+
+
+def test_each_head_of_each_layer_starts_with_the_same_learned_scale():
+    model = GPT(ModelConfig(n_layer=2, n_embd=16, n_head=(4, 2)), 5)
+    scales = [block.attention.qk_norm.scales(torch.ones(())) for block in model.blocks]
+    assert [len(scale) for scale in scales] == [4, 2]
+    assert torch.cat(scales).unique().numel() == 1

@@ -1,0 +1,84 @@
+"""The command that measures the loss of trained models over a split or a text."""
+
+import math
+import re
+
+import pytest
+
+import train
+from experiments.score import main as score_command
+from training.checkpoint import load_checkpoint
+from training.run_folder import RunFolder
+
+LINE = re.compile(r"(\S+) on (.+): ([\d.]+) nats, ([\d.]+) bits per character, perplexity ([\d.]+), over ([\d,]+) char")
+
+
+@pytest.fixture
+def run(workplace):
+    assert train.main(["--config", "tiny.yaml", "data.split=[0.8, 0.1, 0.1]"]) == 0
+    return RunFolder(workplace / "runs" / "tiny")
+
+
+def scores(capsys, *arguments):
+    """Return path, text, loss, bits, perplexity and number of characters of each line."""
+    capsys.readouterr()
+    assert score_command(list(map(str, arguments))) == 0
+    lines = LINE.findall(capsys.readouterr().out)
+    return [(path, text, *map(float, numbers), int(n.replace(",", ""))) for path, text, *numbers, n in lines]
+
+
+def test_the_score_of_the_validation_split_is_the_loss_that_training_reported(run, capsys):
+    [(path, text, loss, bits, perplexity, n)] = scores(capsys)
+    assert (path, text, n) == ("runs/tiny/checkpoints/best.pt", "the validation split of text.txt", 203)
+    best = load_checkpoint(run.best).progress["best_loss"]
+    assert loss == pytest.approx(best, abs=5e-5)
+    assert bits == pytest.approx(best / math.log(2), abs=5e-5)
+    assert perplexity == pytest.approx(math.exp(best), abs=5e-4)
+
+
+def test_the_score_of_a_split_is_that_of_its_text_in_a_file(run, workplace, capsys):
+    text = (workplace / "text.txt").read_text(encoding="utf-8")
+    (workplace / "end.txt").write_text(text[int(0.9 * len(text)) - 1 :], encoding="utf-8")
+    ((_, name, *of_split),) = scores(capsys, "--split", "test")
+    assert name == "the test split of text.txt"
+    ((_, name, *of_file),) = scores(capsys, "--text", "end.txt")
+    assert name == "end.txt"
+    assert of_split == of_file
+    assert of_split[-1] == 203
+
+
+def test_the_scores_of_several_models_end_with_their_mean_and_standard_deviation(run, capsys):
+    losses = [loss for _, _, loss, *_ in scores(capsys, "--checkpoint", run.path, run.latest)]
+    assert score_command(["--checkpoint", str(run.path), str(run.latest)]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    mean = sum(losses) / 2
+    deviation = math.sqrt(sum((loss - mean) ** 2 for loss in losses))
+    assert last == f"mean of 2 models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
+        (["--text", "no.txt"], "no.txt: No such file or directory"),
+        (["--text", "strange.txt"], "strange.txt, character 3: 'X' (U+0058) is not in the vocabulary"),
+        (["--text", "short.txt"], "short.txt is too short"),
+        (["--text", "binary.txt"], "binary.txt is not UTF-8 text: byte 1"),
+    ],
+)
+def test_mistakes_produce_a_one_line_error(run, workplace, capsys, arguments, message):
+    for name, content in (("strange", b"99XX"), ("short", b"9"), ("binary", b"9\xff9")):
+        (workplace / f"{name}.txt").write_bytes(content)
+    capsys.readouterr()
+    assert score_command(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("experiments.score: ")
+    assert error.count("\n") == 1
+
+
+def test_a_run_without_a_test_split_says_how_to_get_one(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=1"]) == 0
+    capsys.readouterr()
+    assert score_command(["--split", "test"]) == 2
+    assert "has no test split (data.split=[0.9, 0.1, 0.0]); train with a split such as" in capsys.readouterr().err
