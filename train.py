@@ -173,10 +173,10 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                 is_best = False
                 if due(settings.eval_every_steps):
                     state.check_finite()
-                    result = evaluate(state.model, val_ids, block_size, runtime)
+                    result = evaluate(state.average.model, val_ids, block_size, runtime)
                     # The same seed for every sample, so that samples can be compared.
                     vocabulary, length = state.corpus.vocabulary, settings.sample_length
-                    sample = sample_text(state.model, vocabulary, "", length, seed=settings.seed)
+                    sample = sample_text(state.average.model, vocabulary, "", length, seed=settings.seed)
                     is_best = state.note_evaluation(result.loss)
                     log.evaluation(result, sample, is_best=is_best)
                 if is_best:

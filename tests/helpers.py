@@ -24,9 +24,10 @@ def untimed(records):
 def assert_same_state(a, b):
     """Assert that two checkpoints are equal tensor by tensor, and in all other values except times and sizes."""
     a, b = load_checkpoint(a), load_checkpoint(b)
-    assert a.model.keys() == b.model.keys()
-    for name in a.model:
-        assert torch.equal(a.model[name], b.model[name]), name
+    for ours, theirs in ((a.model, b.model), (a.trained or {}, b.trained or {})):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            assert torch.equal(ours[name], theirs[name]), name
     for ours, theirs in zip(a.optimizers, b.optimizers, strict=True):
         assert ours.keys() == theirs.keys()
         for parameter in ours:

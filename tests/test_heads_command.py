@@ -19,7 +19,7 @@ HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 @pytest.fixture
 def run(workplace):
-    assert train.main(["--config", "tiny.yaml"]) == 0
+    assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.1"]) == 0
     return RunFolder(workplace / "runs" / "tiny")
 
 

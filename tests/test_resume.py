@@ -34,9 +34,13 @@ def stopped_run(config, *overrides, after_step, with_signal):
     [
         (signal.SIGINT, 130, ["optim.name=muon", "train.grow_context_at=[0.2,0.6]"]),
         (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"]),
-        (signal.SIGHUP, 129, ["train.dtype=float32"]),
+        (signal.SIGHUP, 129, ["train.dtype=float32", "optim.average_fraction=0.2"]),
     ],
-    ids=["Ctrl-C with Muon and a growing context", "termination with AdamW", "a closed terminal in float32"],
+    ids=[
+        "Ctrl-C with Muon and a growing context",
+        "termination with AdamW",
+        "a closed terminal in float32 with averages",
+    ],
 )
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace, number, status, settings):
     settings = [*settings, "train.max_steps=150", "train.checkpoint_every_steps=110"]

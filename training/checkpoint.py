@@ -33,7 +33,7 @@ class Checkpoint:
 
     settings: the config as nested mappings. characters: the vocabulary in the order of the ids. corpus: name, digest
     and n_characters of the text. model: the model's state dict. optimizers: each optimiser's state. progress: see
-    `training.state.Progress`.
+    `training.state.Progress`. trained: the weights that training continues with, if those of `model` are averages.
     """
 
     settings: Mapping[str, Any]
@@ -42,6 +42,7 @@ class Checkpoint:
     model: Mapping[str, torch.Tensor]
     optimizers: list[Mapping]
     progress: Mapping[str, Any]
+    trained: Mapping[str, torch.Tensor] | None = None
 
     @property
     def step(self) -> int:

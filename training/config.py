@@ -23,10 +23,11 @@ class OptimConfig:
     decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"
     final_lr_fraction: float = 0.0  # of the peak learning rate, at the end of the run
+    average_fraction: float = 0.0  # evaluate and sample with weights averaged over this part of the run so far
     grad_clip: float = 0.0  # maximum global gradient norm; 0 disables clipping
 
     def __post_init__(self):
-        positive, below_1 = ("lr", "muon_lr"), ("muon_momentum", "beta1", "beta2")
+        positive, below_1 = ("lr", "muon_lr"), ("muon_momentum", "beta1", "beta2", "average_fraction")
         _check(self, "optim", positive, lambda value: value > 0, "above 0")
         _check(self, "optim", below_1, lambda value: 0 <= value < 1, "at least 0 and below 1")
         _check(self, "optim", ("weight_decay", "warmup_steps", "grad_clip"), lambda value: value >= 0, "0 or above")

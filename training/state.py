@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from data.corpus import Corpus
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.averaging import WeightAverage
 from training.checkpoint import Checkpoint, CheckpointError
 from training.config import Config
 from training.config_file import to_dict
@@ -56,6 +57,7 @@ class TrainingState:
         # Initialised on the CPU and moved: a seed gives the same weights on every device.
         self.model: GPT = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
         self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
+        self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.progress = Progress()
         self.loss_sum = torch.zeros((), device=runtime.device)
 
@@ -92,7 +94,8 @@ class TrainingState:
             settings=to_dict(self.config),
             characters=self.corpus.vocabulary.characters,
             corpus={"name": self.corpus.name, "digest": self.corpus.digest, "n_characters": len(self.corpus.ids)},
-            model=self.model.state_dict(),
+            model=self.average.model.state_dict(),
+            trained=self.model.state_dict() if self.config.optim.average_fraction else None,
             optimizers=[optimizer.state_dict()["state"] for optimizer in self.optimizers],
             progress=dataclasses.asdict(self.progress),
         )
@@ -107,7 +110,8 @@ class TrainingState:
                 f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
-        self.model.load_state_dict(checkpoint.model)
+        self.average.model.load_state_dict(checkpoint.model)
+        self.model.load_state_dict(checkpoint.trained or checkpoint.model)
         for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
             # Learning rates and other settings come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

@@ -47,6 +47,7 @@ class TrainingStep:
         )
         self.update(inputs, targets)
         progress.step += 1
+        self.state.average.update(progress.step)
         progress.loss_count += 1
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:

@@ -52,6 +52,7 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
         checkpoint,
         settings=to_dict(dataclasses.replace(config, model=model)),
         model=keep_heads(checkpoint.model, layers, kept),
+        trained=None,
         optimizers=[{} for _ in checkpoint.optimizers],
         progress=dataclasses.asdict(progress),
     )

@@ -1,0 +1,60 @@
+import pytest
+import torch
+
+import train
+from experiments.score import main as score_command
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.averaging import WeightAverage
+from training.checkpoint import load_checkpoint
+from training.run_folder import RunFolder
+
+
+def averages(fraction, n_steps):
+    """Return the average after each step of a model whose weights are all 1 after step 1, 2 after step 2, ..."""
+    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), 5)
+    average = WeightAverage(model, fraction)
+    for step in range(1, n_steps + 1):
+        for p in model.parameters():
+            torch.nn.init.constant_(p, step)
+        average.update(step)
+        values = torch.cat([p.flatten() for p in average.model.parameters()])
+        assert values.unique().numel() == 1
+        yield values[0].item()
+
+
+def test_averages_equal_their_closed_forms():
+    for n, average in enumerate(averages(1.0, 30), start=1):  # equal weights
+        assert average == pytest.approx((n + 1) / 2, rel=1e-5)
+    for n, average in enumerate(averages(0.5, 30), start=1):  # weights in proportion to the step
+        assert average == pytest.approx((2 * n + 1) / 3, rel=1e-5)
+
+
+def test_the_mean_age_of_the_weights_is_about_the_given_fraction_of_the_run():
+    *_, average = averages(0.1, 1000)
+    assert (1000 - average) / 1000 == pytest.approx(0.1 / 1.1, rel=0.02)
+
+
+def test_without_averages_the_trained_model_itself_is_evaluated():
+    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), 5)
+    assert WeightAverage(model, 0.0).model is model
+
+
+def test_a_run_evaluates_samples_and_saves_with_its_averages(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.5"]) == 0
+    run = RunFolder(workplace / "runs" / "tiny")
+    checkpoint = load_checkpoint(run.latest)
+    assert any(not torch.equal(checkpoint.model[name], checkpoint.trained[name]) for name in checkpoint.model)
+    capsys.readouterr()
+    assert score_command([]) == 0
+    assert f": {checkpoint.progress['best_loss']:.4f} nats" in capsys.readouterr().out
+
+
+def test_averages_can_be_switched_on_and_off_when_a_run_resumes(workplace):
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    for fraction, step in ((0.5, 45), (0.0, 50)):
+        assert (
+            train.main(["--resume", "runs/tiny", f"train.max_steps={step}", f"optim.average_fraction={fraction}"]) == 0
+        )
+        checkpoint = load_checkpoint(workplace / "runs" / "tiny" / "checkpoints" / "latest.pt")
+        assert (checkpoint.step, checkpoint.trained is not None) == (step, fraction > 0)

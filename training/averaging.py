@@ -1,0 +1,29 @@
+"""The average of a model's weights over the recent part of a run."""
+
+import copy
+
+import torch
+
+from model.gpt import GPT
+
+
+class WeightAverage:
+    """A second model, whose weights are averages of those that training produces (Polyak and Juditsky, 1992).
+
+    The mean age of the averaged weights is `fraction` of the run so far: after step t, weights of step s count in
+    proportion to s^(1 / fraction - 1) (the power function average of Karras et al., 2024, section 3.1). An average
+    predicts like a model whose learning rate has fallen, at any time, and overfits less.
+
+    fraction 0: no averages; `model` is the trained model itself.
+    """
+
+    def __init__(self, trained: GPT, fraction: float):
+        self.trained, self.fraction = trained, fraction
+        self.model = copy.deepcopy(trained).requires_grad_(False) if fraction else trained
+
+    @torch.no_grad()
+    def update(self, n_steps: int) -> None:
+        """Add the weights after n_steps steps."""
+        if self.fraction:
+            share = 1 / (1 + self.fraction * (n_steps - 1))  # the first average is the weights themselves
+            torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), share)
