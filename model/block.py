@@ -1,8 +1,9 @@
-"""A transformer block: attention mixes positions, and the MLP transforms each position alone."""
+"""A transformer block: attention mixes positions, and the MLP transforms each position."""
 
 from torch import Tensor, nn
 
 from model.cache import LayerCache
+from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.mlp import MLPS
 from model.norm import make_norm
@@ -12,16 +13,23 @@ from model.shape import LayerShape
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2 (Radford et al., 2019)."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2 (Radford et al., 2019).
+
+    With `model.conv_width`, the MLP reads the positions just before, too: x + mlp(conv(norm(x))).
+    """
 
     def __init__(self, config: ModelConfig, layer: LayerShape):
         super().__init__()
         self.attention_norm = make_norm(config.norm, config.n_embd, bias=config.bias)
         self.attention = SelfAttention(config, layer)
         self.mlp_norm = make_norm(config.norm, config.n_embd, bias=config.bias)
+        self.conv = CausalConv(config.n_embd, config.conv_width) if config.conv_width > 1 else None
         self.mlp = MLPS[config.mlp](config.n_embd, bias=config.bias, dropout=config.dropout)
 
     def forward(self, x: Tensor, positions: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Map x (B, T, C) to (B, T, C). Other arguments: see `SelfAttention.forward`."""
         x = x + self.attention(self.attention_norm(x), positions, places, cache)
-        return x + self.mlp(self.mlp_norm(x))
+        y = self.mlp_norm(x)
+        if self.conv is not None:
+            y = self.conv(y, places, cache)
+        return x + self.mlp(y)

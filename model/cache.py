@@ -5,14 +5,24 @@ from torch import Tensor
 
 from model.config import ModelConfig
 from model.positions import Places
+from model.shape import LayerShape
 
 
 class LayerCache:
-    """One layer's keys and values, (B, K, block_size, D) each for K key heads."""
+    """One layer's keys and values, (B, K, block_size, D) each for K key heads, and the inputs of its convolution.
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str):
+    inputs: (B, W - 1 + block_size, C), starting with the zeros before the text; C is 0 without a convolution.
+    """
+
+    def __init__(
+        self, config: ModelConfig, layer: LayerShape, batch_size: int, dtype: torch.dtype, device: torch.device | str
+    ):
+        shape = (batch_size, layer.n_kv_head, config.block_size, layer.head_size)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.n_before = config.conv_width - 1
+        channels = config.n_embd if self.n_before else 0
+        self.inputs = torch.zeros(batch_size, self.n_before + config.block_size, channels, dtype=dtype, device=device)
 
     def update(self, k: Tensor, v: Tensor, index: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Write k, v (B, K, T, D) at positions `index` (see `Places`) and return the keys and values to attend to.
@@ -24,6 +34,15 @@ class LayerCache:
             return self.keys[:, :, : index.stop], self.values[:, :, : index.stop]
         k, v = k.to(self.keys.dtype), v.to(self.values.dtype)
         return self.keys.index_copy_(2, index, k), self.values.index_copy_(2, index, v)
+
+    def update_inputs(self, x: Tensor, index: slice | Tensor) -> Tensor:
+        """Write inputs x (B, T, C) of the convolution; return them after those before, (B, W - 1 + T, C)."""
+        if isinstance(index, slice):
+            self.inputs[:, index.start + self.n_before : index.stop + self.n_before] = x
+            return self.inputs[:, index.start : index.stop + self.n_before]
+        self.inputs.index_copy_(1, index + self.n_before, x.to(self.inputs.dtype))
+        rows = index[0] + torch.arange(self.n_before + len(index), device=x.device)
+        return self.inputs.index_select(1, rows)
 
 
 class KVCache:
@@ -84,5 +103,4 @@ class StaticKVCache:
 def _layer_caches(
     config: ModelConfig, batch_size: int, dtype: torch.dtype, device: torch.device | str
 ) -> list[LayerCache]:
-    shapes = [(batch_size, layer.n_kv_head, config.block_size, layer.head_size) for layer in config.layers]
-    return [LayerCache(shape, dtype, device) for shape in shapes]
+    return [LayerCache(config, layer, batch_size, dtype, device) for layer in config.layers]

@@ -32,6 +32,7 @@ class ModelConfig:
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
+    conv_width: int = 1  # of the causal convolution before each MLP; 1: none
     qk_norm: bool = True
     qk_scale: Literal["learned", "sqrt_head_size"] | float = "learned"  # of qk_norm's scaled_dot scores
     logit_softcap: float = 15.0  # 0: no cap
@@ -45,7 +46,7 @@ class ModelConfig:
             value, names = getattr(self, field.name), get_args(field.type)
             if str in map(type, names) and value not in names:
                 raise ValueError(f"model.{field.name}={value} must be one of {', '.join(names)}")
-        for name in ("n_layer", "n_embd", "block_size", "head_size", "n_kv_head"):
+        for name in ("n_layer", "n_embd", "block_size", "head_size", "n_kv_head", "conv_width"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"model.{name}={value} must be at least 1")

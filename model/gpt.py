@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from model.block import Block
 from model.cache import KVCache, StaticKVCache
+from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
 from model.norm import make_norm
@@ -65,6 +66,8 @@ class GPT(nn.Module):
                 nn.init.normal_(module.weight, std=0.3)
             elif isinstance(module, QueryKeyNorm) and module.log_scale is not None:
                 nn.init.constant_(module.log_scale, math.log(INITIAL_QK_SCALE))
+            elif isinstance(module, CausalConv):
+                nn.init.zeros_(module.weight)
         for block in self.blocks:
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)

@@ -29,6 +29,8 @@ FORMS = {
     "textbook": TEXTBOOK,
     "heads per layer": replace(MODERN, n_head=(5, 1), positions="learned"),
     "rotary heads per layer": replace(MODERN, n_head=(1, 2)),
+    "convolution": replace(MODERN, conv_width=3),
+    "convolution of the previous position": replace(TEXTBOOK, conv_width=2),
     "fixed scale": replace(MODERN, qk_scale=10.0),
     "scale of the head size": replace(MODERN, qk_scale="sqrt_head_size"),
     "grouped queries": replace(MODERN, n_head=10, n_kv_head=5),

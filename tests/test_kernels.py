@@ -18,6 +18,11 @@ def plain_rotation(x, cos, sin):
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
+def plain_conv(x, taps):
+    filters = torch.cat((taps.flip(0), torch.ones_like(taps[:1]))).permute(2, 1, 0)  # (C, 1, W), the oldest first
+    return F.conv1d(F.pad(x.mT, (len(taps), 0)), filters, groups=x.size(-1)).mT
+
+
 def plain_attention(q, k, v):
     return attend(q, k, v, causal=True, form="explicit")
 
@@ -27,11 +32,13 @@ def case(name):
     torch.manual_seed(4)
     x, q, k, v = (torch.randn(B, H, T, D, requires_grad=True) for _ in range(4))
     factor = (torch.rand(H, 1, 1) + 0.5).requires_grad_()
+    taps = torch.randn(2, 1, D, requires_grad=True)
     turns = tuple(rotary_table(D, 9)[:, 2 : 2 + T])
     shared = tuple(torch.randn(B, 1, T, D, requires_grad=True) for _ in range(2))
     return {
         "RMS norm": (backward.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
         "RMS norm with factors": (backward.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
+        "causal convolution": (backward.causal_conv, plain_conv, (x.flatten(0, 1), taps)),
         "squared ReLU": (backward.squared_relu, lambda x: F.relu(x).square(), (x,)),
         "rotation": (backward.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
         "causal attention": (backward.causal_attention, plain_attention, (q, k, v)),
@@ -46,6 +53,7 @@ def case(name):
 
 FORMS = (
     "RMS norm",
+    "causal convolution",
     "RMS norm with factors",
     "squared ReLU",
     "rotation",

@@ -23,7 +23,7 @@ def test_muon_equals_pytorchs_muon():
     def weights_after(kind, **options):
         torch.manual_seed(1)
         params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((8, 8), (24, 8), (8, 24), (24, 8), (5, 7))]
-        optimizer = kind(params, lr=0.02, momentum=0.9, weight_decay=0.1, **options)
+        optimizer = kind(params, lr=0.02, momentum=0.9, weight_decay=0.0, **options)
         for _ in range(5):
             for p in params:
                 p.grad = torch.randn_like(p)
@@ -33,6 +33,23 @@ def test_muon_equals_pytorchs_muon():
     for ours, theirs in zip(weights_after(Muon), weights_after(torch.optim.Muon), strict=True):
         # Both orthogonalise in bfloat16, which rounds a batched product and a single one differently.
         torch.testing.assert_close(ours, theirs, atol=3e-3, rtol=0)
+
+
+def test_weight_decay_of_muon_shrinks_only_the_weights_that_the_update_moves_towards_0():
+    def weight_after(decay):
+        torch.manual_seed(3)
+        p = torch.nn.Parameter(torch.randn(6, 9))
+        optimizer = Muon([p], lr=0.1, weight_decay=decay, dtype=torch.float32)
+        before = p.detach().clone()
+        p.grad = torch.randn_like(p)
+        optimizer.step()
+        return before, p.detach()
+
+    before, plain = weight_after(0.0)
+    _, decayed = weight_after(0.5)
+    towards_0 = before * (plain - before) < 0
+    assert 0.2 < towards_0.float().mean() < 0.8
+    torch.testing.assert_close(decayed, plain - torch.where(towards_0, 0.1 * 0.5 * before, 0))
 
 
 def test_muon_rejects_parameters_that_are_not_matrices():

@@ -27,9 +27,12 @@ def orthogonalise(matrices: Tensor, *, iterations: int = 5, dtype: torch.dtype =
 class Muon(torch.optim.Optimizer):
     """Muon for the matrices (2-D parameters) of hidden layers.
 
-    The update equals that of `torch.optim.Muon`, but all matrices of one shape, transposed or not, share one batched
-    product, which halves the time for small models. The step of a (rows, columns) matrix is scaled by
-    sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
+    Without weight decay, the update equals that of `torch.optim.Muon`, but all matrices of one shape, transposed or
+    not, share one batched product, which halves the time for small models. The step of a (rows, columns) matrix is
+    scaled by sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
+
+    Weight decay is cautious (Chen et al., 2025): a step multiplies a weight by 1 - lr * weight_decay only if the update
+    moves it towards 0, too, so decay never works against the gradient.
 
     dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. Raises ValueError if a
     parameter is not a matrix.
@@ -68,14 +71,15 @@ class Muon(torch.optim.Optimizer):
             for p, update in zip(params, updates, strict=True):
                 wide = update if p.size(0) <= p.size(1) else update.mT
                 same_shape[wide.shape].append((p, wide))
-            if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - lr * group["weight_decay"])
             for pairs in same_shape.values():
                 orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]), dtype=self.dtype)
                 for (p, _), update in zip(pairs, orthogonal, strict=True):
                     rows, columns = p.shape
                     step = lr * max(1, rows / columns) ** 0.5
                     update = update if rows <= columns else update.mT
+                    if group["weight_decay"]:
+                        agreeing = torch.where(p * update > 0, p, 0)  # the update moves these weights towards 0
+                        p.sub_(agreeing * (lr * group["weight_decay"]))
                     if on_device:
                         p.sub_(update.to(p.dtype) * step)
                     else:

@@ -28,6 +28,11 @@ def squared_relu(x: Tensor) -> Tensor:
     return SquaredReLUFunction.apply(x)
 
 
+def causal_conv(x: Tensor, weight: Tensor) -> Tensor:
+    """Return `CausalConv` of x (B, T, C) without a cache, with weight (W - 1, 1, C)."""
+    return CausalConvFunction.apply(x, weight)
+
+
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return `positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D/2)."""
     return RotatePairsFunction.apply(x, cos, sin)
@@ -82,6 +87,28 @@ class SquaredReLUFunction(Function):
     def backward(ctx, dy: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
         return (dy * positive).mul_(2)
+
+
+class CausalConvFunction(Function):
+    """y_t = x_t + sum_i w_i x_(t-i), dx_t = dy_t + sum_i w_i dy_(t+i), dw_i = sum_t dy_t x_(t-i)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y = x.clone()
+        for back, w in enumerate(weight.to(x.dtype), start=1):
+            y[:, back:].addcmul_(x[:, :-back], w)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        dx, dw = dy.clone(), torch.empty_like(weight)
+        for back, w in enumerate(weight.to(x.dtype), start=1):
+            dx[:, :-back].addcmul_(dy[:, back:], w)
+            dw[back - 1, 0] = (dy[:, back:] * x[:, :-back]).sum((0, 1))
+        return dx, dw
 
 
 class RotatePairsFunction(Function):
