@@ -58,15 +58,19 @@ def test_muon_rejects_parameters_that_are_not_matrices():
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_decay(name):
+def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_and_the_head_decay(name):
     model = GPT(ModelConfig(n_layer=2, n_embd=16, n_head=2, norm="layer", bias=True, positions="learned"), 11)
-    optimizers = make_optimizers(model, OptimConfig(name=name, lr=1e-3, muon_lr=0.05, weight_decay=0.3))
+    settings = {"lr": 1e-3, "muon_lr": 0.05, "weight_decay": 0.3, "lm_head_weight_decay": 0.7}
+    optimizers = make_optimizers(model, OptimConfig(name=name, **settings))
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
     names = {id(p): n for n, p in model.named_parameters()}
-    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
     assert "blocks.0.attention.qk_norm.log_scale" in names.values()
+    (head,) = [group for group in groups if any(p is model.lm_head.weight for p in group["params"])]
+    assert head["weight_decay"] == 0.7
+    head["weight_decay"] = 0.0
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
     assert decayed == {n for n in names.values() if n.startswith("blocks") and n.endswith("weight") and "norm" not in n}
     set_lr(optimizers, 0.5)
     rates = {names[id(p)]: group["lr"] for group in groups for p in group["params"]}

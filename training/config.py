@@ -19,6 +19,7 @@ class OptimConfig:
     beta1: float = 0.9
     beta2: float = 0.95
     weight_decay: float = 0.0  # of the blocks' matrices only; scaled by the learning rate
+    lm_head_weight_decay: float = 0.0  # scaled by the learning rate; keeps predictions from becoming overconfident
     warmup_steps: int = 20  # linear, from 0
     decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"
@@ -30,7 +31,13 @@ class OptimConfig:
         positive, below_1 = ("lr", "muon_lr"), ("muon_momentum", "beta1", "beta2", "average_fraction")
         _check(self, "optim", positive, lambda value: value > 0, "above 0")
         _check(self, "optim", below_1, lambda value: 0 <= value < 1, "at least 0 and below 1")
-        _check(self, "optim", ("weight_decay", "warmup_steps", "grad_clip"), lambda value: value >= 0, "0 or above")
+        _check(
+            self,
+            "optim",
+            ("weight_decay", "lm_head_weight_decay", "warmup_steps", "grad_clip"),
+            lambda value: value >= 0,
+            "0 or above",
+        )
         fractions = ("decay_fraction", "final_lr_fraction")
         _check(self, "optim", fractions, lambda value: 0 <= value <= 1, "at least 0 and at most 1")
 

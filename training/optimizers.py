@@ -16,11 +16,15 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
-    rest = [p for p in model.parameters() if id(p) not in in_blocks]
+    head = model.lm_head.weight
+    rest = [p for p in model.parameters() if id(p) not in in_blocks and p is not head]
     on_gpu = rest[0].device.type == "cuda"
     betas = (config.beta1, config.beta2)
     optimizers: list[Optimizer] = []
-    groups = [{"params": rest, "weight_decay": 0.0}]
+    groups = [
+        {"params": rest, "weight_decay": 0.0},
+        {"params": [head], "weight_decay": config.lm_head_weight_decay},
+    ]
     if config.name == "muon":
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
         optimizers.append(Muon(matrices, dtype=dtype, **settings))
