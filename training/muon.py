@@ -75,12 +75,15 @@ class Muon(torch.optim.Optimizer):
                 orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]), dtype=self.dtype)
                 for (p, _), update in zip(pairs, orthogonal, strict=True):
                     rows, columns = p.shape
-                    step = lr * max(1, rows / columns) ** 0.5
-                    update = update if rows <= columns else update.mT
+                    scale = max(1, rows / columns) ** 0.5
+                    # A copy in p's layout and dtype: elementwise operations on a transposed matrix are slow.
+                    update = (update if rows <= columns else update.mT).to(
+                        p.dtype, memory_format=torch.contiguous_format
+                    )
                     if group["weight_decay"]:
-                        agreeing = torch.where(p * update > 0, p, 0)  # the update moves these weights towards 0
-                        p.sub_(agreeing * (lr * group["weight_decay"]))
+                        agreeing = (p * update).gt_(0)  # 1 where the update moves a weight towards 0, otherwise 0
+                        update.addcmul_(p, agreeing, value=group["weight_decay"] / scale)
                     if on_device:
-                        p.sub_(update.to(p.dtype) * step)
+                        p.sub_(update * (lr * scale))
                     else:
-                        p.sub_(update, alpha=step)
+                        p.sub_(update, alpha=lr * scale)
