@@ -21,7 +21,7 @@ from data.corpus import open_corpus
 from training.checkpoint import Checkpoint, save_checkpoint
 from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
-from training.config_file import build_config, load_config, naming, read_settings, to_yaml
+from training.config_file import build_config, load_run_config, naming, read_settings, to_yaml, upgraded
 from training.evaluation import evaluate
 from training.metrics import read_newest_record
 from training.preparation import prepare_machine, prepare_text
@@ -102,7 +102,9 @@ def resume(options: argparse.Namespace) -> int:
     run = RunFolder.find(options.resume)
     with run.lock():
         checkpoint = newest_checkpoint(run)
-        config = build_config(checkpoint.settings if checkpoint else read_settings(run.config), options.overrides)
+        config = build_config(
+            checkpoint.settings if checkpoint else upgraded(read_settings(run.config)), options.overrides
+        )
         runtime = prepare_machine(config)
         corpus = open_corpus(dataclasses.replace(config.data, fallback=None))  # a run never changes its text
         state = TrainingState(config, corpus, runtime)
@@ -119,7 +121,7 @@ def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
     Raises CheckpointError if the run has saved a checkpoint that is now damaged or missing.
     """
     if not run.has_saved():
-        settings = load_config(run.config).train
+        settings = load_run_config(run.config).train
         first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
         record = read_newest_record(run.metrics)
         if record.get("step", 0) <= first_save and not record.get("finished"):
@@ -141,14 +143,14 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
     changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
     """
     settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
-    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, block_size)
+    train_ids, val_ids, test_ids = state.corpus.split(state.config.data.split, block_size)
     batches = TrainingBatches(
         train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed, device=runtime.device
     )
     step = TrainingStep(state, batches, runtime)
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
     log = RunLog(state, run, runtime, clock, tokens_per_step=step.tokens)
-    log.introduce(n_train=len(train_ids), n_val=len(val_ids) - 1, changes=changes)
+    log.introduce(n_train=len(train_ids), n_val=len(val_ids) - 1, n_test=len(test_ids) - 1, changes=changes)
 
     def due(every_steps: int) -> bool:
         return progress.step % every_steps == 0 or progress.step == settings.max_steps

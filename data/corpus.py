@@ -64,7 +64,9 @@ class Corpus:
         else:
             cuts = [int(train), int(train + validation), int(train + validation + test)]
             if cuts[-1] > n:
-                raise ValueError(f"data.split={list(split)} needs {cuts[-1]:,} characters; {self.name} has {n:,}")
+                raise ValueError(
+                    f"data.split={list(split)} needs {cuts[-1]:,} characters, but {self.name} has {n:,}; lower it"
+                )
         train_ids, validation_ids, test_ids = np.split(self.ids[: cuts[-1]], cuts[:-1])
         parts = {
             "training": (train_ids, block_size + 1),

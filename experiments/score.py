@@ -35,19 +35,27 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> int:
-    losses = []
+    results: list[tuple[str, Evaluation]] = []
     for given in options.checkpoint:
         path = find_checkpoint(given)
         checkpoint = load_checkpoint(path)
         text = options.text
         name, ids = read_text(checkpoint, text) if text else read_split(checkpoint, path, options.split)
         result = score(checkpoint, ids, options.device)
-        losses.append(result.loss)
+        results.append((name, result))
         print(f"{path} on {name}: {describe(result)}", flush=True)
-    if len(losses) > 1:
-        mean, deviation = statistics.mean(losses), statistics.stdev(losses)
-        print(f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
+    if len(results) > 1:
+        print(summarise(results))
     return 0
+
+
+def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
+    """Return the mean and standard deviation of several models' losses, or why they cannot be compared."""
+    if len({(name, result.n_characters, result.context) for name, result in results}) > 1:
+        return "no mean: the models were scored on different texts or context lengths"
+    losses = [result.loss for _, result in results]
+    mean, deviation = statistics.mean(losses), statistics.stdev(losses)
+    return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 
 
 def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, np.ndarray]:

@@ -15,7 +15,7 @@ from model.shape import LayerShape
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2 (Radford et al., 2019).
 
-    With `model.conv_width`, the MLP reads the positions just before, too: x + mlp(conv(norm(x))).
+    With `model.conv_width`, the MLP also reads the positions just before: x + mlp(conv(norm(x))).
     """
 
     def __init__(self, config: ModelConfig, layer: LayerShape):

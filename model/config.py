@@ -59,8 +59,7 @@ class ModelConfig:
                 f"model.n_head={list(self.n_head)} has {len(self.n_head)} entries; give one for each of the "
                 f"{self.n_layer} layers, or one number for all"
             )
-        if isinstance(self.qk_scale, float):
-            self._check_qk_scale(self.qk_scale)
+        self._check_qk_scale()
         check_score(self.score, hidden=self.score_hidden, width=self.score_width, form=self.attention)
         for n_head in self.n_head if isinstance(self.n_head, tuple) else (self.n_head,):
             self._check_heads(n_head)
@@ -74,8 +73,11 @@ class ModelConfig:
     def _layer(self, n_head: int) -> LayerShape:
         return LayerShape(n_head, self.n_kv_head or n_head, self.head_size or self.n_embd // n_head)
 
-    def _check_qk_scale(self, scale: float) -> None:
-        if not scale > 0:
+    def _check_qk_scale(self) -> None:
+        scale = self.qk_scale
+        if scale in ("learned", "sqrt_head_size"):
+            return
+        if isinstance(scale, str) or not scale > 0:
             raise ValueError(f"model.qk_scale={scale} must be above 0, learned or sqrt_head_size")
         if not self.qk_norm or self.score != "scaled_dot":
             raise ValueError(

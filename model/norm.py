@@ -13,7 +13,7 @@ def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
     if backward.is_faster(x):
         return backward.rms_norm(x, factor)
     y = F.rms_norm(x, (x.size(-1),))
-    return y if factor is None else y * factor.to(y.dtype)
+    return y if factor is None else (y * factor).to(y.dtype)
 
 
 class RMSNorm(nn.Module):

@@ -50,7 +50,7 @@ class SelfAttention(nn.Module):
         B, T, _ = x.shape
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
-        if self.qk_norm:
+        if self.qk_norm is not None:
             qk = self.qk_norm(qk)
         q, k = positions.rotate(qk, places).split((H, K), dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)

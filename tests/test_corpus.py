@@ -60,7 +60,7 @@ def test_sizes_in_characters_take_the_parts_from_the_start_of_the_text(tmp_path,
     corpus = load_corpus(write(tmp_path / "a.txt", "abcdefghij"), cache=cache)
     parts = corpus.split((4, 3, 2), 2)
     assert [corpus.vocabulary.decode(part) for part in parts] == ["abcd", "defg", "ghi"]
-    with pytest.raises(ValueError, match=r"data.split=\[4, 3, 4\] needs 11 characters; .* has 10"):
+    with pytest.raises(ValueError, match=r"data.split=\[4, 3, 4\] needs 11 characters, but .* has 10; lower it"):
         corpus.split((4, 3, 4), 2)
 
 

@@ -35,6 +35,8 @@ MODELS = {
     "one key-value head": {"n_head": 4, "n_kv_head": 1},
     "mixed head counts": {"n_head": (1, 4)},
     "additive scores": {"score": "additive"},
+    "convolution": {"conv_width": 3},
+    "fixed scale": {"qk_scale": 10.0},
     "swiglu": {"mlp": "swiglu", "logit_softcap": 0.0},
 }
 
@@ -162,7 +164,9 @@ def make_step(workplace, *overrides, device="cuda"):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_training_never_waits_for_the_gpu_after_its_start(workplace, name, dtype):
     _, step = make_step(
-        workplace, f"optim.name={name}", f"train.dtype={dtype}", "optim.grad_clip=1", "optim.weight_decay=0.1"
+        workplace,
+        *(f"optim.name={name}", f"train.dtype={dtype}", "optim.grad_clip=1", "optim.weight_decay=0.1"),
+        *("optim.lm_head_weight_decay=0.3", "optim.average_fraction=0.2", "model.conv_width=3"),
     )
     for _ in range(6):
         step.run()
@@ -195,6 +199,12 @@ def test_training_on_the_gpu_has_the_same_losses_as_on_the_cpu(workplace, name, 
     "settings",
     [
         ["train.grow_context_at=[0.5]", "train.accumulate=2", "optim.grad_clip=1"],
+        [
+            "model.conv_width=3",
+            "optim.average_fraction=0.2",
+            "optim.lm_head_weight_decay=0.3",
+            "optim.weight_decay=0.1",
+        ],
         ["model.score=additive", "optim.name=adamw"],
         ["model.n_head=[1,3]"],
         ["model.n_embd=32", "model.n_head=4", "model.n_kv_head=2"],
@@ -226,6 +236,7 @@ def test_a_captured_step_gives_the_same_losses_as_a_step_without_a_graph(workpla
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 def test_a_resumed_run_on_the_gpu_equals_an_uninterrupted_one(workplace, name):
     settings = ["train.device=cuda", "train.dtype=float32", "optim.decay_fraction=0", f"optim.name={name}"]
+    settings += ["optim.average_fraction=0.2"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=80", "train.name=whole"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40", "train.name=parts"]) == 0
     assert train.main(["--resume", "runs/parts", "train.max_steps=80"]) == 0
@@ -324,7 +335,7 @@ def test_head_statistics_on_the_gpu_equal_those_on_the_cpu():
         for device in ("cpu", "cuda")
     )
     assert list(on_gpu.losses_without.values()) == pytest.approx(list(on_cpu.losses_without.values()), abs=1e-3)
-    torch.testing.assert_close(on_gpu.statistics.similarity, on_cpu.statistics.similarity, atol=1e-3, rtol=0)
+    torch.testing.assert_close(on_gpu.measures.similarity, on_cpu.measures.similarity, atol=1e-3, rtol=0)
 
 
 @pytest.mark.slow

@@ -35,10 +35,11 @@ def test_muon_equals_pytorchs_muon():
         torch.testing.assert_close(ours, theirs, atol=3e-3, rtol=0)
 
 
-def test_weight_decay_of_muon_shrinks_only_the_weights_that_the_update_moves_towards_0():
+@pytest.mark.parametrize("shape", [(6, 9), (9, 6), (24, 8)], ids=str)
+def test_weight_decay_of_muon_shrinks_only_the_weights_that_the_update_moves_towards_0(shape):
     def weight_after(decay):
         torch.manual_seed(3)
-        p = torch.nn.Parameter(torch.randn(6, 9))
+        p = torch.nn.Parameter(torch.randn(shape))
         optimizer = Muon([p], lr=0.1, weight_decay=decay, dtype=torch.float32)
         before = p.detach().clone()
         p.grad = torch.randn_like(p)

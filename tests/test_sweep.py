@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import yaml
 from conftest import ROOT, run_script
 from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
 
@@ -119,6 +120,23 @@ def test_more_values_extend_a_sweep_and_other_settings_start_a_new_folder(workpl
 
 
 @pytest.mark.slow
+def test_a_sweep_of_an_earlier_version_can_be_resumed_and_reported(workplace):
+    earlier = ["model.qk_scale=sqrt_head_size", "train.max_steps=5"]
+    assert train.main(["--config", "tiny.yaml", *earlier, "--sweep", "model.n_head=1,2", "train.seed=0"]) == 0
+    folder = workplace / "runs" / "tiny"
+    files = [folder / "sweep.yaml", *folder.glob("*/config.yaml")]
+    assert len(files) == 3
+    for file in files:  # as that version wrote them
+        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+        del settings["model"]["qk_scale"], settings["data"]["split"]
+        settings["data"]["val_fraction"] = 0.1
+        file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    assert train.main(["--resume", str(folder)]) == 0
+    runs = find_runs([folder])
+    assert [v.config.model.qk_scale for v in runs.variants] == ["sqrt_head_size"] * 2
+    assert [v.config.data.split for v in runs.variants] == [(0.9, 0.1, 0.0)] * 2
+
+
 def test_two_processes_in_one_folder_never_run_a_point_twice(workplace):
     both = [start("--config", "tiny.yaml", *SWEEP, "--workers", str(n)) for n in (1, 2)]
     for process in both:

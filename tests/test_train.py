@@ -208,6 +208,7 @@ def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run(workplace):
     losses = []
     for compiles in ("true", "false"):
         settings = ["train.dtype=float32", "model.dropout=0", f"train.compile={compiles}", f"train.name={compiles}"]
+        settings += ["model.conv_width=3", "optim.average_fraction=0.2"]
         finished = run_script("train.py", "--config", "tiny.yaml", *settings, cwd=workplace)
         assert finished.returncode == 0, finished.stderr
         losses.append([r["train_loss"] for r in metrics(workplace / "runs" / compiles) if "train_loss" in r])

@@ -10,8 +10,8 @@ from model.gpt import GPT
 class WeightAverage:
     """A second model, whose weights are averages of those that training produces (Polyak and Juditsky, 1992).
 
-    The mean age of the averaged weights is `fraction` of the run so far: after step t, weights of step s count in
-    proportion to s^(1 / fraction - 1) (the power function average of Karras et al., 2024, section 3.1). An average
+    The averaged weights have a mean age of `fraction` of the run: after step t, the weights of step s count about in
+    proportion to s^(1 / fraction - 2) (the power function average of Karras et al., 2024, section 3.1). An average
     predicts like a model whose learning rate has fallen, at any time, and overfits less.
 
     fraction 0: no averages; `model` is the trained model itself.
@@ -23,7 +23,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
-        """Add the weights after n_steps steps."""
-        if self.fraction:
-            share = 1 / (1 + self.fraction * (n_steps - 1))  # the first average is the weights themselves
-            torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), share)
+        """Add the weights after step n_steps = 1, 2, ... of the average."""
+        share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
+        torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), share)

@@ -15,7 +15,7 @@ from data.files import replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import build_config
+from training.config_file import build_config, upgraded
 
 FORMAT = 1
 RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
@@ -90,20 +90,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if fields.pop("format") != FORMAT:
             raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
-        fields["settings"] = _today(fields["settings"])
+        fields["settings"] = upgraded(fields["settings"])
         return Checkpoint(**fields)
     except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
-
-
-def _today(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of an older checkpoint with the names of today, and the values that they had then."""
-    data, model = dict(settings["data"]), dict(settings["model"])
-    model.setdefault("qk_scale", "sqrt_head_size")
-    if "val_fraction" in data:
-        fraction = data.pop("val_fraction")
-        data["split"] = [1 - fraction, fraction, 0]
-    return {**settings, "model": model, "data": data}
 
 
 def _sealed(archive: bytes) -> bytes:

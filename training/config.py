@@ -24,7 +24,7 @@ class OptimConfig:
     decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"
     final_lr_fraction: float = 0.0  # of the peak learning rate, at the end of the run
-    average_fraction: float = 0.0  # evaluate and sample with weights averaged over this part of the run so far
+    average_fraction: float = 0.0  # evaluate and sample with averaged weights, of this mean age as part of the run
     grad_clip: float = 0.0  # maximum global gradient norm; 0 disables clipping
 
     def __post_init__(self):

@@ -36,6 +36,24 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         return build_config(settings, overrides)
 
 
+def load_run_config(path: Path) -> Config:
+    """Return the config in a run folder, perhaps of an earlier version. Raises ConfigError as `load_config` does."""
+    settings = upgraded(read_settings(path))
+    with naming(path):
+        return build_config(settings)
+
+
+def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings of a run of an earlier version by the names of today, with the values that applied then."""
+    settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
+    if isinstance(model := settings.get("model"), dict):
+        model.setdefault("qk_scale", "sqrt_head_size")
+    if isinstance(data := settings.get("data"), dict) and "val_fraction" in data:
+        fraction = float(data.pop("val_fraction"))
+        data["split"] = [1 - fraction, fraction, 0]
+    return settings
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return a YAML file as nested mappings and lists of text. Raises ConfigError if it is not a config."""
     try:
@@ -152,7 +170,7 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
     if typing.get_origin(hint) is tuple:
         item_type, _ = typing.get_args(hint)
         if not _is_list(value):
-            raise ConfigError(f"{key}={_shown(value)} must be a list, such as [1, 2]")
+            raise ConfigError(f"{key}={_shown(value)} must be a list in brackets")
         if isinstance(value, str):  # from an override; a file gives a list
             value = [item.strip() for item in value.strip("[]").split(",") if item.strip()]
         return tuple(_coerce(item, item_type, key) for item in value)

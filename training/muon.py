@@ -32,7 +32,7 @@ class Muon(torch.optim.Optimizer):
     scaled by sqrt(max(1, rows / columns)), so that the change of its outputs does not depend on its shape.
 
     Weight decay is cautious (Chen et al., 2025): a step multiplies a weight by 1 - lr * weight_decay only if the update
-    moves it towards 0, too, so decay never works against the gradient.
+    also moves it towards 0, so decay never works against the update.
 
     dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. Raises ValueError if a
     parameter is not a matrix.
@@ -77,9 +77,7 @@ class Muon(torch.optim.Optimizer):
                     rows, columns = p.shape
                     scale = max(1, rows / columns) ** 0.5
                     # A copy in p's layout and dtype: elementwise operations on a transposed matrix are slow.
-                    update = (update if rows <= columns else update.mT).to(
-                        p.dtype, memory_format=torch.contiguous_format
-                    )
+                    update = (update if rows <= columns else update.mT).to(p.dtype).contiguous()
                     if group["weight_decay"]:
                         agreeing = (p * update).gt_(0)  # 1 where the update moves a weight towards 0, otherwise 0
                         update.addcmul_(p, agreeing, value=group["weight_decay"] / scale)

@@ -12,6 +12,8 @@ from training.muon import Muon
 def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
     """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
+    Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
+
     dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]

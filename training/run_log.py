@@ -33,12 +33,12 @@ class RunLog:
         wants_board = state.config.train.tensorboard
         self._board = open_tensorboard(run.path, from_step=self._first_step) if wants_board else None
 
-    def introduce(self, *, n_train: int, n_val: int, changes: Sequence[str] = ()) -> None:
+    def introduce(self, *, n_train: int, n_val: int, n_test: int, changes: Sequence[str] = ()) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
         self._console.say(
             f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} distinct; "
-            f"{n_train:,} for training, {n_val:,} for validation"
+            f"{n_train:,} for training, {n_val:,} for validation" + (f", {n_test:,} for the test" if n_test else "")
         )
         n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
         self._console.say(

@@ -26,7 +26,8 @@ class Progress:
     """The position of a run after `step` steps.
 
     elapsed_s: time since the command started, over all sessions. loss_sum: training losses of the loss_count steps
-    since the last log line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`.
+    since the last log line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`. averaged_steps: steps in the
+    average of the weights.
     """
 
     step: int = 0
@@ -38,6 +39,7 @@ class Progress:
     loss_sum: float = 0.0
     loss_count: int = 0
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
+    averaged_steps: int = 0
 
 
 class TrainingError(RuntimeError):
@@ -116,6 +118,8 @@ class TrainingState:
             # Learning rates and other settings come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         self.progress = Progress(**checkpoint.progress)
+        if checkpoint.trained is None or not self.config.optim.average_fraction:
+            self.progress.averaged_steps = 0  # an average starts with the next step, or not at all
         if self.config.train.max_steps < self.progress.step:
             raise CheckpointError(
                 f"train.max_steps={self.config.train.max_steps} is below the run's current step {self.progress.step}; "

@@ -47,7 +47,9 @@ class TrainingStep:
         )
         self.update(inputs, targets)
         progress.step += 1
-        self.state.average.update(progress.step)
+        if config.optim.average_fraction:
+            progress.averaged_steps += 1
+            self.state.average.update(progress.averaged_steps)
         progress.loss_count += 1
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:

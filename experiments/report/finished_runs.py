@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from training.config import Config
-from training.config_file import load_config, to_dict
+from training.config_file import load_run_config, to_dict
 from training.metrics import read_records
 from training.run_folder import RunFolder
 from training.sweep.plan import SEED, Plan, setting
@@ -106,7 +106,7 @@ def read_run(folder: RunFolder) -> FinishedRun | None:
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return FinishedRun(
         folder,
-        load_config(folder.config),
+        load_run_config(folder.config),
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
         statistics.harmonic_mean(rates) if rates else float("nan"),
         records[-1],

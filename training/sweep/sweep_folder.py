@@ -9,7 +9,16 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from data.files import replace_text
-from training.config_file import ConfigError, dump_yaml, load_config, naming, read_settings, to_dict, to_yaml
+from training.config_file import (
+    ConfigError,
+    dump_yaml,
+    load_run_config,
+    naming,
+    read_settings,
+    to_dict,
+    to_yaml,
+    upgraded,
+)
 from training.metrics import read_newest_record
 from training.run_folder import RUNS, RunFolder
 from training.sweep.plan import Plan, make_plan, setting
@@ -35,7 +44,7 @@ class SweepFolder:
             with FileLock(run.path.with_name(".lock")):
                 if not run.config.is_file():
                     run.lay_out(to_yaml(point.config))
-            if load_config(run.config) != point.config:
+            if load_run_config(run.config) != point.config:
                 raise ConfigError(f"{run.path}: its settings were changed; remove the folder to run this point again")
 
     @classmethod
@@ -109,7 +118,7 @@ def read_plan(folder: Path) -> Plan | None:
         return None
     settings = read_settings(folder / PLAN_FILE)
     with naming(folder / PLAN_FILE):
-        return make_plan(settings)
+        return make_plan(upgraded(settings))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
