@@ -214,6 +214,7 @@ def test_training_on_the_gpu_has_the_same_losses_as_on_the_cpu(workplace, name, 
     ],
     ids=[
         "growing context",
+        "convolution, averages and decay",
         "additive scores",
         "mixed head counts",
         "grouped queries",
