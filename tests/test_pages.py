@@ -126,7 +126,8 @@ def weights_by_hand(path, text):
     for layer in range(2):
         name = f"blocks.{layer}"
         q, k, v = (norm(x) @ w[f"{name}.attention.qkv.weight"].T).view(T, 3, H, D).permute(1, 2, 0, 3)
-        scores = turn(norm(q)) @ turn(norm(k)).transpose(1, 2) / D**0.5
+        cosines = turn(norm(q)) @ turn(norm(k)).transpose(1, 2) / D
+        scores = w[f"{name}.attention.qk_norm.log_scale"].exp()[:, None, None] * cosines
         weights = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf).softmax(-1)
         result.append(weights)
         x = x + (weights @ v).transpose(0, 1).reshape(T, C) @ w[f"{name}.attention.proj.weight"].T
