@@ -1,6 +1,5 @@
 """Sweeps as a user runs them: in separate processes, in parallel, stopped and killed."""
 
-import json
 import os
 import random
 import re
@@ -16,11 +15,7 @@ from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
 
 import train
 from experiments.report.finished_runs import find_runs
-from training.config_file import read_settings
 from training.run_folder import RunFolder
-from training.sweep.plan import make_plan
-from training.sweep.sweep_folder import SweepFolder
-from training.sweep.workers import WorkerPool, share_of_machine
 
 SWEEP = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]
 POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]
@@ -203,57 +198,20 @@ def test_invalid_sweeps_are_reported_before_any_run_starts(workplace, capsys, ar
     assert not (workplace / "runs").exists()
 
 
-def tiny_folder(workplace):
-    plan = make_plan(read_settings(workplace / "tiny.yaml"), [], SWEEP[1:])
-    return SweepFolder.open("tiny", plan)
-
-
-def test_only_one_process_at_a_time_can_claim_a_point(workplace):
-    folder = tiny_folder(workplace)
-    other = SweepFolder(folder.path, folder.plan)
-    one, two, *_ = folder.plan.points
-    with folder.claim(one) as first:
-        assert first
-        with other.claim(one) as second, other.claim(two) as elsewhere:
-            assert not second
-            assert elsewhere
-    with other.claim(one) as free_again:
-        assert free_again
-    with folder.run_of(one).lock(), other.claim(one) as while_it_is_trained:
-        assert not while_it_is_trained
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "names"),
-    [
-        (["model.n_head=1,2"], ["model.n_head=2,3"], ["tiny"]),
-        (["model.n_head=1,2", "train.seed=0,1"], ["model.n_head=1,2", "train.seed=1..3"], ["tiny"]),
-        (["model.n_head=1,2", "train.seed=0"], ["model.n_head=1,3", "train.seed=1"], ["tiny", "tiny-2"]),
-        (["model.n_embd=48,64", "model.n_head=4,8"], ["model.n_embd=24,48", "model.n_head=3,4"], ["tiny", "tiny-2"]),
-        (["model.n_head=1,2"], ["model.n_head=1,2", "optim.lr=1e-3,2e-3"], ["tiny", "tiny-2"]),
-    ],
-    ids=["more values", "more seeds", "a grid with holes", "invalid combinations", "another axis"],
-)
-def test_a_sweep_can_be_extended_as_long_as_it_stays_a_grid(workplace, first, second, names):
-    settings = read_settings(workplace / "tiny.yaml")
-    plans = [make_plan(settings, [], values) for values in (first, second)]
-    folders = [SweepFolder.open("tiny", plan) for plan in plans]
-    assert sorted({folder.path.name for folder in folders}) == names
-    for folder, plan in zip(folders, plans, strict=True):
-        again = make_plan(read_settings(folder.path / "sweep.yaml"))
-        assert {p.name for p in plan.points} <= {p.name for p in again.points}
-        assert SweepFolder.open("tiny", plan).path == folder.path
-
-
-def test_a_failure_in_another_process_is_reported_and_an_earlier_failure_is_retried(workplace):
-    folder = tiny_folder(workplace)
-    one, two, *_ = folder.plan.points
-    folder.note_failure(one, "it was too hot")
-    pool = WorkerPool(folder, 1)
-    assert one in pool._pending()
-    folder.note_failure(two, "it was too cold")
-    assert two not in pool._pending()
-    assert pool.failed == {two.name: "it was too cold"}
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_at_any_moment_and_started_again_gives_the_same_results(tiny_sweep, workplace):
+    moments = random.Random(0)
+    folder = workplace / "runs" / "tiny"
+    for _ in range(6):
+        process = start("--config", "tiny.yaml", *SWEEP, "--workers", "2")
+        time.sleep(moments.uniform(1.5, 7))
+        process.kill()
+        process.communicate()
+    last = run_script("train.py", "--config", "tiny.yaml", *SWEEP, "--workers", "2")
+    assert last.returncode == 0, last.stderr
+    assert results(folder) == results(tiny_sweep)
+    ours, by_hand = find_runs([folder]), find_runs([tiny_sweep / name for name in POINTS])
+    assert [(v.label, v.losses) for v in ours.variants] == [(v.label, v.losses) for v in by_hand.variants]
 
 
 @pytest.mark.slow
@@ -275,66 +233,3 @@ def test_a_resumed_run_keeps_its_number_of_threads(workplace):
     said = (folder / begun[0] / "output.txt").read_text()
     threads = re.findall(r"^Running on cpu, (\d+) thread", said, re.MULTILINE)
     assert threads == ["1", "1"]
-
-
-def test_a_point_that_another_process_has_just_finished_is_not_run_again(workplace):
-    folder = tiny_folder(workplace)
-    waiting = list(folder.plan.points[:1])
-    assert train.main(["--resume", str(folder.run_of(waiting[0]).path)]) == 0
-    pool = WorkerPool(folder, 1)
-    pool._start(waiting)
-    assert pool._jobs == []
-
-
-def test_a_point_with_changed_settings_is_an_error(workplace):
-    folder = tiny_folder(workplace)
-    config = folder.run_of(folder.plan.points[0]).config
-    config.write_text(config.read_text().replace("max_steps: 40", "max_steps: 41"))
-    with pytest.raises(ValueError, match="its settings were changed"):
-        SweepFolder(folder.path, folder.plan)
-
-
-def test_workers_share_cores_and_gpus(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)), raising=False)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert share_of_machine(0, 1, "auto") == {}
-    assert share_of_machine(0, 4, "cpu") == {"OMP_NUM_THREADS": "2"}
-    assert [share_of_machine(n, 4, "auto")["CUDA_VISIBLE_DEVICES"] for n in range(4)] == ["4", "7", "4", "7"]
-    assert "CUDA_VISIBLE_DEVICES" not in share_of_machine(0, 4, "cuda:1")
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, "cpu")
-
-
-def test_a_run_without_a_first_checkpoint_restarts_but_a_run_that_lost_its_checkpoint_does_not(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    run = RunFolder(workplace / "runs" / "tiny")
-    whole = untimed(metrics(run.path))
-    run.best.unlink()
-    run.latest.unlink()
-    assert train.main(["--resume", str(run.path)]) == 2
-    assert "its files are missing" in capsys.readouterr().err
-    lines = run.metrics.read_text().splitlines()
-    last = json.loads(lines[-1]) | {"step": 20}
-    run.metrics.write_text(json.dumps(last) + "\n")  # finished at its first save
-    assert train.main(["--resume", str(run.path)]) == 2
-    run.metrics.write_text('{"step": 10, "train_loss": 3.0}\n{"step": 20, "val')  # killed in the first save
-    assert train.main(["--resume", str(run.path)]) == 0
-    assert untimed(metrics(run.path)) == whole
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_killed_at_any_moment_and_started_again_gives_the_same_results(tiny_sweep, workplace):
-    moments = random.Random(0)
-    folder = workplace / "runs" / "tiny"
-    for _ in range(6):
-        process = start("--config", "tiny.yaml", *SWEEP, "--workers", "2")
-        time.sleep(moments.uniform(1.5, 7))
-        process.kill()
-        process.communicate()
-    last = run_script("train.py", "--config", "tiny.yaml", *SWEEP, "--workers", "2")
-    assert last.returncode == 0, last.stderr
-    assert results(folder) == results(tiny_sweep)
-    ours, by_hand = find_runs([folder]), find_runs([tiny_sweep / name for name in POINTS])
-    assert [(v.label, v.losses) for v in ours.variants] == [(v.label, v.losses) for v in by_hand.variants]
