@@ -1,11 +1,13 @@
 """Set how long OpenMP threads spin at a barrier. Import this module before torch, which reads the setting once.
 
-By default they spin so long that each of two runs on two cores takes 6 times as long as a single run. With this setting
-it takes 2.5 times as long, and a single run slows down by about 6 % (AMD EPYC with AVX512-BF16,
-`configs/shakespeare.yaml`).
+A thread that does not spin sleeps, and waking it up costs time: with a spin count of 1,000 instead of the default, a run
+on two threads took 1.7 times as long. Threads that spin long steal time from other processes: with the default, each of
+two runs on two cores took 12 times as long as a single run. With this count, a single run took 1.08 times as long as
+with the default, and each of two runs 3.5 times as long as a single run (`configs/shakespeare.yaml`, 2 cores of an Intel
+Xeon with AMX).
 """
 
 import os
 
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-    os.environ["GOMP_SPINCOUNT"] = "1000"
+    os.environ["GOMP_SPINCOUNT"] = "8000"
