@@ -29,6 +29,7 @@ from training.run_folder import RunFolder
 from training.run_log import RunLog
 from training.runtime import Runtime, keep_freed_memory, peak_memory_bytes
 from training.sampling import sample_text
+from training.schedule import kept_steps
 from training.state import TrainingError, TrainingState
 from training.step import TrainingStep
 from training.stopping import StopRequest
@@ -111,7 +112,7 @@ def resume(options: argparse.Namespace) -> int:
         changes = state.restore(checkpoint) if checkpoint else []
         run.write_config(to_yaml(config))
         run.remove_partial_files()
-        run.rewind(state.progress.log_sizes)
+        run.rewind(state.progress.step, state.progress.log_sizes)
         return train(state, run, runtime, changes=changes)
 
 
@@ -160,8 +161,13 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(runtime.device))
         save_checkpoint(state.snapshot(), *paths)
 
+    def keep() -> None:
+        if progress.step in kept_steps(settings.keep_checkpoints, settings.max_steps):
+            save_checkpoint(state.snapshot().weights_only(), run.kept(progress.step))
+
     sample = ""
     with contextlib.closing(log), StopRequest() as stop, explained(run):
+        keep()
         while not state.is_finished():
             if stop.signal:
                 save(run.latest)
@@ -172,6 +178,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
             if due(settings.log_every_steps):
                 log.training(state.take_mean_loss(), clock.lap_s())
             with clock.pause():
+                keep()
                 is_best = False
                 if due(settings.eval_every_steps):
                     state.check_finite()

@@ -61,8 +61,12 @@ def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, labe
     axes.figure.colorbar(picture, ax=axes, label=label)
 
 
-def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
-    """Return the SVG of what `draw(axes)` draws, for a page with PALETTE. name: unique on the page."""
+def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -> str:
+    """Return the SVG of what `draw(axes)` draws, for a page with PALETTE.
+
+    name: unique on the page. height: in inches, of a width of 8. rows: with several, `axes` is an array of so many
+    plots, one below the other, with a common x-axis. The part with the gid "class:NAMES" gets these CSS classes.
+    """
     pyplot = load_pyplot()
     ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings = dict.fromkeys(ink, INK) | {
@@ -78,9 +82,10 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
     }
     with pyplot.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
-        figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
-        axes.grid(axis="y", linewidth=0.8)
-        axes.ticklabel_format(useOffset=False)
+        figure, axes = pyplot.subplots(rows, figsize=(8, height), layout="constrained", sharex=True)
+        for plot in np.ravel(axes):
+            plot.grid(axis="y", linewidth=0.8)
+            plot.ticklabel_format(useOffset=False)
         draw(axes)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -88,6 +93,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="class:([^"]*)"', r'<g class="\1"', svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # repeated in every chart, and never referenced
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)

@@ -15,6 +15,7 @@ from experiments.heads.analysis import analyse, rank
 from experiments.heads.characters import MOST_CHARACTERS, compare_characters
 from experiments.heads.measures import TARGETS, HeadTally, target_masks
 from experiments.heads.model_access import all_heads, character_embeddings, weights_of
+from experiments.heads.passages import PassageSearch
 from experiments.heads.prune import choose, n_parameters, prune
 from experiments.heads.silence import loss_without, silenced
 from model.config import ModelConfig
@@ -106,6 +107,29 @@ def test_similarity_is_1_for_equal_weights_and_0_for_disjoint_weights():
     similarity = measure(previous, itself, half).similarity
     assert similarity[:2, :2].tolist() == [[1, 0], [0, 1]]
     assert similarity[2, :2].tolist() == pytest.approx([0.5**0.5] * 2)
+
+
+def test_the_passages_of_a_head_are_those_of_its_highest_weights_on_single_distant_characters():
+    """The third window has the highest weight, but on the character before; the first, in its first half."""
+    T, search = 10, PassageSearch(1, n_passages=2)
+    places = {
+        "early mark": (4, 0, 0.99),
+        "second bes": (9, 3, 0.7),
+        "previous w": (8, 7, 0.98),
+        "best text.": (6, 4, 0.8),
+    }
+    for text, (query, key, weight) in places.items():
+        weights = torch.full((1, T, T), 0.01).tril()
+        weights[0, query, key] = weight
+        search.add(weights, text)
+    found = [(p.text, p.query, p.key, pytest.approx(p.weight)) for p in search.result()[0]]
+    assert found == [("best text.", 6, 4, 0.8), ("second bes", 9, 3, 0.7)]
+
+
+def test_a_window_that_is_too_short_for_a_distant_character_has_weight_0():
+    search = PassageSearch(1, n_passages=1)
+    search.add(torch.ones(1, 2, 2).tril() / 2, "ab")
+    assert search.result()[0][0].weight == 0
 
 
 def make_model(**settings):

@@ -50,6 +50,19 @@ def test_the_learned_scale_of_each_head_is_in_the_page_and_the_list(run, capsys)
     assert {head: float(scale) for head, scale in shown} == listed
 
 
+def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "train.name=one", "model.n_head=1", "train.max_steps=10"]) == 0
+    capsys.readouterr()
+    assert heads_command(["--checkpoint", "runs/tiny", "runs/one", "--text", "bottles of b", "--windows", "2"]) == 0
+    said = capsys.readouterr().out
+    assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
+    assert "open in a browser: heads.html" in said
+    page = (workplace / "heads.html").read_text(encoding="utf-8")
+    assert page.count('<div class="viewer">') == 2
+    assert page.count('<button class="head">') == 6 + 2
+    assert all(f"{name}/checkpoints/best.pt" in page for name in ("tiny", "one"))
+
+
 def test_a_model_without_normalised_queries_has_no_scales_to_show(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.qk_norm=false"]) == 0
     assert heads_command(["--windows", "1"]) == 0
@@ -81,9 +94,12 @@ def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, 
         (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
         (["--text", "x"], "--text has 1 characters; give 2 to 16"),
         (["--text", "x" * 17], "--text has 17 characters; give 2 to 16"),
-        (["--text", "99 Bottles"], "--text, character 4: 'B' (U+0042) is not in the vocabulary; leave it out"),
+        (["--text", "99 Bottles"], "--text, character 4: 'B' (U+0042) is not in the vocabulary of runs/tiny"),
         (["--prune", "5"], "--prune 5: give 1 to 4 heads"),
         (["--prune", "0"], "--prune must be at least 1"),
+        (["--checkpoint", "runs/tiny", "runs/tiny", "--prune", "1"], "--prune takes one model"),
+        (["--checkpoint", *["runs/tiny"] * 3], "--checkpoint takes one model or two"),
+        (["--over-time", "runs/tiny", "--text", "bottle"], "--over-time takes a run and goes without"),
         (["--windows", "0"], "--windows must be at least 1"),
         (["--device", "cuda:99"], "cuda:99"),
     ],

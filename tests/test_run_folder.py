@@ -30,7 +30,7 @@ def test_rewinding_removes_later_entries(tmp_path):
     sizes, before = run.sizes(), (run.metrics.read_bytes(), run.samples.read_bytes())
     append_record(run.metrics, {"step": 2})
     run.add_sample("step 2", "more")
-    run.rewind(sizes)
+    run.rewind(5, sizes)
     assert (run.metrics.read_bytes(), run.samples.read_bytes()) == before
 
 

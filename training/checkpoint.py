@@ -1,5 +1,6 @@
 """Checkpoints: self-contained, verified files that are written atomically."""
 
+import dataclasses
 import hashlib
 import io
 import pickle
@@ -50,6 +51,10 @@ class Checkpoint:
 
     def config(self) -> Config:
         return build_config(self.settings)
+
+    def weights_only(self) -> "Checkpoint":
+        """Return a checkpoint to sample from and to analyse, but not to resume from."""
+        return dataclasses.replace(self, optimizers=[], trained=None)
 
     @property
     def vocabulary(self) -> Vocabulary:

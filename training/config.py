@@ -58,6 +58,7 @@ class TrainConfig:
     log_every_steps: int = 50
     eval_every_steps: int = 250
     checkpoint_every_steps: int = 250
+    keep_checkpoints: int = 0  # weights kept from this many steps of the run, see `schedule.kept_steps`
     patience: int = 0  # evaluations without a better loss before the run stops; 0: no limit
     sample_length: int = 300  # characters sampled at each evaluation
     tensorboard: bool = False
@@ -70,6 +71,7 @@ class TrainConfig:
                 f"train.grow_context_at={list(self.grow_context_at)} must be rising fractions between 0 and 1"
             )
         _check(self, "train", ("seed", "patience", "sample_length"), lambda value: value >= 0, "0 or above")
+        _check(self, "train", ("keep_checkpoints",), lambda value: value == 0 or value >= 3, "0, or at least 3")
         _check(self, "train", ("seed",), lambda value: value < 2**32, "below 2^32")
         if self.name is not None and (not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "."):
             raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")

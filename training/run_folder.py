@@ -14,7 +14,7 @@ RUNS = Path("runs")
 
 
 class RunFolder:
-    """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt, checkpoints/latest.pt and checkpoints/best.pt."""
+    """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt, and in checkpoints/ latest.pt, best.pt and step-N.pt."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -106,6 +106,16 @@ class RunFolder:
             raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
         return max(whole, key=lambda checkpoint: checkpoint.step), warnings
 
+    def kept(self, step: int) -> Path:
+        """Return the file of the weights that `train.keep_checkpoints` keeps from a step."""
+        return self.latest.with_name(f"step-{step}.pt")
+
+    def all_kept(self) -> dict[int, Path]:
+        """Return the files of the kept weights, by step, in the order of the steps."""
+        files = self.latest.parent.glob("step-*.pt")
+        numbers = {file.stem.removeprefix("step-"): file for file in files}
+        return dict(sorted((int(number), file) for number, file in numbers.items() if number.isdecimal()))
+
     def add_sample(self, heading: str, text: str) -> None:
         with self.samples.open("a", encoding="utf-8", newline="") as file:
             file.write(f"--- {heading} ---\n{text}\n\n")
@@ -119,12 +129,15 @@ class RunFolder:
         for path in self.latest.parent.glob("*.part"):
             path.unlink()
 
-    def rewind(self, sizes: list[int]) -> None:
-        """Truncate the metrics and samples to the sizes stored in a checkpoint, dropping later entries."""
+    def rewind(self, step: int, sizes: list[int]) -> None:
+        """Go back to a step: truncate the metrics and samples to their sizes then, and remove weights kept later."""
         for path, size in zip((self.metrics, self.samples), sizes, strict=True):
             path.touch()
             if path.stat().st_size > size:
                 os.truncate(path, size)
+        for kept_step, path in self.all_kept().items():
+            if kept_step > step:
+                path.unlink()
 
 
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:

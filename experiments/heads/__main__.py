@@ -1,31 +1,22 @@
-"""Show what the attention heads of a checkpoint do: python -m experiments.heads --checkpoint runs/shakespeare"""
+"""Show what the attention heads of a trained model do: python -m experiments.heads --checkpoint runs/shakespeare"""
 
 import argparse
-import dataclasses
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from data.files import replace_text
-from data.vocabulary import UnknownCharacterError, Vocabulary
-from experiments.formatting import in_columns, signed
-from experiments.heads.analysis import Analysis, analyse
-from experiments.heads.heads_page import make_page
-from experiments.heads.measures import TARGETS
-from experiments.heads.model_access import HeadIndex, all_heads, weights_of
-from experiments.heads.prune import choose, n_parameters, prune
-from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from experiments.heads.analysis import analyse
+from experiments.heads.heads_page import AnalysedModel, make_page
+from experiments.heads.heads_table import heads_table
+from experiments.heads.history import trace_heads
+from experiments.heads.history_page import appearances, make_history_page
+from experiments.heads.model_access import all_heads, weights_of
+from experiments.heads.opened_model import open_model
+from experiments.heads.prune import choose, prune
+from experiments.heads.pruned_run import write_pruned
 from training.command import CommandParser, run_command, tell_mistakes
-from training.config_file import to_yaml
-from training.evaluation import evaluate
-from training.metrics import append_record
-from training.preparation import reopen_corpus
-from training.run_folder import RunFolder, find_checkpoint
-from training.runtime import Runtime, choose_runtime
-from training.sweep.launch import is_sweep
+from training.run_folder import RunFolder
 
 DEFAULT_LENGTH = 160  # characters of the page's text by default
 
@@ -33,13 +24,16 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     memory = "shorten --text, or analyse a model with fewer heads or a shorter context"
-    return tell_mistakes("experiments.heads", lambda: run(options), memory=memory)
+    command = show_history if options.over_time else show_heads
+    return tell_mistakes("experiments.heads", lambda: command(options), memory=memory)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="experiments.heads", description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the newest run's best)")
+    found = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
+    add("--checkpoint", type=Path, nargs="+", metavar="PATH", help=found)
+    add("--over-time", type=Path, metavar="RUN", help="show how the heads of a run with train.keep_checkpoints formed")
     add("--text", metavar="TEXT", help="the text of the attention maps (default: the start of the validation split)")
     add("--output", type=Path, metavar="FILE", help="the page to write (default: heads.html in the run folder)")
     add("--windows", type=int, default=64, metavar="N", help="windows to measure heads on (%(default)s)")
@@ -50,96 +44,58 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name, lowest in (("windows", 1), ("characters", 1), ("prune", 1)):
         if (value := getattr(options, name)) is not None and value < lowest:
             parser.error(f"--{name} must be at least {lowest}")
+    if len(options.checkpoint or []) > 2:
+        parser.error("--checkpoint takes one model or two")
+    if options.prune and len(options.checkpoint or []) == 2:
+        parser.error("--prune takes one model")
+    if options.over_time and (options.checkpoint or options.text or options.prune):
+        parser.error("--over-time takes a run and goes without --checkpoint, --text and --prune")
     return options
 
 
-def run(options: argparse.Namespace) -> int:
-    path = find_checkpoint(options.checkpoint)
-    checkpoint = load_checkpoint(path)
-    config, vocabulary = checkpoint.config(), checkpoint.vocabulary
-    corpus = reopen_corpus(checkpoint, path)
-    runtime = choose_runtime(options.device, config.train.dtype)
-    model = checkpoint.build_model().to(runtime.device)
-    val_ids = corpus.split(config.data.split, config.model.block_size).validation
-    text = options.text or vocabulary.decode(val_ids[1 : 1 + min(DEFAULT_LENGTH, config.model.block_size)].tolist())
-    text_ids = encode(text, vocabulary, config.model.block_size)
+def show_heads(options: argparse.Namespace) -> int:
+    """Analyse one model or two, print a table of the heads, and write the page and the pruned run."""
+    opened = [open_model(path, options.device) for path in options.checkpoint or [None]]
+    text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.block_size for each in opened)))
+    ids = [each.encode(text) for each in opened]
     if options.prune:
-        prune(checkpoint, [])  # raises its errors before the long analysis
-        choose(all_heads(model), options.prune)
-    analysis = analyse(model, vocabulary, val_ids, runtime, n_windows=options.windows, n_characters=options.characters)
-    lines = [table(analysis)]
+        prune(opened[0].checkpoint, [])  # raises its errors before the long analysis
+        choose(all_heads(opened[0].model), options.prune)
+    models, lines = [], []
+    for each, text_ids in zip(opened, ids, strict=True):
+        size = {"n_windows": options.windows, "n_characters": options.characters}
+        analysis = analyse(each.model, each.checkpoint.vocabulary, each.val_ids, each.runtime, **size)
+        models.append(AnalysedModel(each.path, each.checkpoint, analysis, weights_of(each.model, text_ids)))
+        lines.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
-        output = options.output or (path.parent.parent / "heads.html" if is_of_a_run(path) else Path("heads.html"))
-        page, missing = make_page(path, checkpoint, analysis, text, weights_of(model, text_ids))
-        replace_text(output, page)
-        lines.append(f"Page to open in a browser: {os.path.relpath(output)}" + (f"\n{missing}" if missing else ""))
+        folder = opened[0].run_folder if len(opened) == 1 else None
+        page, missing = make_page(models, text)
+        lines.append(write_page(options.output or (folder or Path()) / "heads.html", page))
+        lines[-1] += f"\n{missing}" if missing else ""
     if options.prune:
-        heads = choose(analysis.order, options.prune)
-        lines.append(write_pruned(name_of(path), checkpoint, heads, val_ids, runtime))
+        lines.append(write_pruned(opened[0], choose(models[0].analysis.order, options.prune)))
     print("\n\n".join(lines))  # after all files are written, because a reader may close the pipe
     return 0
 
 
-def encode(text: str, vocabulary: Vocabulary, block_size: int):
-    """Return the ids (T,) of the text. Raises ValueError if its length or one of its characters is invalid."""
-    if not 2 <= len(text) <= block_size:
-        raise ValueError(f"--text has {len(text)} characters; give 2 to {block_size}, this model's context length")
-    try:
-        return vocabulary.encode(text)
-    except UnknownCharacterError as error:
-        raise ValueError(f"--text, character {error.position + 1}: {error}; leave it out") from None
+def show_history(options: argparse.Namespace) -> int:
+    """Measure the heads of all kept weights of a run, write the page, and print when the heads appeared."""
+    run = RunFolder.find(options.over_time)
+    files = run.all_kept()
+    if len(files) < 2:
+        raise ValueError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
+    newest = open_model(files[max(files)], options.device)
+    size = {"n_windows": options.windows, "n_characters": options.characters}
+    history = trace_heads(files, newest.val_ids, newest.runtime, **size)
+    page = make_history_page(run, history)
+    where = write_page(options.output or run.path / "heads-over-time.html", page)
+    print("\n".join([*appearances(history), where]))
+    return 0
 
 
-def name_of(checkpoint: Path) -> str:
-    """Return the name of a checkpoint's run, preceded by the name of its sweep if it has one."""
-    if not is_of_a_run(checkpoint):
-        return checkpoint.stem
-    folder = checkpoint.resolve().parent.parent
-    return f"{folder.parent.name}-{folder.name}" if is_sweep(folder.parent) else folder.name
-
-
-def is_of_a_run(checkpoint: Path) -> bool:
-    return (checkpoint.parent.parent / "config.yaml").is_file()
-
-
-def table(analysis: Analysis) -> str:
-    """Return a line for a head with uniform weights, then one line per head, the most important first."""
-    measures = analysis.measures
-    names = [name for name in TARGETS if not math.isnan(measures.uniform[name])]
-    scale = ["scale"] * bool(analysis.scales)
-    lines = [["head", "loss increase", *scale, "characters back", *(f"on {name}" for name in names)]]
-    lines.append(["uniform", "", *[""] * len(scale), "", *(f"{measures.uniform[name]:.2f}" for name in names)])
-    for head in reversed(analysis.order):
-        i = analysis.heads.index(head)
-        shares = (f"{measures.shares[name][i]:.2f}" for name in names)
-        gain = signed(analysis.losses_without[head] - analysis.loss)
-        scales = [f"{value:.1f}" for value in analysis.scales[i : i + 1]]
-        lines.append(["L{}H{}".format(*head), gain, *scales, f"{measures.distance[i]:.1f}", *shares])
-    title = f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters."
-    return f"{title} Its increase without each head, the most important first:\n{in_columns(lines)}"
-
-
-def write_pruned(
-    name: str, checkpoint: Checkpoint, heads: list[HeadIndex], val_ids: np.ndarray, runtime: Runtime
-) -> str:
-    """Create a run folder with the model without these heads; return a summary to print."""
-    pruned = prune(checkpoint, heads)
-    config, step = pruned.config(), pruned.step
-    block_size = config.model.block_size
-    result = evaluate(pruned.build_model().to(runtime.device), val_ids, block_size, runtime)
-    new = RunFolder.create(f"{name}-pruned-{len(heads)}", to_yaml(config))
-    names = ", ".join(f"L{layer}H{h}" for layer, h in sorted(heads))
-    common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
-    append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
-    append_record(new.metrics, common | result.record())
-    progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
-    save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
-    return (
-        f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
-        f"{result.loss:.4f} over the whole split. To sample from this model, or to train it further:\n"
-        f"  python sample.py --checkpoint {new.path}\n"
-        f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
-    )
+def write_page(path: Path, page: str) -> str:
+    replace_text(path, page)
+    return f"Page to open in a browser: {os.path.relpath(path)}"
 
 
 if __name__ == "__main__":

@@ -9,16 +9,19 @@ from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.measures import HeadMeasures, HeadTally
 from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, scales_of, weights_of
+from experiments.heads.passages import Passage, PassageSearch
 from experiments.heads.silence import loss_without
 from model.gpt import GPT
 from training.runtime import Runtime
+
+N_PASSAGES = 3
 
 
 @dataclass(frozen=True)
 class Analysis:
     """The results for all N heads, in the order of the measures.
 
-    scales: see `scales_of`.
+    scales: see `scales_of`. passages: of each head, the passages in which it attends most strongly to one character.
     loss: of the whole model, nats per character over n_characters. losses_without: the loss with only this head
     silenced. order: the heads, the least important first. cumulative: the losses with the first 1, 2, ... heads of the
     order silenced.
@@ -27,6 +30,7 @@ class Analysis:
     heads: list[HeadIndex]
     scales: list[float]
     measures: HeadMeasures
+    passages: list[list[Passage]]
     loss: float
     n_characters: int
     losses_without: dict[HeadIndex, float]
@@ -44,14 +48,15 @@ def analyse(
     characters, spread evenly over ids, for the measures. n_characters: how many characters of ids the losses cover;
     None: all.
     """
-    heads, block_size = all_heads(model), model.config.block_size
-    starts = np.linspace(0, len(ids) - block_size, num=min(n_windows, len(ids) // block_size), dtype=np.int64)
+    heads = all_heads(model)
+    windows = spread_windows(ids, model.config.block_size, n_windows)
     scored = ids if n_characters is None else ids[: max(2, n_characters + 1)]
-    with tqdm(total=len(starts) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
-        tally = HeadTally(len(heads))
-        for start in starts:
-            window = ids[start : start + block_size]
-            tally.add(weights_of(model, window), vocabulary.decode(int(i) for i in window))
+    with tqdm(total=len(windows) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
+        tally, search = HeadTally(len(heads)), PassageSearch(len(heads), n_passages=N_PASSAGES)
+        for window in windows:
+            weights, text = weights_of(model, window), vocabulary.decode(window.tolist())
+            tally.add(weights, text)
+            search.add(weights, text)
             bar.update()
         loss = loss_without(model, [], scored, runtime)
         bar.update()
@@ -64,8 +69,24 @@ def analyse(
             cumulative.append(loss_without(model, order[:n], scored, runtime))
             bar.update()
     similarity = compare_characters(character_embeddings(model), vocabulary, ids)
-    n_scored, scales = len(scored) - 1, scales_of(model)
-    return Analysis(heads, scales, tally.result(), loss, n_scored, losses, order, cumulative, similarity)
+    return Analysis(
+        heads,
+        scales_of(model),
+        tally.result(),
+        search.result(),
+        loss,
+        len(scored) - 1,
+        losses,
+        order,
+        cumulative,
+        similarity,
+    )
+
+
+def spread_windows(ids: np.ndarray, block_size: int, n: int) -> list[np.ndarray]:
+    """Return n windows of block_size ids, spread evenly; fewer if they would overlap."""
+    starts = np.linspace(0, len(ids) - block_size, num=min(n, len(ids) // block_size), dtype=np.int64)
+    return [ids[start : start + block_size] for start in starts]
 
 
 def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:

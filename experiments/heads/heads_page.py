@@ -1,10 +1,9 @@
 """The page of a checkpoint: attention over a text, the targets and importance of heads, and similar characters."""
 
-import base64
-import json
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -14,71 +13,95 @@ from experiments.drawing import SERIES, draw_matrix, draw_svg, line_style, plain
 from experiments.formatting import signed
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import TARGETS
+from experiments.heads.model_access import head_name
+from experiments.heads.passages import NEAREST, Passage
+from experiments.heads.viewer import make_viewer, visible
 from experiments.html_page import make_html
 from training.checkpoint import Checkpoint
 
 HERE = Path(__file__).parent
 MOST_NAMED_BARS = 40
+BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 
 
-def make_page(path: Path, checkpoint: Checkpoint, analysis: Analysis, text: str, weights: Tensor) -> tuple[str, str]:
-    """Return the HTML, and the reason if there are no charts, or "". weights (N, T, T): for the text's T characters."""
-    model = checkpoint.config().model
-    try:
-        charts, missing = _charts(analysis, model.n_embd), ""
-    except ValueError as error:
-        charts, missing = "", f"no charts: {error}"
-    body = f"""<p>{escape(str(path))}, trained on {escape(checkpoint.corpus["name"])}, step {checkpoint.step:,}:
-{model.n_layer} layers, {len(analysis.heads)} heads, width {model.n_embd}. L0H1 is head 1 of layer 0; both count from
-0.</p>
+@dataclass(frozen=True)
+class AnalysedModel:
+    """A checkpoint, its analysis, and its attention weights (N, T, T) for the page's text of T characters."""
+
+    path: Path
+    checkpoint: Checkpoint
+    analysis: Analysis
+    weights: Tensor
+
+    @property
+    def description(self) -> str:
+        config = self.checkpoint.config().model
+        return (
+            f"{self.path}, trained on {self.checkpoint.corpus['name']}, step {self.checkpoint.step:,}: "
+            f"{config.n_layer} layers, {len(self.analysis.heads)} heads, width {config.n_embd}."
+        )
+
+
+def make_page(models: Sequence[AnalysedModel], text: str) -> tuple[str, str]:
+    """Return the HTML that shows one model or two on the same text, and the reason if there are no charts, or ""."""
+    single = len(models) == 1
+    viewers, parts, missing = "", "", ""
+    for i, model in enumerate(models):
+        try:
+            charts = _charts(model.analysis, model.checkpoint.config().model.n_embd, f"model{i}-")
+        except ValueError as error:
+            charts, missing = "", f"no charts: {error}"
+        title = "" if single else f"<h3>{escape(_title(model, models))}</h3>"
+        description = f"<p>{escape(model.description)}</p>"
+        viewers += f"<section>{title}{description}{make_viewer(model.analysis.heads, text, model.weights)}</section>"
+        suffix = "" if single else f": {escape(_title(model, models))}"
+        parts += f"""<h2>What each head attends to{suffix}</h2>
+{_table(model.analysis)}
+<h2>Where each head looks far back{suffix}</h2>
+{_passages(model.analysis)}
+{charts}"""
+    body = f"""<p>L0H1 is head 1 of layer 0; both count from 0.</p>
 <h2>Attention map</h2>
 <p class="faint">Choose a head. Point at a character, or tap it, to see what it attends to. Click to keep the character
 selected, and click again to release it. Arrow keys move the selection if the text has the focus. ␣ is a space, ⏎ a new
 line. The shading shows the square root of the weight.</p>
-{_viewer(analysis, text, weights)}
-<h2>What each head attends to</h2>
-{_table(analysis)}
-{charts}"""
+<div class="{"one" if single else "pair"}">{viewers}</div>
+{parts}"""
     style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("viewer.css", "viewer.js"))
     return make_html("Inside the attention heads", body, style=style, script=script), missing
 
 
-def visible(character: str) -> str:
-    """Return a visible form of a character."""
-    shown = {" ": "␣", "\n": "⏎", "\t": "⇥"}.get(character, character)
-    return shown if shown.isprintable() and not shown.isspace() else f"U+{ord(character):04X}"
+def _title(model: AnalysedModel, models: Sequence[AnalysedModel]) -> str:
+    """Return "A" or "B", the model's name on a page of two."""
+    return f"model {'AB'[list(models).index(model)]}"
 
 
-def pack(weights: Tensor) -> str:
-    """Return the lower triangles of (N, T, T), head by head and row by row, as 16-bit fractions in base64."""
-    _, T, _ = weights.shape
-    rows, columns = np.tril_indices(T)
-    numbers = np.rint(weights.numpy()[:, rows, columns] * 65535).astype("<u2")
-    return base64.b64encode(numbers.tobytes()).decode()
+def _passages(analysis: Analysis) -> str:
+    """Return, for each head, the passages in which it attends most strongly to one character."""
+    sections = ""
+    for head, passages in zip(analysis.heads, analysis.passages, strict=True):
+        items = "".join(f"<li>{_marked(passage)}</li>" for passage in passages)
+        sections += f"<section><h3>{head_name(head)}</h3><ol>{items}</ol></section>"
+    return f"""<p class="faint">For each head, the passages of the validation split with its highest weight on a single
+character, at least {NEAREST} characters back. Framed: the character that attends, in the second half of the context
+window. Shaded: the one that it attends to, with the weight.</p>
+<div class="passages">{sections}</div>"""
 
 
-def _viewer(analysis: Analysis, text: str, weights: Tensor) -> str:
-    names = [f"L{layer}H{h}" for layer, h in analysis.heads]
-    rows = ""
-    for _, row in groupby(zip(names, analysis.heads, strict=True), key=lambda item: item[1][0]):
-        cells = (f'<button class="head"><canvas></canvas>{head}</button>' for head, _ in row)
-        rows += f'<div class="row">{"".join(cells)}</div>'
-    spans = ""
-    for character in text:
-        blank = ' class="blank"' if visible(character) != character else ""
-        spans += f"<span{blank}>{escape(visible(character))}</span>{'<br>' if character == chr(10) else ''}"
-    shown = [visible(character) for character in text]
-    data = json.dumps({"characters": list(text), "shown": shown, "heads": names, "weights": pack(weights)})
-    return f"""<div class="viewer">
-<div class="grid">{rows}</div>
-<div>
-<div id="text" tabindex="0" role="application" aria-label="the text, character by character">{spans}</div>
-<p id="looking" aria-live="polite"></p><ol id="keys"></ol>
-<div id="frame"><canvas id="map"></canvas><div id="row"></div></div>
-<p class="faint">The whole map of this head. Each row is a character, and each column a character that it can see. <span
-id="place"></span></p>
-</div></div>
-<script type="application/json" id="attention-data">{data.replace("<", chr(92) + "u003c")}</script>"""
+def _marked(passage: Passage) -> str:
+    """Return the surroundings of a passage's two characters, with both marked."""
+    T, html, left = len(passage.text), "", 0
+    spans = [(max(0, at - BEFORE), min(T, at + AFTER + 1)) for at in (passage.key, passage.query)]
+    for i in range(spans[0][0], spans[1][1]):
+        if not any(first <= i < last for first, last in spans):
+            left += 1
+            continue
+        if left:
+            html, left = f'{html} <span class="weight">({left:,} characters)</span> ', 0
+        shown = escape(visible(passage.text[i]))
+        kind = {passage.key: "key", passage.query: "query"}.get(i)
+        html += f'<mark class="{kind}">{shown}</mark>' if kind else shown
+    return f'{html} <span class="weight">{passage.weight:.2f}</span>'
 
 
 def _table(analysis: Analysis) -> str:
@@ -93,7 +116,7 @@ def _table(analysis: Analysis) -> str:
     for i, (layer, h) in enumerate(analysis.heads):
         gain = analysis.losses_without[layer, h] - analysis.loss
         rank = len(analysis.order) - analysis.order.index((layer, h))
-        cells = _cells([f"L{layer}H{h}", signed(gain), str(rank)])
+        cells = _cells([head_name((layer, h)), signed(gain), str(rank)])
         cells += _cells([_number(scale, 1) for scale in analysis.scales[i : i + 1]])
         cells += _cells([_number(float(measures.entropy_bits[i]), 2), _number(float(measures.distance[i]), 1)])
         for name in TARGETS:
@@ -102,7 +125,7 @@ def _table(analysis: Analysis) -> str:
             cells += f"<td{shade}>{_number(share, 2)}</td>"
         if len(analysis.heads) > 1:
             other = int(similar[i].argmax())
-            near = "L{}H{}".format(*analysis.heads[other])
+            near = head_name(analysis.heads[other])
             cells += f"<td>{near} ({similar[i, other]:.2f})</td>"
         rows += f"<tr>{cells}</tr>"
     titles = "".join(f'<th title="{escape(TARGETS.get(name[3:], ""))}">{escape(name)}</th>' for name in head)
@@ -126,7 +149,8 @@ def _number(value: float, digits: int) -> str:
     return "none" if value != value else f"{value:.{digits}f}"
 
 
-def _charts(analysis: Analysis, width: int) -> str:
+def _charts(analysis: Analysis, width: int, prefix: str) -> str:
+    """Return the charts. width: of the model. prefix: of the charts' names, which must be unique on the page."""
     pairs = analysis.similarity.most_alike(8)
     alike = "; ".join(f"{visible(a)} and {visible(b)} {cosine:.2f}" for a, b, cosine in pairs)
     noise = width**-0.5
@@ -144,13 +168,13 @@ def _charts(analysis: Analysis, width: int) -> str:
     ]
     html = ""
     for title, note, draw, height in figures:
-        svg = draw_svg(draw.__name__, lambda axes, draw=draw: draw(axes, analysis), height=height)
+        svg = draw_svg(prefix + draw.__name__, lambda axes, draw=draw: draw(axes, analysis), height=height)
         html += f'<h2>{title}</h2><p class="faint">{escape(note)}</p><figure>{svg}</figure>'
     return html
 
 
 def _importance(axes, analysis: Analysis) -> None:
-    names = ["L{}H{}".format(*head) for head in reversed(analysis.order)]
+    names = [head_name(head) for head in reversed(analysis.order)]
     gains = [analysis.losses_without[head] - analysis.loss for head in reversed(analysis.order)]
     axes.bar(range(len(gains)), gains, color=SERIES[0])
     labelled = len(names) <= MOST_NAMED_BARS
@@ -166,7 +190,7 @@ def _cumulative(axes, analysis: Analysis) -> None:
 
 
 def _similar_heads(axes, analysis: Analysis) -> None:
-    names = ["L{}H{}".format(*head) for head in analysis.heads]
+    names = [head_name(head) for head in analysis.heads]
     every = -(-len(names) // MOST_NAMED_BARS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])

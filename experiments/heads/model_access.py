@@ -12,6 +12,10 @@ from model.self_attention import SelfAttention
 HeadIndex = tuple[int, int]  # layer, head in the layer; both from 0
 
 
+def head_name(head: HeadIndex) -> str:
+    return "L{}H{}".format(*head)
+
+
 def all_heads(model: GPT) -> list[HeadIndex]:
     """Return every head of the model, layer by layer."""
     return [(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]

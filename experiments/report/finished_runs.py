@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.config import Config
+from training.config import Config, TrainConfig
 from training.config_file import load_run_config, to_dict
 from training.metrics import read_records
 from training.run_folder import RunFolder
@@ -17,7 +17,13 @@ from training.sweep.sweep_folder import read_plan
 from training.sweep.values import VARIANTS, spoken
 
 # Settings that do not make a variant: the seed, the name, and how often a run logs and saves.
-NO_VARIANT = {SEED, "train.name", "train.log_every_steps", "train.checkpoint_every_steps"}
+NO_VARIANT = {
+    SEED,
+    "train.name",
+    "train.log_every_steps",
+    "train.checkpoint_every_steps",
+    "train.keep_checkpoints",
+}
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,9 @@ def effective(config: Config) -> Config:
 
 def _of_a_variant(config: Config) -> Config:
     """Return the config with the settings of NO_VARIANT at a common value."""
-    train = dataclasses.replace(config.train, seed=0, name=None, log_every_steps=1, checkpoint_every_steps=1)
+    default = TrainConfig()
+    names = [key.removeprefix("train.") for key in NO_VARIANT]
+    train = dataclasses.replace(config.train, **{name: getattr(default, name) for name in names})
     return dataclasses.replace(config, train=train)
 
 

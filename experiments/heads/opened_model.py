@@ -1,0 +1,68 @@
+"""A trained model, opened for analysis."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data.vocabulary import UnknownCharacterError
+from model.gpt import GPT
+from training.checkpoint import Checkpoint, load_checkpoint
+from training.preparation import reopen_corpus
+from training.run_folder import find_checkpoint
+from training.runtime import Runtime, choose_runtime
+from training.sweep.launch import is_sweep
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A checkpoint, its model on its device, and the validation split of its text; see `Corpus.split`."""
+
+    path: Path
+    checkpoint: Checkpoint
+    model: GPT
+    val_ids: np.ndarray
+    runtime: Runtime
+
+    @property
+    def block_size(self) -> int:
+        return self.model.config.block_size
+
+    @property
+    def name(self) -> str:
+        """The name of the run, preceded by the name of its sweep if it has one."""
+        if not self.run_folder:
+            return self.path.stem
+        folder = self.run_folder.resolve()
+        return f"{folder.parent.name}-{folder.name}" if is_sweep(folder.parent) else folder.name
+
+    @property
+    def run_folder(self) -> Path | None:
+        """The folder of the run, or None if the checkpoint lies elsewhere."""
+        folder = self.path.parent.parent
+        return folder if (folder / "config.yaml").is_file() else None
+
+    def opening(self, length: int) -> str:
+        """Return the first characters of the validation split."""
+        return self.checkpoint.vocabulary.decode(self.val_ids[1 : 1 + length].tolist())
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids (T,) of --text. Raises ValueError if its length or one of its characters is invalid."""
+        if not 2 <= len(text) <= self.block_size:
+            raise ValueError(
+                f"--text has {len(text)} characters; give 2 to {self.block_size}, the context length of {self.path}"
+            )
+        try:
+            return self.checkpoint.vocabulary.encode(text)
+        except UnknownCharacterError as error:
+            raise ValueError(f"--text, character {error.position + 1}: {error} of {self.path}; leave it out") from None
+
+
+def open_model(path: Path | None, device: str) -> OpenedModel:
+    """Open a checkpoint, the best of a run folder, or that of the newest run; see `find_checkpoint`."""
+    path = find_checkpoint(path)
+    checkpoint = load_checkpoint(path)
+    config = checkpoint.config()
+    val_ids = reopen_corpus(checkpoint, path).split(config.data.split, config.model.block_size).validation
+    runtime = choose_runtime(device, config.train.dtype)
+    return OpenedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), val_ids, runtime)

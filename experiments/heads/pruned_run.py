@@ -1,0 +1,34 @@
+"""Write a run without some of its heads."""
+
+import dataclasses
+
+from experiments.heads.model_access import HeadIndex, head_name
+from experiments.heads.opened_model import OpenedModel
+from experiments.heads.prune import n_parameters, prune
+from training.checkpoint import save_checkpoint
+from training.config_file import to_yaml
+from training.evaluation import evaluate
+from training.metrics import append_record
+from training.run_folder import RunFolder
+
+
+def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
+    """Create a run folder with the model without these heads; return a summary to print."""
+    checkpoint, runtime = opened.checkpoint, opened.runtime
+    pruned = prune(checkpoint, heads)
+    config, step = pruned.config(), pruned.step
+    block_size = config.model.block_size
+    result = evaluate(pruned.build_model().to(runtime.device), opened.val_ids, block_size, runtime)
+    new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(config))
+    names = ", ".join(head_name(head) for head in sorted(heads))
+    common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
+    append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
+    append_record(new.metrics, common | result.record())
+    progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
+    save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
+    return (
+        f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
+        f"{result.loss:.4f} over the whole split. To sample from this model, or to train it further:\n"
+        f"  python sample.py --checkpoint {new.path}\n"
+        f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
+    )

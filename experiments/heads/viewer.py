@@ -1,0 +1,52 @@
+"""The viewer of attention maps: a component of pages, with viewer.js and viewer.css."""
+
+import base64
+import json
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+import numpy as np
+from torch import Tensor
+
+from experiments.heads.model_access import HeadIndex, head_name
+
+
+def visible(character: str) -> str:
+    """Return a visible form of a character."""
+    shown = {" ": "␣", "\n": "⏎", "\t": "⇥"}.get(character, character)
+    return shown if shown.isprintable() and not shown.isspace() else f"U+{ord(character):04X}"
+
+
+def pack(weights: Tensor) -> str:
+    """Return the lower triangles of (N, T, T), head by head and row by row, as 16-bit fractions in base64."""
+    _, T, _ = weights.shape
+    rows, columns = np.tril_indices(T)
+    numbers = np.rint(weights.numpy()[:, rows, columns] * 65535).astype("<u2")
+    return base64.b64encode(numbers.tobytes()).decode()
+
+
+def make_viewer(heads: Sequence[HeadIndex], text: str, weights: Tensor) -> str:
+    """Return the HTML of a viewer of the attention weights (N, T, T) of N heads for a text of T characters."""
+    names = [head_name(head) for head in heads]
+    rows = ""
+    for _, row in groupby(heads, key=lambda head: head[0]):
+        cells = (f'<button class="head"><canvas></canvas>{head_name(head)}</button>' for head in row)
+        rows += f'<div class="row">{"".join(cells)}</div>'
+    spans = ""
+    for character in text:
+        blank = ' class="blank"' if visible(character) != character else ""
+        spans += f"<span{blank}>{escape(visible(character))}</span>{'<br>' if character == chr(10) else ''}"
+    shown = [visible(character) for character in text]
+    data = json.dumps({"characters": list(text), "shown": shown, "heads": names, "weights": pack(weights)})
+    return f"""<div class="viewer">
+<div class="grid">{rows}</div>
+<div>
+<div class="text" tabindex="0" role="application" aria-label="the text, character by character">{spans}</div>
+<p class="looking" aria-live="polite"></p><ol class="keys"></ol>
+<div class="frame"><canvas class="map"></canvas><div class="chosen-row"></div></div>
+<p class="faint">The whole map of this head. Each row is a character, and each column a character that it can see. <span
+class="place"></span></p>
+</div>
+<script type="application/json" class="data">{data.replace("<", chr(92) + "u003c")}</script>
+</div>"""
