@@ -14,9 +14,10 @@ from helpers import metrics
 
 import train
 from experiments.report.__main__ import main as report_command
-from experiments.report.finished_runs import find_runs
+from experiments.report.runs import find_runs
 from experiments.report.table import compare
 from training.config_file import read_settings
+from training.run_folder import RunFolder
 from training.sweep.plan import make_plan
 from training.sweep.sweep_folder import SweepFolder
 
@@ -227,13 +228,55 @@ def test_names_with_special_characters_are_shown_literally(runs, tmp_path, folde
     assert "| _a$b$\\|c |" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_unfinished_runs_are_listed_as_left_out(runs, tmp_path):
-    copy = tmp_path / "cut"
-    shutil.copytree(runs[1], copy)
-    lines = (copy / "metrics.jsonl").read_text().splitlines()[:-1]
-    (copy / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
-    found = find_runs([runs[0], copy])
-    assert (len(found.variants), found.unfinished) == (1, ["cut"])
+def cut(run, folder, n_lines):
+    """Copy a run and keep n_lines of its metrics, as if it were still in progress; the next line is half written."""
+    shutil.copytree(run, folder)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()[:n_lines]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
+    return RunFolder(folder)
+
+
+def test_a_run_in_progress_is_shown_but_not_compared(runs, folder, tmp_path, capsys):
+    unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
+    so_far = [record["val_loss"] for record in metrics(unfinished.path) if "val_loss" in record]
+    base, row = compare(find_runs([unfinished.path, runs[0]]).variants, baseline=None).rows[::-1]
+    assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (in progress)", "in progress", None)
+    assert row.loss == min(so_far)
+    assert base.is_baseline
+    with unfinished.lock():
+        assert report_command([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
+    assert "In progress: cut, running at step 8 of 12; its losses are those so far." in capsys.readouterr().out
+    assert report_command([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
+    assert "In progress: cut, stopped at step 8 of 12" in capsys.readouterr().out
+
+
+def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
+    found = find_runs([runs[0], cut(runs[1], tmp_path / "cut", n_lines=1).path])
+    assert (len(found.variants), found.without_loss) == (1, ["cut"])
+    with pytest.raises(ValueError, match="no run with a validation loss yet"):
+        find_runs([tmp_path / "cut"])
+
+
+def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, folder, capsys):
+    cut(runs[1], folder / "runs" / "zzz" / "point", n_lines=4)
+    (cut(runs[1], folder / "runs" / "zzz" / "damaged", n_lines=4).metrics).write_text("{\n")
+    try:
+        assert report_command([]) == 0
+    finally:
+        shutil.rmtree(folder / "runs" / "zzz")
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split()[:2] == ["run", "state"]
+    shown = {line.split()[0]: line for line in lines}
+    assert set(shown) == {*(run.name for run in runs), "context", "zzz/point", "zzz/damaged"}
+    assert "metrics.jsonl, line 1: is damaged" in shown["zzz/damaged"]
+    for run in runs:
+        assert "finished" in shown[run.name]
+        loss = min(record["val_loss"] for record in metrics(run) if "val_loss" in record)
+        assert f"{loss:.4f} on text.txt" in shown[run.name]
+    assert "stopped at step 8 of 12" in shown["zzz/point"]
+    assert shown["context"].endswith("model.block_size=8")
+    assert "model.n_head=1" in shown["1-0"]
+    assert "train.seed=1" in shown["1-1"]
 
 
 @pytest.mark.parametrize(

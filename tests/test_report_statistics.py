@@ -38,6 +38,18 @@ def test_means_intervals_and_p_values_equal_those_of_scipy(n):
     assert ours.n == n
 
 
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_the_detectable_difference_is_found_in_80_percent_of_studies(n):
+    """The exact power is that of scipy's noncentral t distribution."""
+    stats = pytest.importorskip("scipy.stats")
+    numbers = random.Random(n)
+    differences = [numbers.gauss(0.004, 0.003) for _ in range(n)]
+    ours = paired_difference(dict(enumerate(differences)), dict.fromkeys(range(n), 0.0))
+    shift, critical = ours.detectable / stats.sem(differences), stats.t.ppf(0.975, n - 1)
+    power = stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift)
+    assert power == pytest.approx(0.8, abs=0.03)
+
+
 def test_differences_are_paired_over_common_seeds_only():
     difference = paired_difference({0: 1.0, 1: 2.5, 7: 9.0}, {1: 2.0, 0: 1.1, 3: 0.0})
     assert (difference.mean, difference.n) == (pytest.approx(0.2), 2)

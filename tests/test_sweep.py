@@ -14,7 +14,7 @@ from conftest import ROOT, run_script
 from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
 
 import train
-from experiments.report.finished_runs import find_runs
+from experiments.report.runs import find_runs
 from training.run_folder import RunFolder
 
 SWEEP = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]

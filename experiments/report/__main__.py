@@ -1,9 +1,10 @@
-"""Compare runs: python -m experiments.report runs/heads"""
+"""Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.report.list_runs import list_runs
 from experiments.report.write_report import write_report
 from training.command import CommandParser, run_command, tell_mistakes
 
@@ -11,7 +12,7 @@ from training.command import CommandParser, run_command, tell_mistakes
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="run folders or sweep folders")
+    add("runs", nargs="*", type=Path, metavar="RUN", help="run folders or sweep folders (none: list those in runs/)")
     add("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)")
     add("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)")
     add("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
@@ -22,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    if not options.runs:
+        print(list_runs())
+        return 0
     output = options.output or (options.runs[0] if len(options.runs) == 1 else Path()) / "report"
     output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
     choices = {name: getattr(options, name) for name in ("title", "baseline", "target", "prompt")}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
-from experiments.report.finished_runs import NO_VARIANT, Variant
+from experiments.report.runs import NO_VARIANT, Variant
 from experiments.report.significance import PairedTest
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.config_file import to_dict

@@ -6,7 +6,7 @@ from html import escape
 from experiments.formatting import signed
 from experiments.html_page import make_html
 from experiments.report.charts import Chart
-from experiments.report.significance import PairedTest
+from experiments.report.significance import POWER, PairedTest
 from experiments.report.table import Comparison, Row, cells, columns
 
 STYLE = """
@@ -73,7 +73,13 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"Some intervals exclude zero although the difference is not significant: among {n_tests} comparisons, "
             "chance alone produces some differences (Holm's adjustment). Run more seeds to decide."
         )
-    if untested := [row for row in others if row.adjusted_p is None and not row.is_same_model]:
+    if detectable := [row.difference.detectable for row in others if isinstance(row.difference, PairedTest)]:
+        sizes = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(detectable), max(detectable))))
+        sentences.append(
+            f"With these seeds, a single comparison detects a true difference of {sizes} with a probability of "
+            f"{POWER:.0%} (at the 5 % level) and often misses smaller ones."
+        )
+    if untested := [row for row in others if row.adjusted_p is None and not (row.is_same_model or row.is_in_progress)]:
         sentences.append(
             f"No conclusion about {', '.join(row.mark for row in untested)}: with fewer than two seeds in common with "
             f"{base}, the noise is unknown, and the lowest loss may be chance. Run at least train.seed=0..3."

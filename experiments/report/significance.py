@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class PairedTest(Difference):
-    """A difference over at least two common seeds: CONFIDENCE interval, p of a paired t-test."""
+    """A difference over at least two common seeds: CONFIDENCE interval, p of a paired t-test.
+
+    detectable: the true difference that this test finds significant with a probability of POWER, if the differences
+    have the standard deviation of these.
+    """
 
     low: float
     high: float
     p: float
+    detectable: float
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -43,10 +49,13 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     centre, error = statistics.fmean(differences), standard_error(differences)
     if error is None:
         return Difference(centre, 1)
-    half = t_quantile(0.5 + CONFIDENCE / 2, len(seeds) - 1) * error
+    critical = t_quantile(0.5 + CONFIDENCE / 2, len(seeds) - 1)
+    half = critical * error
     t = abs(centre) / error if error else math.inf if centre else 0.0
     p = 2 * (1 - t_cdf(t, len(seeds) - 1))
-    return PairedTest(centre, len(seeds), centre - half, centre + half, p)
+    # The usual approximation of the noncentral t distribution: its quantile is about that of t, shifted.
+    detectable = (critical + t_quantile(POWER, len(seeds) - 1)) * error
+    return PairedTest(centre, len(seeds), centre - half, centre + half, p, detectable)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

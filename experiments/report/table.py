@@ -9,34 +9,36 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from experiments.formatting import in_columns, signed
-from experiments.report.finished_runs import Variant, effective
+from experiments.report.runs import Variant, effective
 from experiments.report.significance import Difference, PairedTest, holm, paired_difference, standard_error
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
-NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "difference", "target_s")
+NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "is_in_progress", "difference", "target_s")
 
 
 @dataclass(frozen=True)
 class Row:
     """The figures of a variant. Losses are in nats per character.
 
-    difference: from the baseline; None for the baseline, for the same model under other settings, and without a common
-    seed. adjusted_p: by `holm` over all variants; None without a test. tokens_per_s, peak_memory_bytes and times:
-    medians over the runs. target_s: time to the target, None if a run did not reach it.
+    is_in_progress: whether its runs or the baseline's are. difference: from the baseline; None for the baseline, for
+    the same model under other settings, for runs in progress, and without a common seed. adjusted_p: by `holm` over all
+    variants; None without a test. tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters,
+    peak_memory_bytes: None for runs in progress. target_s: time to the target, None if a run did not reach it.
     """
 
     number: int
     variant: Variant
     is_baseline: bool
     is_same_model: bool
+    is_in_progress: bool
     loss: float
     loss_error: float | None
     difference: Difference | None
     adjusted_p: float | None
-    n_parameters: int
+    n_parameters: int | None
     tokens_per_s: float
-    peak_memory_bytes: float
+    peak_memory_bytes: float | None
     elapsed_s: float
     target_s: float | None
 
@@ -52,6 +54,8 @@ class Row:
             return "the baseline"
         if self.is_same_model:
             return "the same model as the baseline"
+        if self.is_in_progress:
+            return "in progress"
         if self.difference is None or self.adjusted_p is None:
             return "unknown: one common seed" if self.difference else "unknown: no common seed"
         if self.adjusted_p >= SIGNIFICANT:
@@ -73,39 +77,43 @@ class Comparison:
 
 
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
-    """Compare every variant with the baseline: the variant with this label, or the first.
+    """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
 
     target: by default a loss that every run reached. Raises ValueError if no variant has the label.
     """
-    base = next((variant for variant in variants if baseline in (None, variant.label)), None)
+    finished = [variant for variant in variants if variant.is_finished]
+    base = next((variant for variant in [*finished, *variants] if baseline in (None, variant.label)), None)
     if base is None:
         known = ", ".join(repr(variant.label) for variant in variants)
         raise ValueError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
-        target = math.ceil(100 * max(loss for variant in variants for loss in variant.losses.values())) / 100
+        target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
     same = [v is not base and effective(v.config) == effective(base.config) for v in variants]
+    both_finished = [variant.is_finished and base.is_finished for variant in variants]
     differences = [
-        None if v is base or is_same else paired_difference(v.losses, base.losses)
-        for v, is_same in zip(variants, same, strict=True)
+        None if v is base or is_same or not is_finished else paired_difference(v.losses, base.losses)
+        for v, is_same, is_finished in zip(variants, same, both_finished, strict=True)
     ]
     p_values = {i: difference.p for i, difference in enumerate(differences) if isinstance(difference, PairedTest)}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     rows = []
     for i, variant in enumerate(variants):
         runs, losses = list(variant.runs.values()), list(variant.losses.values())
+        ends = [run.end for run in runs if run.end]
         times = [seconds for run in runs if (seconds := run.seconds_to(target)) is not None]
         row = Row(
             number=i + 1,
             variant=variant,
             is_baseline=variant is base,
             is_same_model=same[i],
+            is_in_progress=not both_finished[i],
             loss=fmean(losses),
             loss_error=standard_error(losses),
             difference=differences[i],
             adjusted_p=adjusted.get(i),
-            n_parameters=runs[0].end["n_parameters"],
+            n_parameters=ends[0]["n_parameters"] if ends else None,
             tokens_per_s=median(run.tokens_per_s for run in runs),
-            peak_memory_bytes=median(run.end["peak_memory_bytes"] for run in runs),
+            peak_memory_bytes=median(end["peak_memory_bytes"] for end in ends) if ends else None,
             elapsed_s=median(run.evaluations[-1][1] for run in runs),
             target_s=median(times) if len(times) == len(runs) else None,
         )
@@ -127,7 +135,7 @@ def cells(row: Row) -> list[str]:
         f"{row.loss:.4f}" + ("" if row.loss_error is None else f" ± {row.loss_error:.4f}"),
         shown_difference(row.difference, n_seeds=len(row.variant.runs)),
         row.verdict,
-        f"{row.n_parameters:,}",
+        f"{row.n_parameters:,}" if row.n_parameters else "unknown",
         f"{row.tokens_per_s:,.0f}",
         f"{row.peak_memory_bytes / 1e6:,.0f} MB" if row.peak_memory_bytes else "unknown",
         "not reached" if row.target_s is None else f"{row.target_s:.0f} s",

@@ -8,8 +8,8 @@ from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
-from experiments.report.finished_runs import NO_VARIANT, FoundRuns, Variant, find_runs
 from experiments.report.report_page import conclusions, make_page
+from experiments.report.runs import NO_VARIANT, FoundRuns, Variant, find_runs
 from experiments.report.table import Comparison, compare, to_csv, to_markdown, to_plain
 from training.checkpoint import CheckpointError, load_checkpoint
 from training.config_file import dump_yaml, to_dict
@@ -28,7 +28,7 @@ def write_report(
     target: float | None = None,
     prompt: str | None = None,
 ) -> str:
-    """Compare the finished runs of the folders, write `output`.html, .md and .csv, and return text for the console.
+    """Compare the runs of the folders, write `output`.html, .md and .csv, and return text for the console.
 
     baseline, target: see `compare`. prompt: text that the samples continue, by default the start of a line.
     Raises ValueError if there is nothing to compare.
@@ -56,14 +56,16 @@ def write_report(
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
         replace_text(output.with_name(output.name + ending), text)
     where = f"Report to open in a browser: {os.path.relpath(output.with_name(output.name + '.html'))}"
-    warnings = [note for note in notes if note.startswith(("WARNING", "Left out"))] + ([missing] if missing else [])
+    warnings = [note for note in notes if note.startswith(("WARNING", "In progress", "Left out"))] + (
+        [missing] if missing else []
+    )
     return "\n".join([table, "", *sentences, "", where, *warnings])
 
 
 def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     """Return notes on how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
-    machines = list(dict.fromkeys(run.end["machine"] for run in runs))
+    machines = list(dict.fromkeys(run.end["machine"] for run in runs if run.end))
     corpora = list(dict.fromkeys(run.measured_on for run in runs))
     notes = [
         f"Validation loss: the lowest of each run's evaluations, in nats per character over all {n:,} characters of "
@@ -86,11 +88,17 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
         f"{comparison.target:g}: from the start of the run's command to the first evaluation at or below this loss, "
         "by default one that every run reaches. "
-        f"Machine: {'; '.join(machines)}."
+        f"Machine: {'; '.join(machines) or 'unknown while runs are in progress'}."
     )
     if len(machines) > 1:
         notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
-    for names, why in ((found.unfinished, "not finished"), (found.repeated, "same settings and seed as another run")):
+    for run in runs:
+        if not run.end:
+            notes.append(f"In progress: {run.folder.path.name}, {run.state}; its losses are those so far.")
+    for names, why in (
+        (found.without_loss, "no validation loss yet"),
+        (found.repeated, "same settings and seed as another run"),
+    ):
         if names:
             notes.append(f"Left out, {why}: {', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}.")
     return notes

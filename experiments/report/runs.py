@@ -1,4 +1,4 @@
-"""Read finished runs and group them into variants: runs that differ only in the seed."""
+"""Read runs and group them into variants: runs that differ only in the seed."""
 
 import dataclasses
 import difflib
@@ -27,18 +27,20 @@ NO_VARIANT = {
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """A finished run. evaluations: (step, seconds since the command started, validation loss in nats per character).
+class Run:
+    """A run with at least one evaluation.
 
-    best_loss: the lowest validation loss, that of checkpoints/best.pt. end: the run's last record, see
-    `RunLog.finished`. measured_on: corpus, number of characters and context length of the validation loss.
+    step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
+    character). end: the last record of a finished run, see `RunLog.finished`; None while the run is in progress.
+    measured_on: corpus, number of characters and context length of the validation loss.
     """
 
     folder: RunFolder
     config: Config
+    step: int
     evaluations: list[tuple[int, float, float]]
     tokens_per_s: float
-    end: dict[str, Any]
+    end: dict[str, Any] | None
     measured_on: tuple
 
     @property
@@ -47,7 +49,15 @@ class FinishedRun:
 
     @property
     def best_loss(self) -> float:
-        return self.end["best_val_loss"]
+        """The lowest validation loss, that of checkpoints/best.pt."""
+        return min(loss for _, _, loss in self.evaluations)
+
+    @property
+    def state(self) -> str:
+        if self.end:
+            return "finished"
+        activity = "running" if self.folder.is_locked() else "stopped"
+        return f"{activity} at step {self.step:,} of {self.config.train.max_steps:,}"
 
     def seconds_to(self, target: float) -> float | None:
         """Return the time to the first evaluation at or below the target, or None if no evaluation reached it."""
@@ -56,14 +66,22 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs with the same settings, by seed. choices: the settings that distinguish it from the other variants."""
+    """Runs with the same settings, by seed: either finished runs or runs in progress.
+
+    choices: the settings that distinguish it from the other variants.
+    """
 
     choices: dict[str, str]
-    runs: dict[int, FinishedRun]
+    runs: dict[int, Run]
 
     @property
     def label(self) -> str:
-        return ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in self.choices.items()) or "all runs"
+        label = ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in self.choices.items()) or "all runs"
+        return label if self.is_finished else f"{label} (in progress)"
+
+    @property
+    def is_finished(self) -> bool:
+        return all(run.end for run in self.runs.values())
 
     @property
     def config(self) -> Config:
@@ -78,44 +96,47 @@ class Variant:
 class FoundRuns:
     """The runs in some folders: the variants in order, and the names of the runs that are left out.
 
-    repeated: runs with the same settings and seed as an earlier one.
+    without_loss: runs before their first evaluation. repeated: runs with the same settings and seed as an earlier one.
     """
 
     variants: list[Variant]
-    unfinished: list[str]
+    without_loss: list[str]
     repeated: list[str]
 
 
 def find_runs(paths: Sequence[Path]) -> FoundRuns:
-    """Read the runs of run folders and sweep folders. Raises ValueError if no run is finished."""
-    runs, unfinished = [], []
+    """Read the runs of run folders and sweep folders. Raises ValueError if no run has a loss."""
+    runs, without_loss = [], []
     for folder in dict.fromkeys(folder for path in paths for folder in _run_folders(path)):
         run = read_run(RunFolder(folder))
         runs += [run] if run else []
-        unfinished += [] if run else [folder.name]
+        without_loss += [] if run else [folder.name]
     if not runs:
-        waiting = f"; not finished: {', '.join(unfinished)}" if unfinished else ""
-        raise ValueError(f"{', '.join(map(str, paths))}: no finished run{waiting}")
+        raise ValueError(
+            f"{', '.join(map(str, paths))}: no run with a validation loss yet ({', '.join(without_loss)}); wait for "
+            "the first evaluation"
+        )
     plans = {path: plan for path in paths if (plan := read_plan(path))}
     variants = _sort(runs, plans)
     kept = {run.folder.path for variant in variants for run in variant.runs.values()}
     repeated = [run.folder.path.name for run in runs if run.folder.path not in kept]
-    return FoundRuns(variants, unfinished, repeated)
+    return FoundRuns(variants, without_loss, repeated)
 
 
-def read_run(folder: RunFolder) -> FinishedRun | None:
-    """Return the run of a folder, or None if it is not finished."""
+def read_run(folder: RunFolder) -> Run | None:
+    """Return the run of a folder, or None if it has no validation loss yet."""
     records = read_records(folder.metrics) if folder.metrics.is_file() else []
-    if not records or not records[-1].get("finished") or records[-1]["best_val_loss"] is None:
-        return None
     evaluations = [record for record in records if "val_loss" in record]
+    if not evaluations:
+        return None
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
-    return FinishedRun(
+    return Run(
         folder,
         load_run_config(folder.config),
+        records[-1]["step"],
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
         statistics.harmonic_mean(rates) if rates else float("nan"),
-        records[-1],
+        records[-1] if records[-1].get("finished") else None,
         tuple(evaluations[-1][name] for name in ("corpus", "val_characters", "val_context")),
     )
 
@@ -153,7 +174,7 @@ def _of_a_variant(config: Config) -> Config:
     return dataclasses.replace(config, train=train)
 
 
-def _sort(runs: list[FinishedRun], plans: dict[Path, Plan]) -> list[Variant]:
+def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
     """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
     names, named_keys = {}, {}
     for path, plan in plans.items():
@@ -162,18 +183,18 @@ def _sort(runs: list[FinishedRun], plans: dict[Path, Plan]) -> list[Variant]:
                 # Two sweeps may use one name for different settings.
                 names[path / point.name] = name if len(plans) == 1 else f"{path.name} {name}"
                 named_keys[names[path / point.name]] = {key for v in plan.variants.values() for key in v}
-    groups: dict[tuple, dict[int, FinishedRun]] = {}
+    groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
-        sign = (_of_a_variant(run.config), names.get(run.folder.path))
+        sign = (_of_a_variant(run.config), names.get(run.folder.path), bool(run.end))
         groups.setdefault(sign, {}).setdefault(run.seed, run)
-    configs = [config for config, _ in groups]
+    configs = [config for config, *_ in groups]
     keys = [f"{section}.{name}" for section, values in to_dict(configs[0]).items() for name in values]
     # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
     varied = [key for key in keys if key in swept or len({setting(config, key) for config in configs}) > 1]
     varied = [key for key in varied if key not in NO_VARIANT]
     variants = []
-    for (config, name), by_seed in groups.items():
+    for (config, name, _), by_seed in groups.items():
         implied = named_keys.get(name, set())
         choices = {VARIANTS: name} if name else {}
         choices |= {key.partition(".")[2]: spoken(setting(config, key)) for key in varied if key not in implied}
