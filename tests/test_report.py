@@ -312,3 +312,38 @@ def test_named_variants_keep_their_names(folder, runs):
     assert rows[0].difference.mean == pytest.approx(
         statistics.mean(a - b for a, b in zip(losses(folder, 1), losses(folder, 2), strict=True))
     )
+
+
+def test_a_packed_sweep_gives_the_same_table_as_its_runs(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    sweep = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]
+    assert train.main(["--config", "tiny.yaml", "train.name=packed", *SHORT, *sweep]) == 0
+    file = tmp_path / "heads.jsonl"
+    assert report_command(["runs/packed", "--pack", str(file)]) == 0
+    rows = (folder / "runs" / "packed" / "report.csv").read_text(encoding="utf-8").splitlines()
+    shutil.move(folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
+    assert report_command([str(file)]) == 0
+    again = (tmp_path / "heads.csv").read_text(encoding="utf-8").splitlines()
+    speed = rows[0].split(",").index("tokens_per_s")  # packed as an integer
+    for ours, theirs in zip(csv.reader(rows[1:]), csv.reader(again[1:]), strict=True):
+        assert float(ours.pop(speed)) == pytest.approx(float(theirs.pop(speed)), abs=0.6)
+        assert ours == theirs
+    assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "is not a packed sweep"), ("{}\n", "is not a packed sweep"), ("{\n", "line 1: is damaged")],
+)
+def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_path, capsys, content, message):
+    file = tmp_path / "a.jsonl"
+    file.write_text(content)
+    assert report_command([str(file)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
+    assert report_command(["runs/1-0", "--pack", str(tmp_path / "a.jsonl")]) == 2
+    assert "is not the folder of a sweep" in capsys.readouterr().err

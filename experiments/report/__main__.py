@@ -1,10 +1,12 @@
 """Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
 import argparse
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.report.list_runs import list_runs
+from experiments.report.packed_sweep import ENDING, pack, unpack
 from experiments.report.write_report import write_report
 from training.command import CommandParser, run_command, tell_mistakes
 
@@ -12,7 +14,14 @@ from training.command import CommandParser, run_command, tell_mistakes
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.report", description=__doc__)
     add = parser.add_argument
-    add("runs", nargs="*", type=Path, metavar="RUN", help="run folders or sweep folders (none: list those in runs/)")
+    add(
+        "runs",
+        nargs="*",
+        type=Path,
+        metavar="RUN",
+        help="run folders, sweep folders or packed sweeps (none: list runs/)",
+    )
+    add("--pack", type=Path, metavar="FILE", help="also pack the sweep's results into FILE.jsonl, to keep them")
     add("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)")
     add("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)")
     add("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
@@ -26,11 +35,23 @@ def run(options: argparse.Namespace) -> int:
     if not options.runs:
         print(list_runs())
         return 0
-    output = options.output or (options.runs[0] if len(options.runs) == 1 else Path()) / "report"
+    if options.pack:
+        if len(options.runs) != 1:
+            raise ValueError("--pack takes one sweep")
+        pack(options.runs[0], options.pack)
+    output = options.output or _default_output(options.runs)
     output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
     choices = {name: getattr(options, name) for name in ("title", "baseline", "target", "prompt")}
-    print(write_report(options.runs, output, **choices))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [unpack(path, Path(folder)) if path.suffix == ENDING else path for path in options.runs]
+        print(write_report(paths, output, **choices))
     return 0
+
+
+def _default_output(runs: Sequence[Path]) -> Path:
+    if len(runs) > 1:
+        return Path("report")
+    return runs[0].with_suffix("") if runs[0].suffix == ENDING else runs[0] / "report"
 
 
 if __name__ == "__main__":
