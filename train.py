@@ -121,7 +121,7 @@ def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
 
     Raises CheckpointError if the run has saved a checkpoint that is now damaged or missing.
     """
-    if not run.has_saved():
+    if not run.has_checkpoints() and not run.saved_note.exists():
         settings = load_run_config(run.config).train
         first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
         record = read_newest_record(run.metrics)
@@ -156,10 +156,10 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
     def due(every_steps: int) -> bool:
         return progress.step % every_steps == 0 or progress.step == settings.max_steps
 
-    def save(*paths: Path) -> None:
+    def save(*, is_best: bool = False) -> None:
         progress.elapsed_s, progress.log_sizes = clock.elapsed_s, run.sizes()
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(runtime.device))
-        save_checkpoint(state.snapshot(), *paths)
+        run.save(state.snapshot(), is_best=is_best)
 
     def keep() -> None:
         if progress.step in kept_steps(settings.keep_checkpoints, settings.max_steps):
@@ -170,7 +170,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         keep()
         while not state.is_finished():
             if stop.signal:
-                save(run.latest)
+                save()
                 log.stopped(stop.signal.name)
                 return 128 + stop.signal
             step.run()
@@ -188,10 +188,8 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                     sample = sample_text(state.average.model, vocabulary, "", length, seed=settings.seed)
                     is_best = state.note_evaluation(result.loss)
                     log.evaluation(result, sample, is_best=is_best)
-                if is_best:
-                    save(run.best, run.latest)
-                elif due(settings.checkpoint_every_steps) or state.is_finished():
-                    save(run.latest)
+                if is_best or due(settings.checkpoint_every_steps) or state.is_finished():
+                    save(is_best=is_best)
         log.finished(sample)
         return 0
 
@@ -202,7 +200,7 @@ def explained(run: RunFolder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        saved = f"resume with --resume {run.path}" if run.latest.exists() else "start again: nothing was saved yet"
+        saved = f"resume with --resume {run.path}" if run.has_checkpoints() else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
     except ValueError as error:  # settings are checked by now, so this is a bug and not a user's mistake
         raise RuntimeError(str(error)) from error

@@ -9,11 +9,11 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces `path` once it is complete and flushed to disk.
 
     Until then, the content is in a file beside it whose name ends in .part. After an error, that file is deleted and
-    `path` is unchanged. Raises OSError if the file cannot be written.
+    `path` is unchanged. keep: the new name of the replaced file. Raises OSError if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # several machines may share the folder
@@ -22,6 +22,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep and path.exists():
+            path.replace(keep)
         partial.replace(path)
         _flush_folder(path.parent)
     finally:

@@ -11,6 +11,7 @@ from helpers import assert_same_but_for_the_name, assert_same_state, heed_signal
 
 import train
 from training.checkpoint import load_checkpoint
+from training.run_folder import RunFolder
 
 
 def stopped_run(config, *overrides, after_step, with_signal):
@@ -97,6 +98,18 @@ def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(workplace, capsy
     assert train.main(["--resume", "runs/tiny", "train.max_steps=50"]) == 0
     assert "warning: runs/tiny/checkpoints/latest.pt: is damaged" in capsys.readouterr().err
     assert load_checkpoint(latest).step == 50
+
+
+def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginning(workplace, capsys):
+    """The run was stopped before its first line in metrics.jsonl."""
+    settings = ["train.max_steps=100000", "train.log_every_steps=10", "train.eval_every_steps=100000"]
+    stopped = stopped_run("tiny.yaml", *settings, after_step=10, with_signal=signal.SIGTERM)
+    assert stopped.returncode == 143
+    run = RunFolder(workplace / "runs" / "tiny")
+    run.latest.unlink()
+    run.metrics.write_bytes(b"")
+    assert train.main(["--resume", str(run.path)]) == 2
+    assert "no checkpoint to resume from (its files are missing" in capsys.readouterr().err
 
 
 def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):

@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 from helpers import make_checkpoint
 
-from training.checkpoint import CheckpointError, save_checkpoint
+from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.metrics import append_record
 from training.run_folder import RunFolder, find_checkpoint
 
@@ -35,13 +35,35 @@ def test_rewinding_removes_later_entries(tmp_path):
 
 
 def test_the_newest_intact_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(tmp_path):
-    run = make_run(tmp_path, steps=[(20, "best"), (30, "latest")])
+    run = make_run(tmp_path, steps=[(20, "best"), (20, "previous"), (30, "latest")])
     checkpoint, warnings = run.load_newest()
     assert (checkpoint.step, warnings) == (30, [])
     run.latest.write_bytes(run.latest.read_bytes()[:-1])
     checkpoint, warnings = run.load_newest()
     assert checkpoint.step == 20
     assert "latest.pt: is damaged" in warnings[0]
+    assert "it is now called latest.damaged" in warnings[0]
+    run.best.unlink()
+    assert run.load_newest()[0].step == 20
+
+
+def test_two_generations_of_the_latest_checkpoint_are_kept_beside_the_best(tmp_path):
+    run = make_run(tmp_path)
+    for step, is_best in [(10, True), (20, True), (30, False), (40, False)]:
+        run.save(make_checkpoint(step), is_best=is_best)
+    steps = {path.name: load_checkpoint(path).step for path in run.latest.parent.iterdir()}
+    assert steps == {"best.pt": 20, "previous.pt": 30, "latest.pt": 40}
+
+
+def test_a_damaged_checkpoint_never_replaces_the_intact_one_before_it(tmp_path):
+    run = make_run(tmp_path)
+    for step in (10, 20):
+        run.save(make_checkpoint(step))
+    run.latest.write_bytes(b"damaged")
+    assert run.load_newest()[0].step == 10
+    run.save(make_checkpoint(11))
+    steps = {path.name: load_checkpoint(path).step for path in run.latest.parent.glob("*.pt")}
+    assert steps == {"previous.pt": 10, "latest.pt": 11}
 
 
 def test_a_run_without_an_intact_checkpoint_is_never_restarted(tmp_path):

@@ -101,13 +101,15 @@ def test_a_run_without_a_first_checkpoint_restarts_but_a_run_that_lost_its_check
     assert train.main(["--config", "tiny.yaml"]) == 0
     run = RunFolder(workplace / "runs" / "tiny")
     whole = untimed(metrics(run.path))
-    run.best.unlink()
-    run.latest.unlink()
+    for path in (run.best, run.latest, run.previous):
+        path.unlink()
     assert train.main(["--resume", str(run.path)]) == 2
     assert "its files are missing" in capsys.readouterr().err
     lines = run.metrics.read_text().splitlines()
     last = json.loads(lines[-1]) | {"step": 20}
     run.metrics.write_text(json.dumps(last) + "\n")  # finished at its first save
+    assert train.main(["--resume", str(run.path)]) == 2
+    run.saved_note.unlink()  # as in a run of an earlier version
     assert train.main(["--resume", str(run.path)]) == 2
     run.metrics.write_text('{"step": 10, "train_loss": 3.0}\n{"step": 20, "val')  # killed in the first save
     assert train.main(["--resume", str(run.path)]) == 0

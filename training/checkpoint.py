@@ -67,14 +67,17 @@ class Checkpoint:
         return model.eval()
 
 
-def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
-    """Write the checkpoint to each path in order; an old file is replaced only after the new one is on disk."""
+def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = None) -> None:
+    """Write the checkpoint to each path in order; an old file is replaced only after the new one is on disk.
+
+    keep: the new name of the file that the last path replaces.
+    """
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
     content = _sealed(buffer.getvalue())
     for path in paths:
         try:
-            with replacing(path) as file:
+            with replacing(path, keep=keep if path == paths[-1] else None) as file:
                 file.write(content)
         except OSError as error:
             reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"

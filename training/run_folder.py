@@ -8,13 +8,17 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from data.files import replace_text
-from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 
 RUNS = Path("runs")
 
 
 class RunFolder:
-    """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt, and in checkpoints/ latest.pt, best.pt and step-N.pt."""
+    """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt and the checkpoints.
+
+    checkpoints/: latest.pt, previous.pt (the one before), best.pt, and the weights step-N.pt. has-saved.txt says that
+    there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -22,7 +26,9 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.txt"
         self.latest = path / "checkpoints" / "latest.pt"
+        self.previous = path / "checkpoints" / "previous.pt"
         self.best = path / "checkpoints" / "best.pt"
+        self.saved_note = path / "has-saved.txt"
 
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
@@ -86,24 +92,37 @@ class RunFolder:
         except CheckpointError:
             return True
 
-    def has_saved(self) -> bool:
-        return self.latest.exists() or self.best.exists()
+    def save(self, checkpoint: Checkpoint, *, is_best: bool = False) -> None:
+        """Save latest.pt, after best.pt if the checkpoint is the best; the latest before becomes previous.pt."""
+        save_checkpoint(checkpoint, *[self.best] * is_best, self.latest, keep=self.previous)
+        if not self.saved_note.exists():
+            replace_text(self.saved_note, "This run has saved checkpoints. It resumes only from one of them.\n")
+
+    def has_checkpoints(self) -> bool:
+        return any(path.exists() for path in (self.latest, self.previous, self.best))
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
-        """Return the newest intact checkpoint and a warning for each damaged one.
+        """Return the newest intact checkpoint and a warning for each damaged one, which is renamed to NAME.damaged.
 
         Raises CheckpointError if no checkpoint is intact: a run never silently starts from scratch.
         """
-        whole, warnings = [], []
-        for path in (self.latest, self.best):
+        whole, damaged = [], {}
+        for path in (self.latest, self.previous, self.best):
             if path.exists():
                 try:
                     whole.append(load_checkpoint(path))
                 except CheckpointError as error:
-                    warnings.append(str(error))
+                    damaged[path] = str(error)
+            if whole and path == self.latest:
+                break  # no other is newer
         if not whole:
-            reasons = "; ".join(warnings) or "its files are missing; start the run again with --config"
+            reasons = "; ".join(damaged.values()) or "its files are missing; start the run again with --config"
             raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
+        warnings = []
+        for path, reason in damaged.items():
+            aside = path.with_suffix(".damaged")
+            path.replace(aside)  # or the next save would keep it instead of an intact one
+            warnings.append(f"{reason}; it is now called {aside.name}")
         return max(whole, key=lambda checkpoint: checkpoint.step), warnings
 
     def kept(self, step: int) -> Path:
@@ -165,4 +184,4 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
 
 
 def _best_or_latest(run: RunFolder) -> Path | None:
-    return next((file for file in (run.best, run.latest) if file.is_file()), None)
+    return next((file for file in (run.best, run.latest, run.previous) if file.is_file()), None)

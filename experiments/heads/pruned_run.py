@@ -5,7 +5,6 @@ import dataclasses
 from experiments.heads.model_access import HeadIndex, head_name
 from experiments.heads.opened_model import OpenedModel
 from experiments.heads.prune import n_parameters, prune
-from training.checkpoint import save_checkpoint
 from training.config_file import to_yaml
 from training.evaluation import evaluate
 from training.metrics import append_record
@@ -25,7 +24,7 @@ def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
     append_record(new.metrics, common | result.record())
     progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
-    save_checkpoint(dataclasses.replace(pruned, progress=progress), new.best, new.latest)
+    new.save(dataclasses.replace(pruned, progress=progress), is_best=True)
     return (
         f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
         f"{result.loss:.4f} over the whole split. To sample from this model, or to train it further:\n"
