@@ -9,6 +9,7 @@ import training.openmp  # noqa: F401, I001 - before torch
 
 import argparse
 import functools
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from training.command import CommandParser, run_command, tell_mistakes
 from training.run_folder import find_checkpoint
 from training.runtime import choose_device
 from training.sampling import stream_text
+
+AT_ONCE = 64  # texts sampled in one batch, which limits memory
+MOST_SAMPLES = 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,6 +76,8 @@ def check(options: argparse.Namespace) -> None:
     for name, lowest in (("length", 0), ("samples", 1), ("seed", 0)):
         if (value := getattr(options, name)) < lowest:
             raise ValueError(f"--{name} {value} must be at least {lowest}")
+    if options.samples > MOST_SAMPLES:
+        raise ValueError(f"--samples {options.samples} must be at most {MOST_SAMPLES:,}; use another --seed for more")
     if options.seed >= 2**32:
         raise ValueError(f"--seed {options.seed} must be below 2^32")
     if "" in options.stop:
@@ -82,6 +88,8 @@ def read_prompt(options: argparse.Namespace) -> str:
     if options.prompt_file is None:
         return options.prompt
     name = "standard input" if options.prompt_file == "-" else options.prompt_file
+    if options.prompt_file == "-" and sys.stdin is None:
+        raise ValueError("--prompt-file - reads standard input, which is closed; give a file")
     content = sys.stdin.buffer.read() if options.prompt_file == "-" else Path(options.prompt_file).read_bytes()
     try:
         return content.decode("utf-8")
@@ -99,19 +107,22 @@ class PromptSampler:
         self.stream = functools.partial(stream_text, model, vocabulary, length=options.length, sampling=sampling)
 
     def sample(self, prompt: str, *, seed: int) -> None:
-        """Print one text character by character, or several texts, sampled in one batch, one after the other."""
+        """Print one text character by character, or several texts, sampled in batches, one after the other."""
         if self.options.samples == 1:
             show(prompt)
             self._continue(prompt, seed, [show])
             show("\n")
             return
-        texts = [[prompt] for _ in range(self.options.samples)]
-        self._continue(prompt, seed, [text.append for text in texts])
-        for number, text in enumerate(texts, start=1):
-            show(f"--- sample {number} ---\n{''.join(text)}\n\n")
+        for first in range(0, self.options.samples, AT_ONCE):
+            texts = [io.StringIO() for _ in range(min(AT_ONCE, self.options.samples - first))]
+            self._continue(prompt, seed, [text.write for text in texts], first=first)
+            for number, text in enumerate(texts, start=first + 1):
+                show(f"--- sample {number} ---\n{prompt}{text.getvalue()}\n\n")
 
     def interact(self) -> None:
         """Continue one line of input after another, each with the next seed."""
+        if sys.stdin is None:
+            raise ValueError("--interactive reads standard input, which is closed; use --prompt")
         if sys.stdin.isatty():
             print("Type a prompt, or Ctrl-D to quit.", file=sys.stderr)
         seed = self.options.seed
@@ -128,10 +139,10 @@ class PromptSampler:
             except ValueError as error:
                 print(f"sample.py: {error}", file=sys.stderr)
 
-    def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]]) -> None:
-        """Continue the prompt once for each output and pass it the text piece by piece."""
+    def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]], *, first: int = 0) -> None:
+        """Continue the prompt once for each output and pass it the text piece by piece. first: see `stream_text`."""
         stops = [StopText(self.options.stop, output) for output in outputs]
-        for characters in self.stream(prompt, seed=seed, n_samples=len(outputs)):
+        for characters in self.stream(prompt, seed=seed, n_samples=len(outputs), first=first):
             for stop, character in zip(stops, characters, strict=True):
                 stop.add(character)
             if all(stop.reached for stop in stops):

@@ -70,13 +70,15 @@ def generate(
     *,
     sampling: Sampling = Sampling(),
     seed: int = 0,
+    first_stream: int = 0,
     use_cache: bool = True,
 ) -> Iterator[Tensor]:
     """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
-    The random numbers of stream i depend on (seed, i) only, so its text does not depend on the number of streams. The
-    context of a character depends on its position only (see `window_start`), so the text is the same with and without
-    the cache, also past block_size. Memory does not grow with the length.
+    The streams have the numbers first_stream, first_stream + 1, ... The random numbers of stream i depend on (seed, i)
+    only, so its text does not depend on the number of streams. The context of a character depends on its position only
+    (see `window_start`), so the text is the same with and without the cache, also past block_size. Memory does not grow
+    with the length.
 
     Raises ValueError if the prompt is empty.
     """
@@ -93,7 +95,7 @@ def generate(
         return _draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform)
 
     draw_next = CapturedStep(model, predict_and_draw, B) if on_gpu and use_cache else predict_and_draw
-    draws = _uniform_draws(seed, B, device)
+    draws = _uniform_draws(seed, range(first_stream, first_stream + B), device)
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)
     unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
@@ -141,10 +143,10 @@ def window_start(n_seen: int, block_size: int) -> int:
     return -(-(n_seen - block_size) // stride) * stride
 
 
-def _uniform_draws(seed: int, n_streams: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield numbers (n_streams,) from (0, 1], drawn on the CPU so that they are the same for every device."""
+def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[Tensor]:
+    """Yield numbers (B,) for B streams, from (0, 1], drawn on the CPU so that they are the same for every device."""
     # PyTorch's CPU generator uses 32 bits of a seed, so seed and stream are hashed into one number.
-    seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(n_streams)]
+    seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in streams]
     generators = [torch.Generator().manual_seed(s) for s in seeds]
     while True:
         portion = torch.stack([1 - torch.rand(DRAWS_AHEAD, generator=g) for g in generators])

@@ -1,13 +1,21 @@
+import dataclasses
 import io
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT, run_script
+from helpers import make_checkpoint
 
 import sample
 import train
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.checkpoint import save_checkpoint
+from training.config import Config
+from training.config_file import to_dict
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +108,58 @@ def test_a_prompt_of_a_million_characters_can_be_continued(write, trained):
     assert len(text(write("--prompt-file", "long.txt", "--length", 5))) == 18 * 60_000 + 5 + 1
 
 
+def test_many_samples_are_the_same_texts_as_few(write):
+    """They are sampled in batches of 64."""
+    few, many = (text(write("--length", 5, "--samples", n)) for n in (3, 66))
+    assert many.startswith(few)
+    assert re.findall(r"--- sample (\d+) ---", many) == [str(n) for n in range(1, 67)]
+
+
+def test_memory_does_not_grow_with_the_number_of_samples(tmp_path):
+    """The key-value cache of one stream of this model has 2 MB."""
+    config = ModelConfig(n_layer=4, n_head=2, n_embd=128, block_size=512)
+    model = GPT(config, len(make_checkpoint().characters))
+    checkpoint = dataclasses.replace(
+        make_checkpoint(), settings=to_dict(Config(model=config)), model=model.state_dict()
+    )
+    save_checkpoint(checkpoint, tmp_path / "a.pt")
+    peaks = []
+    for n in (64, 320):
+        arguments = [
+            "--checkpoint",
+            tmp_path / "a.pt",
+            "--samples",
+            n,
+            "--length",
+            2,
+            "--prompt",
+            "ab",
+            "--device",
+            "cpu",
+        ]
+        peaks.append(peak_memory_of([sys.executable, ROOT / "sample.py", *arguments]))
+    assert peaks[1] - peaks[0] < 100e6
+
+
+def peak_memory_of(command):
+    """Return the largest resident memory of a command in bytes."""
+    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
+    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
+    command = [sys.executable, "-c", code, *map(str, command)]
+    return int(subprocess.run(command, capture_output=True, check=True, timeout=100).stdout)
+
+
+@pytest.mark.parametrize("option", [["--interactive"], ["--prompt-file", "-"]])
+def test_a_closed_standard_input_produces_a_one_line_error(trained, option):
+    command = shlex.join([sys.executable, str(ROOT / "sample.py"), *option])
+    finished = subprocess.run(
+        ["bash", "-c", f"{command} <&-"], cwd=trained, capture_output=True, text=True, timeout=100
+    )
+    assert finished.returncode == 2
+    assert "standard input, which is closed" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
 @pytest.mark.parametrize("samples", [1, 3])
 def test_sampling_ends_before_the_first_stop_text(write, samples):
     whole = text(write("--length", 200, "--samples", samples))
@@ -149,6 +209,7 @@ def test_an_unknown_character_is_reported_with_its_position_or_skipped(write):
         (["--min-p", "-1"], "min_p=-1.0"),
         (["--length", "-1"], "--length -1"),
         (["--samples", "0"], "--samples 0"),
+        (["--samples", "100000000"], "--samples 100000000 must be at most 10,000"),
         (["--seed", "-1"], "--seed -1"),
         (["--stop", ""], "--stop needs"),
         (["--device", "cuda:99"], "this machine has"),

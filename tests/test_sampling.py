@@ -33,6 +33,8 @@ def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
     one = sample_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3)
     assert [one] == drawn(model, "abc", 1)
     pieces = list(stream_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3, n_samples=3))
+    third = stream_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3, first=2)
+    assert [c for (c,) in third] == [characters[2] for characters in pieces]
     assert ["".join(text) for text in zip(*pieces, strict=True)] == drawn(model, "abc", 3)
     assert one == "".join(piece[0] for piece in pieces)
 

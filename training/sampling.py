@@ -12,19 +12,28 @@ DEFAULT = Sampling(temperature=0.8)
 
 
 def stream_text(
-    model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, sampling: Sampling, seed: int, n_samples: int = 1
+    model: GPT,
+    vocabulary: Vocabulary,
+    prompt: str,
+    length: int,
+    *,
+    sampling: Sampling,
+    seed: int,
+    n_samples: int = 1,
+    first: int = 0,
 ) -> Iterator[list[str]]:
     """Yield `length` times the next character of each of n_samples continuations of the prompt.
 
-    An empty prompt means the start of a line. The model's training mode is restored at the end. Raises
-    UnknownCharacterError if a character of the prompt is not in the vocabulary.
+    first: the number of the first continuation; each depends on the seed and its number only. An empty prompt means the
+    start of a line. The model's training mode is restored at the end. Raises UnknownCharacterError if a character of
+    the prompt is not in the vocabulary.
     """
     ids = torch.from_numpy(vocabulary.encode(prompt or vocabulary.default_prompt)).long()
     prompts = ids.to(model.lm_head.weight.device).expand(n_samples, -1)  # (B, T)
     was_training = model.training
     model.eval()
     try:
-        for next_ids in generate(model, prompts, length, sampling=sampling, seed=seed):
+        for next_ids in generate(model, prompts, length, sampling=sampling, seed=seed, first_stream=first):
             yield [vocabulary.characters[i] for i in next_ids.tolist()]
     finally:
         model.train(was_training)
