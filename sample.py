@@ -18,7 +18,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
 from training.checkpoint import load_checkpoint
-from training.command import CommandParser, run_command, tell_mistakes
+from training.command import CommandParser, explain, run_command, tell_mistakes
 from training.run_folder import find_checkpoint
 from training.runtime import choose_device
 from training.sampling import stream_text
@@ -137,7 +137,7 @@ class PromptSampler:
                 self.sample(prompt, seed=seed)
                 seed += 1
             except ValueError as error:
-                print(f"sample.py: {error}", file=sys.stderr)
+                print(f"sample.py: {explain(error)}", file=sys.stderr)
 
     def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]], *, first: int = 0) -> None:
         """Continue the prompt once for each output and pass it the text piece by piece. first: see `stream_text`."""

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return resume(options) if options.resume else start(options)
         except TrainingError as error:
-            print(f"train.py: {error}", file=sys.stderr)
+            print(f"train.py: {explain(error)}", file=sys.stderr)
             return 1
 
     return tell_mistakes("train.py", work, memory="lower train.batch_size, model.block_size or model.n_embd")

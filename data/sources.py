@@ -4,6 +4,7 @@ import difflib
 import glob
 import hashlib
 import os
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,7 +18,8 @@ from data.files import replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT_CACHE = Path(__file__).parent / "cache"
-TIMEOUT_S = 20
+TIMEOUT_S = 20  # without any data
+LONGEST_S = 300
 
 
 class DownloadError(ValueError):
@@ -53,7 +55,7 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
         return [_downloaded(corpus, source, cache)]
     if source is not None:
         return [source]
-    path = Path(corpus).expanduser()
+    path = Path(os.path.expanduser(corpus))  # noqa: PTH111 - an unknown user's folder is a missing file
     if path.is_dir():
         files = sorted(p for p in path.rglob("*.txt") if p.is_file())
         if not files:
@@ -102,18 +104,24 @@ def _mirrored(name: str) -> list[str]:
     if not mirror:
         return []
     if "://" not in mirror:
-        mirror = Path(mirror).expanduser().resolve().as_uri()
+        mirror = Path(os.path.expanduser(mirror)).resolve().as_uri()  # noqa: PTH111 - as for a corpus
     return [f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}.txt"]
 
 
 def _fetch(url: str, n_bytes: int) -> bytes:
-    """Download a URL, at most one chunk more than n_bytes. Raises OSError, HTTPException or ValueError."""
-    content = bytearray()
+    """Download a URL, at most one chunk more than n_bytes, within LONGEST_S.
+
+    Raises OSError, HTTPException or ValueError.
+    """
+    content, started_s = bytearray(), time.monotonic()
     with (
         urllib.request.urlopen(url, timeout=TIMEOUT_S) as response,
         tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Downloading", disable=None, leave=False) as bar,
     ):
-        while len(content) <= n_bytes and (chunk := response.read(1 << 16)):
+        # read1 returns what has arrived: a server that sends a byte now and then cannot keep a read waiting.
+        while len(content) <= n_bytes and (chunk := response.read1(1 << 16)):
             content += chunk
             bar.update(len(chunk))
+            if time.monotonic() - started_s > LONGEST_S:
+                raise TimeoutError(f"took longer than {LONGEST_S} s")
     return bytes(content)

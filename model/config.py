@@ -10,6 +10,18 @@ from model.positions import POSITIONS
 from model.scoring import check_score
 from model.shape import LayerShape
 
+# The largest values accepted, far above any that trains: larger ones are typing errors that would run for hours.
+LARGEST = {
+    "n_layer": 1_000,
+    "n_head": 10_000,
+    "n_kv_head": 10_000,
+    "n_embd": 1_000_000,
+    "block_size": 10_000_000,
+    "head_size": 100_000,
+    "conv_width": 1_000,
+    "score_hidden": 100_000,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -46,10 +58,11 @@ class ModelConfig:
             value, names = getattr(self, field.name), get_args(field.type)
             if str in map(type, names) and value not in names:
                 raise ValueError(f"model.{field.name}={value} must be one of {', '.join(names)}")
-        for name in ("n_layer", "n_embd", "block_size", "head_size", "n_kv_head", "conv_width"):
+        for name, largest in LARGEST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"model.{name}={value} must be at least 1")
+            for number in value if isinstance(value, tuple) else (value,):
+                if number is not None and not 1 <= number <= largest:
+                    raise ValueError(f"model.{name}={number} must be at least 1 and at most {largest:,}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout={self.dropout} must be at least 0 and below 1")
         if not self.logit_softcap >= 0:
@@ -86,8 +99,6 @@ class ModelConfig:
             )
 
     def _check_heads(self, n_head: int) -> None:
-        if n_head < 1:
-            raise ValueError(f"model.n_head={n_head} must be at least 1")
         if self.head_size is None and self.n_embd % n_head:
             possible = self._possible_head_counts(n_head)
             raise ValueError(

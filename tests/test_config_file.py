@@ -1,5 +1,7 @@
 import dataclasses
+import itertools
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -101,7 +103,7 @@ def test_a_config_cannot_be_changed():
         ("train: {seed: 4294967296}", "train.seed=4294967296 must be below"),
         ("train: {name: ../elsewhere}", "train.name='../elsewhere' must be a folder name"),
         ("data: {corpus: }", "data.corpus= must be text"),
-        ("model: 3", "model must be a section of settings, not '3'"),
+        ("model: 3", "model must be a section of settings, not 3"),
         ("model: {n_head: 5, n_embd: 64}", "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8"),
         ("", "is empty"),
         ("# nothing but a comment", "is empty"),
@@ -113,12 +115,37 @@ def test_a_config_cannot_be_changed():
         ("[" * 3000, "nested too deeply|line 1"),
         ("a: " * 3000, "line 1"),
         ("model: {n_embd: " + "9" * 5000 + "}", "model.n_embd=9999.*must be a whole number"),
+        ("train: {max_steps: " + "9" * 400 + "}", "train.max_steps=9999.*must be a whole number"),
+        ("train: {batch_size: 1" + "0" * 30 + "}", "train.batch_size=10*.*must be at most 1,000,000"),
+        ("train: {accumulate: 1000000000}", "train.accumulate=1000000000 must be at most 10,000"),
+        ("train: {sample_length: 1000000000000}", "train.sample_length=1000000000000 must be at most 100,000"),
+        ("train: {grow_context_at: [" + "0.5," * 100 + "]}", "train.grow_context_at has 100 entries; give at most 20"),
+        ("model: {n_embd: 1000000000000000001}", "model.n_embd=1000000000000000001 must be .* at most 1,000,000"),
+        ("model: {n_layer: 1000000000}", "model.n_layer=1000000000 must be .* at most 1,000"),
+        ("model: {n_head: 1000000000, n_kv_head: 3}", "model.n_head=1000000000 must be .* at most 10,000"),
     ],
 )
 def test_mistakes_in_a_config_produce_a_one_line_error_that_names_them(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message) as error:
         load(tmp_path, text)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("place", ["model: *i", "model: {n_head: *i}", "data: {split: *i}", "*i : 1"])
+def test_aliases_that_describe_a_huge_value_produce_an_error_in_little_memory(tmp_path, place):
+    """Each of nine lists has nine aliases of the one before: 9^9 items, which take gigabytes as text."""
+    lists = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lists += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in itertools.pairwise("abcdefghi")]
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError) as error:
+            load(tmp_path, "\n".join([*lists, place]))
+        with pytest.raises(ConfigError):
+            load(tmp_path, "sweep:\n  " + "\n  ".join([*lists, place]))
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
     assert len(str(error.value)) < 400
 
 

@@ -1,6 +1,8 @@
+import contextlib
 import functools
 import hashlib
 import threading
+import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -55,6 +57,31 @@ def test_the_origin_is_tried_if_the_file_on_the_mirror_is_wrong(server, tmp_path
     monkeypatch.setenv("CORPUS_MIRROR", str(folder))
     (path,) = find_files("story", cache=tmp_path / "cache")
     assert path.read_bytes() == TEXT
+
+
+def test_a_mirror_in_the_folder_of_an_unknown_user_is_passed_over(server, tmp_path, monkeypatch):
+    folder, _ = server
+    (folder / "origin.txt").write_bytes(TEXT)
+    monkeypatch.setenv("CORPUS_MIRROR", "~nouser/x")
+    (path,) = find_files("story", cache=tmp_path / "cache")
+    assert path.read_bytes() == TEXT
+
+
+def test_a_server_that_sends_a_byte_now_and_then_does_not_keep_the_download_going(server, tmp_path, monkeypatch):
+    def drip(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        with contextlib.suppress(OSError):  # the client gives up
+            while True:
+                handler.wfile.write(b"x")
+                handler.wfile.flush()
+                time.sleep(0.05)
+
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "do_GET", drip)
+    monkeypatch.setattr(sources, "LONGEST_S", 1)
+    with pytest.raises(DownloadError, match="took longer than 1 s"):
+        find_files("story", cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").glob("*")) == []
 
 
 @pytest.mark.parametrize(

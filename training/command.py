@@ -8,12 +8,14 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from typing import NoReturn
 
+LONGEST_LINE = 1_000  # characters of an error
+
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def prepare_streams(*, encoding: str | None = None) -> None:
@@ -37,8 +39,15 @@ def silence_output() -> None:
 def explain(error: Exception) -> str:
     """Return an error as one line, without error numbers."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+        return one_line(f"{error.filename}: {error.strerror}")
+    return one_line(str(error))
+
+
+def one_line(text: str) -> str:
+    """Return a message as a line that is safe to print: control characters escaped, its middle left out if long."""
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -42,6 +42,20 @@ class OptimConfig:
         _check(self, "optim", fractions, lambda value: 0 <= value <= 1, "at least 0 and at most 1")
 
 
+# The largest values accepted, far above any that trains: larger ones are typing errors that would run for years.
+LARGEST = {
+    "max_steps": 10**9,
+    "batch_size": 10**6,
+    "accumulate": 10**4,
+    "log_every_steps": 10**9,
+    "eval_every_steps": 10**9,
+    "checkpoint_every_steps": 10**9,
+    "keep_checkpoints": 1_000,
+    "patience": 10**9,
+    "sample_length": 100_000,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Section `train` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
@@ -64,8 +78,13 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self):
+        for name, largest in LARGEST.items():
+            if (value := getattr(self, name)) > largest:
+                raise ValueError(f"train.{name}={value} must be at most {largest:,}")
         counts = ("max_steps", "batch_size", "accumulate", "log_every_steps", "eval_every_steps")
         _check(self, "train", (*counts, "checkpoint_every_steps"), lambda value: value >= 1, "at least 1")
+        if len(self.grow_context_at) > 20:
+            raise ValueError(f"train.grow_context_at has {len(self.grow_context_at)} entries; give at most 20")
         if list(self.grow_context_at) != sorted(part for part in set(self.grow_context_at) if 0 < part < 1):
             raise ValueError(
                 f"train.grow_context_at={list(self.grow_context_at)} must be rising fractions between 0 and 1"

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import difflib
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +98,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         if values in (None, ""):
             values = {}
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{section} must be a section of settings, not {values!r}")
+            raise ConfigError(f"{section} must be a section of settings, not {_shown(values)}")
         for name in values:
             _check_key(name, _fields(kind), section)
         hints = typing.get_type_hints(kind)
@@ -183,7 +184,7 @@ def _coerce(value: Any, hint: Any, key: str) -> Any:
         raise ConfigError(f"{key}={_shown(value)} must be one of {', '.join(options)}{hint_text}")
     try:
         return _convert(value, hint)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise ConfigError(f"{key}={_shown(value)} must be {_SPOKEN[hint]}") from None
 
 
@@ -224,7 +225,7 @@ _SPOKEN = {bool: "true or false", int: "a whole number", float: "a finite number
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else reprlib.repr(value)  # bounded: YAML aliases can describe huge values
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
