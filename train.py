@@ -161,13 +161,16 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(runtime.device))
         run.save(state.snapshot(), is_best=is_best)
 
+    steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
+
     def keep() -> None:
-        if progress.step in kept_steps(settings.keep_checkpoints, settings.max_steps):
+        if progress.step in steps_to_keep or (steps_to_keep and state.is_finished()):
             save_checkpoint(state.snapshot().weights_only(), run.kept(progress.step))
 
     sample = ""
     with contextlib.closing(log), StopRequest() as stop, explained(run):
-        keep()
+        with clock.pause():
+            keep()
         while not state.is_finished():
             if stop.signal:
                 save()
@@ -178,7 +181,6 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
             if due(settings.log_every_steps):
                 log.training(state.take_mean_loss(), clock.lap_s())
             with clock.pause():
-                keep()
                 is_best = False
                 if due(settings.eval_every_steps):
                     state.check_finite()
@@ -190,6 +192,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                     log.evaluation(result, sample, is_best=is_best)
                 if is_best or due(settings.checkpoint_every_steps) or state.is_finished():
                     save(is_best=is_best)
+                keep()
         log.finished(sample)
         return 0
 

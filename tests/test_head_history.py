@@ -55,7 +55,7 @@ def test_a_run_keeps_its_first_weights_and_its_last(workplace):
     assert all(torch.equal(value, fresh[name]) for name, value in kept[0].model.items())
     last = load_checkpoint(run.latest).model  # the averages, which are also evaluated
     assert all(torch.equal(value, last[name]) for name, value in kept[40].model.items())
-    assert not kept[40].optimizers
+    assert not any(kept[40].optimizers)
     assert run.kept(40).stat().st_size < run.latest.stat().st_size
     sampled = run_script("sample.py", "--checkpoint", run.kept(1), "--length", "5")
     assert sampled.returncode == 0, sampled.stderr
@@ -135,7 +135,7 @@ def test_a_head_has_formed_at_the_first_step_from_which_it_stays_above_half():
     ]
     history = HeadHistory([(0, 0), (0, 1)], [0, 1, 4, 16, 64], [4.0] * 5, measures, [[]] * 5, 9)
     assert appearances(history) == [
-        "Most weight on the character before: L0H1, 0.90 at the end (0.10 for a head with equal weights); half of the "
+        "Most weight on the character before: L0H1, 0.90 at step 64 (0.10 for a head with equal weights); half of the "
         "difference had formed by step 16."
     ]
 

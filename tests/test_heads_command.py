@@ -63,6 +63,18 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     assert all(f"{name}/checkpoints/best.pt" in page for name in ("tiny", "one"))
 
 
+def test_a_model_can_be_compared_with_itself(run, workplace):
+    assert heads_command(["--checkpoint", "runs/tiny", "runs/tiny/checkpoints/best.pt", "--windows", "1"]) == 0
+    assert "Model A" in (workplace / "heads.html").read_text(encoding="utf-8")
+
+
+def test_a_pruned_model_of_kept_weights_can_be_trained_further(workplace):
+    assert train.main(["--config", "tiny.yaml", "train.keep_checkpoints=3", "train.max_steps=20"]) == 0
+    assert heads_command(["--checkpoint", "runs/tiny/checkpoints/step-1.pt", "--prune", "1", "--windows", "1"]) == 0
+    assert train.main(["--resume", "runs/tiny-pruned-1", "train.max_steps=30"]) == 0
+    assert load_checkpoint(RunFolder(workplace / "runs" / "tiny-pruned-1").latest).step == 30
+
+
 def test_a_model_without_normalised_queries_has_no_scales_to_show(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.qk_norm=false"]) == 0
     assert heads_command(["--windows", "1"]) == 0
@@ -92,9 +104,9 @@ def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, 
     ("arguments", "message"),
     [
         (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
-        (["--text", "x"], "--text has 1 characters; give 2 to 16"),
-        (["--text", "x" * 17], "--text has 17 characters; give 2 to 16"),
-        (["--text", "99 Bottles"], "--text, character 4: 'B' (U+0042) is not in the vocabulary of runs/tiny"),
+        (["--text", "x"], "the text has 1 characters; give --text 2 to 16"),
+        (["--text", "x" * 17], "the text has 17 characters; give --text 2 to 16"),
+        (["--text", "99 Bottles"], "the text, character 4: 'B' (U+0042) is not in the vocabulary of runs/tiny"),
         (["--prune", "5"], "--prune 5: give 1 to 4 heads"),
         (["--prune", "0"], "--prune must be at least 1"),
         (["--checkpoint", "runs/tiny", "runs/tiny", "--prune", "1"], "--prune takes one model"),

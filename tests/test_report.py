@@ -14,6 +14,7 @@ from helpers import metrics
 
 import train
 from experiments.report.__main__ import main as report_command
+from experiments.report.charts import draw_charts
 from experiments.report.runs import find_runs
 from experiments.report.table import compare
 from training.config_file import read_settings
@@ -236,18 +237,28 @@ def cut(run, folder, n_lines):
     return RunFolder(folder)
 
 
-def test_a_run_in_progress_is_shown_but_not_compared(runs, folder, tmp_path, capsys):
+def test_an_unfinished_run_is_shown_but_not_compared(runs, folder, tmp_path, capsys):
     unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
     so_far = [record["val_loss"] for record in metrics(unfinished.path) if "val_loss" in record]
     base, row = compare(find_runs([unfinished.path, runs[0]]).variants, baseline=None).rows[::-1]
-    assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (in progress)", "in progress", None)
+    assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (unfinished)", "unfinished", None)
     assert row.loss == min(so_far)
     assert base.is_baseline
     with unfinished.lock():
         assert report_command([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
-    assert "In progress: cut, running at step 8 of 12; its losses are those so far." in capsys.readouterr().out
+    assert "Unfinished: cut, running at step 8 of 12; its losses are those so far." in capsys.readouterr().out
     assert report_command([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
-    assert "In progress: cut, stopped at step 8 of 12" in capsys.readouterr().out
+    assert "Unfinished: cut, stopped at step 8 of 12" in capsys.readouterr().out
+
+
+def test_unfinished_runs_appear_only_in_the_chart_of_losses_over_the_run(runs, folder, tmp_path):
+    unfinished = cut(folder / "runs" / "2-1", tmp_path / "cut", n_lines=4)
+    comparison = compare(find_runs([*runs[:3], unfinished.path]).variants)
+    assert [row.variant.label for row in comparison.finished_rows] == ["n_head=1", "n_head=2", "n_head=3"]
+    with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
+    without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs(runs[:3]).variants))}
+    assert with_it["loss"] == without["loss"]
+    assert "unfinished" in with_it["curves"]
 
 
 def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
@@ -344,6 +355,31 @@ def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_p
     assert said.count("\n") == 1
 
 
+def test_packed_sweeps_with_the_same_file_name_can_be_compared(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    files = [tmp_path / name / "heads.jsonl" for name in ("a", "b")]
+    for n, file in enumerate(files, start=1):
+        sweep = ["--sweep", "train.seed=0,1", f"model.n_head={n}"]
+        assert train.main(["--config", "tiny.yaml", f"train.name=alike{n}", *SHORT, *sweep]) == 0
+        assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
+        shutil.move(folder / "runs" / f"alike{n}", tmp_path)
+    assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0
+    rows = list(csv.DictReader((tmp_path / "both.csv").open(encoding="utf-8")))
+    assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2"]
+
+
+@pytest.mark.parametrize("arguments", [["--pack", "a.jsonl"], ["runs/1-0", "--pack", "a.csv"], ["--target", "2"]])
+def test_options_that_would_do_nothing_are_errors(runs, capsys, arguments):
+    with pytest.raises(SystemExit) as end:
+        report_command(arguments)
+    assert end.value.code == 2
+
+
 def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
+    settings = read_settings(runs[0].parents[1] / "tiny.yaml")
+    sweep = SweepFolder.open("begun", make_plan(settings, SHORT, ["train.seed=0,1"]))
+    assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
+    assert "is not finished; finish the sweep with train.py --resume" in capsys.readouterr().err
+    shutil.rmtree(sweep.path)
     assert report_command(["runs/1-0", "--pack", str(tmp_path / "a.jsonl")]) == 2
     assert "is not the folder of a sweep" in capsys.readouterr().err

@@ -53,8 +53,8 @@ class Checkpoint:
         return build_config(self.settings)
 
     def weights_only(self) -> "Checkpoint":
-        """Return a checkpoint to sample from and to analyse, but not to resume from."""
-        return dataclasses.replace(self, optimizers=[], trained=None)
+        """Return a checkpoint without the optimisers' state, to sample from and to analyse."""
+        return dataclasses.replace(self, optimizers=[{} for _ in self.optimizers], trained=None)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -11,6 +11,7 @@ from data.files import replace_text
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 
 RUNS = Path("runs")
+PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
 
 
 class RunFolder:
@@ -76,7 +77,7 @@ class RunFolder:
         Raises CheckpointError if another process is training this run.
         """
         try:
-            held = FileLock(self.path / "lock").acquire(timeout=0)
+            held = FileLock(self.path / "lock").acquire(timeout=PATIENCE_S)
         except Timeout:
             raise CheckpointError(
                 f"{self.path}: another process is training this run; wait for it or stop it"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.files import replace_text
+from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import AnalysedModel, make_page
 from experiments.heads.heads_table import heads_table
@@ -35,7 +36,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--checkpoint", type=Path, nargs="+", metavar="PATH", help=found)
     add("--over-time", type=Path, metavar="RUN", help="show how the heads of a run with train.keep_checkpoints formed")
     add("--text", metavar="TEXT", help="the text of the attention maps (default: the start of the validation split)")
-    add("--output", type=Path, metavar="FILE", help="the page to write (default: heads.html in the run folder)")
+    add("--output", type=Path, metavar="FILE", help="the page to write (default: in the run folder)")
     add("--windows", type=int, default=64, metavar="N", help="windows to measure heads on (%(default)s)")
     add("--characters", type=int, metavar="N", help="validation characters for the losses (all)")
     add("--prune", type=int, metavar="K", help="write a run without the K least important heads")
@@ -84,6 +85,7 @@ def show_history(options: argparse.Namespace) -> int:
     files = run.all_kept()
     if len(files) < 2:
         raise ValueError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
+    load_pyplot()  # raises its error before the long analysis
     newest = open_model(files[max(files)], options.device)
     size = {"n_windows": options.windows, "n_characters": options.characters}
     history = trace_heads(files, newest.val_ids, newest.runtime, **size)

@@ -44,20 +44,19 @@ class AnalysedModel:
 
 def make_page(models: Sequence[AnalysedModel], text: str) -> tuple[str, str]:
     """Return the HTML that shows one model or two on the same text, and the reason if there are no charts, or ""."""
-    single = len(models) == 1
     viewers, parts, missing = "", "", ""
-    for i, model in enumerate(models):
+    for i, (letter, model) in enumerate(zip("AB", models, strict=False)):
+        suffix = f": model {letter}" if len(models) > 1 else ""
         try:
-            charts = _charts(model.analysis, model.checkpoint.config().model.n_embd, f"model{i}-")
+            charts = _charts(model.analysis, model.checkpoint.config().model.n_embd, i, suffix)
         except ValueError as error:
             charts, missing = "", f"no charts: {error}"
-        title = "" if single else f"<h3>{escape(_title(model, models))}</h3>"
+        title = f"<h3>Model {letter}</h3>" if suffix else ""
         description = f"<p>{escape(model.description)}</p>"
         viewers += f"<section>{title}{description}{make_viewer(model.analysis.heads, text, model.weights)}</section>"
-        suffix = "" if single else f": {escape(_title(model, models))}"
         parts += f"""<h2>What each head attends to{suffix}</h2>
 {_table(model.analysis)}
-<h2>Where each head looks far back{suffix}</h2>
+<h2>Where each head works hardest{suffix}</h2>
 {_passages(model.analysis)}
 {charts}"""
     body = f"""<p>L0H1 is head 1 of layer 0; both count from 0.</p>
@@ -65,15 +64,10 @@ def make_page(models: Sequence[AnalysedModel], text: str) -> tuple[str, str]:
 <p class="faint">Choose a head. Point at a character, or tap it, to see what it attends to. Click to keep the character
 selected, and click again to release it. Arrow keys move the selection if the text has the focus. ␣ is a space, ⏎ a new
 line. The shading shows the square root of the weight.</p>
-<div class="{"one" if single else "pair"}">{viewers}</div>
+<div class="{"pair" if len(models) > 1 else "one"}">{viewers}</div>
 {parts}"""
     style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("viewer.css", "viewer.js"))
     return make_html("Inside the attention heads", body, style=style, script=script), missing
-
-
-def _title(model: AnalysedModel, models: Sequence[AnalysedModel]) -> str:
-    """Return "A" or "B", the model's name on a page of two."""
-    return f"model {'AB'[list(models).index(model)]}"
 
 
 def _passages(analysis: Analysis) -> str:
@@ -149,8 +143,8 @@ def _number(value: float, digits: int) -> str:
     return "none" if value != value else f"{value:.{digits}f}"
 
 
-def _charts(analysis: Analysis, width: int, prefix: str) -> str:
-    """Return the charts. width: of the model. prefix: of the charts' names, which must be unique on the page."""
+def _charts(analysis: Analysis, width: int, number: int, suffix: str) -> str:
+    """Return the charts. width: of the model. number: of the model on the page. suffix: of the titles."""
     pairs = analysis.similarity.most_alike(8)
     alike = "; ".join(f"{visible(a)} and {visible(b)} {cosine:.2f}" for a, b, cosine in pairs)
     noise = width**-0.5
@@ -168,8 +162,8 @@ def _charts(analysis: Analysis, width: int, prefix: str) -> str:
     ]
     html = ""
     for title, note, draw, height in figures:
-        svg = draw_svg(prefix + draw.__name__, lambda axes, draw=draw: draw(axes, analysis), height=height)
-        html += f'<h2>{title}</h2><p class="faint">{escape(note)}</p><figure>{svg}</figure>'
+        svg = draw_svg(f"{draw.__name__}{number}", lambda axes, draw=draw: draw(axes, analysis), height=height)
+        html += f'<h2>{title}{suffix}</h2><p class="faint">{escape(note)}</p><figure>{svg}</figure>'
     return html
 
 

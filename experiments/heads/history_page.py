@@ -9,6 +9,7 @@ from experiments.heads.history import HeadHistory
 from experiments.heads.measures import TARGETS
 from experiments.heads.model_access import head_name
 from experiments.html_page import make_html
+from training.config_file import load_run_config
 from training.run_folder import RunFolder
 
 HERE = Path(__file__).parent
@@ -30,8 +31,8 @@ def make_history_page(run: RunFolder, history: HeadHistory) -> str:
 both count from 0.</p>
 <ul>{sentences}</ul>
 <p class="faint">Choose one or more heads to see them alone; choose them again to release them. Colours stand for
-layers. The steps are on a logarithmic scale, because heads form early. Dashed: a head with equal weights on all visible
-characters.</p>
+layers. The steps are on a logarithmic scale, because heads form early. Dashed: the weight of a head with equal weights
+on all visible characters.{_caveat(run)}</p>
 <div class="chips">{chips}</div>
 <figure class="history">{_chart(history)}</figure>
 <h2>All heads at one step</h2>
@@ -44,6 +45,21 @@ the characters that have such a target in their window. {escape(means)}.</p>
 <script type="application/json" id="history-data">{_data(history)}</script>"""
     style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("history.css", "history.js"))
     return make_html("How the attention heads formed", body, style=style, script=script)
+
+
+def _caveat(run: RunFolder) -> str:
+    """Return what a run's settings add to changes of its heads."""
+    config = load_run_config(run.config)
+    sentences = ""
+    if config.optim.average_fraction:
+        sentences += " The weights are averages over recent steps, so they follow the trained ones with a delay."
+    if config.train.grow_context_at:
+        grown = round(config.train.grow_context_at[-1] * config.train.max_steps)
+        sentences += (
+            f" The run trained with shorter contexts until step {grown:,}; all heads are measured with "
+            f"{config.model.block_size} characters."
+        )
+    return sentences
 
 
 def appearances(history: HeadHistory) -> list[str]:
@@ -65,8 +81,9 @@ def appearances(history: HeadHistory) -> list[str]:
         # After the last step below half: a share may pass half by chance and fall again.
         step = history.steps[next((i + 1 for i in reversed(range(len(values))) if values[i, best] < half), 0)]
         sentences.append(
-            f"Most weight on {TARGETS[target]}: {head_name(history.heads[best])}, {final:.2f} at the end "
-            f"({uniform:.2f} for a head with equal weights); half of the difference had formed by step {step:,}."
+            f"Most weight on {TARGETS[target]}: {head_name(history.heads[best])}, {final:.2f} at step "
+            f"{history.steps[-1]:,} ({uniform:.2f} for a head with equal weights); half of the difference had formed "
+            f"by step {step:,}."
         )
     return sentences
 

@@ -47,15 +47,18 @@ class OpenedModel:
         return self.checkpoint.vocabulary.decode(self.val_ids[1 : 1 + length].tolist())
 
     def encode(self, text: str) -> np.ndarray:
-        """Return the ids (T,) of --text. Raises ValueError if its length or one of its characters is invalid."""
+        """Return the ids (T,) of a text. Raises ValueError if its length or one of its characters is invalid."""
         if not 2 <= len(text) <= self.block_size:
             raise ValueError(
-                f"--text has {len(text)} characters; give 2 to {self.block_size}, the context length of {self.path}"
+                f"the text has {len(text)} characters; give --text 2 to {self.block_size}, the context length of "
+                f"{self.path}"
             )
         try:
             return self.checkpoint.vocabulary.encode(text)
         except UnknownCharacterError as error:
-            raise ValueError(f"--text, character {error.position + 1}: {error} of {self.path}; leave it out") from None
+            raise ValueError(
+                f"the text, character {error.position + 1}: {error} of {self.path}; give a --text without it"
+            ) from None
 
 
 def open_model(path: Path | None, device: str) -> OpenedModel:

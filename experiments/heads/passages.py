@@ -1,11 +1,11 @@
-"""Passages in which a head attends most strongly to a single distant character."""
+"""Passages in which a head attends most strongly to a single character, away from itself and its neighbour."""
 
 import heapq
 from dataclasses import dataclass
 
 from torch import Tensor
 
-NEAREST = 2  # characters back; the character itself and the one before are too near to say much
+NEAREST = 2  # characters back; the tables show the weights on the character itself and the one before
 
 
 @dataclass(frozen=True, order=True)
@@ -35,7 +35,8 @@ class PassageSearch:
         far[:, : T // 2] = 0
         highest, places = far.flatten(1).max(-1)
         for found, weight, place in zip(self.best, highest.tolist(), places.tolist(), strict=True):
-            heapq.heappush(found, Passage(weight, place // T, place % T, text))
+            if weight > 0:
+                heapq.heappush(found, Passage(weight, place // T, place % T, text))
             if len(found) > self.n_passages:
                 heapq.heappop(found)
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import torch
+
 from experiments.heads.model_access import HeadIndex, head_name
 from experiments.heads.opened_model import OpenedModel
 from experiments.heads.prune import n_parameters, prune
@@ -9,6 +11,7 @@ from training.config_file import to_yaml
 from training.evaluation import evaluate
 from training.metrics import append_record
 from training.run_folder import RunFolder
+from training.runtime import processor_name
 
 
 def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
@@ -24,6 +27,9 @@ def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
     append_record(new.metrics, common | result.record())
     progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
+    end = {"finished": True, "best_val_loss": result.loss, "n_parameters": n_parameters(pruned)}
+    machine = f"{runtime}, {processor_name()}, PyTorch {torch.__version__}"
+    append_record(new.metrics, common | end | {"peak_memory_bytes": 0, "machine": machine})
     new.save(dataclasses.replace(pruned, progress=progress), is_best=True)
     return (
         f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "

@@ -28,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)")
     add("--title", metavar="TEXT", help="title of the report")
     options = parser.parse_args(arguments)
+    if not options.runs and any(value for name, value in vars(options).items() if name != "runs"):
+        parser.error("give at least one RUN; without a RUN, there are no other options")
+    if options.pack and (len(options.runs) != 1 or options.pack.suffix != ENDING):
+        parser.error(f"--pack takes one sweep and a file that ends in {ENDING}")
     return tell_mistakes("experiments.report", lambda: run(options), memory="report on fewer runs at a time")
 
 
@@ -36,14 +40,13 @@ def run(options: argparse.Namespace) -> int:
         print(list_runs())
         return 0
     if options.pack:
-        if len(options.runs) != 1:
-            raise ValueError("--pack takes one sweep")
         pack(options.runs[0], options.pack)
     output = options.output or _default_output(options.runs)
     output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
     choices = {name: getattr(options, name) for name in ("title", "baseline", "target", "prompt")}
     with tempfile.TemporaryDirectory() as folder:
-        paths = [unpack(path, Path(folder)) if path.suffix == ENDING else path for path in options.runs]
+        runs = enumerate(options.runs)
+        paths = [unpack(path, Path(folder) / str(i)) if path.suffix == ENDING else path for i, path in runs]
         print(write_report(paths, output, **choices))
     return 0
 

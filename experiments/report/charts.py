@@ -28,12 +28,13 @@ class Chart:
 def draw_charts(comparison: Comparison) -> list[Chart]:
     """Return the charts that apply to these variants. Raises ValueError if matplotlib is not installed."""
     charts, rows = [], comparison.rows
+    ends = comparison.finished_rows  # the losses of unfinished runs are shown in their curves only
 
     def add(name: str, title: str, caption: str, draw: Callable, *arguments, height: float = 4.2) -> None:
         svg = draw_svg(name, lambda axes: draw(axes, comparison, *arguments), height=height)
         charts.append(Chart(name, title, caption, svg))
 
-    if key := main_setting([row.variant for row in rows]):
+    if key := main_setting([row.variant for row in ends]):
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
         add("loss", f"Validation loss against {spoken_setting(key)}", caption, _loss_against, key)
     if any(row.difference for row in rows):
@@ -65,7 +66,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     """Draw means and standard errors over seeds, and seeds as dots, with one line per choice of the other settings."""
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
-    for row in comparison.rows:
+    for row in comparison.finished_rows:
         others = ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in row.variant.choices.items() if k != name)
         lines.setdefault(others, []).append((setting(row.variant.config, key), row))
     for i, (label, points) in enumerate(lines.items()):
@@ -110,7 +111,7 @@ def _differences(axes, comparison: Comparison) -> None:
 
 def _curves(axes, comparison: Comparison) -> None:
     """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
-    late = []
+    late, longest = [], max(run.step for row in comparison.rows for run in row.variant.runs.values())
     for i, row in enumerate(comparison.rows):
         curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -119,7 +120,7 @@ def _curves(axes, comparison: Comparison) -> None:
         axes.plot(steps, [fmean(each) for each in losses], label=plain(row.mark), **style)
         low, high = [min(each) for each in losses], [max(each) for each in losses]
         axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
-        late += [value for step, each in zip(steps, losses, strict=True) if step >= 0.4 * steps[-1] for value in each]
+        late += [value for step, each in zip(steps, losses, strict=True) if step >= 0.4 * longest for value in each]
     if late and max(late) > min(late):
         margin = 0.06 * (max(late) - min(late))
         axes.set_ylim(min(late) - margin, max(late) + margin)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from experiments.formatting import in_columns
 from experiments.report.runs import NO_VARIANT, read_run
+from training.command import explain
 from training.config_file import load_run_config, to_dict
 from training.run_folder import RUNS, RunFolder
 from training.sweep.plan import SEED
@@ -29,8 +30,8 @@ def list_runs(root: Path = RUNS) -> str:
             run = read_run(folder)
             state = [run.state, f"{run.best_loss:.4f} on {run.measured_on[0]}"] if run else ["no evaluation yet", ""]
             lines.append([*state, f"{run.evaluations[-1][1]:.0f} s" if run else "", differing])
-        except ValueError as error:
-            lines.append(["unreadable", "", "", str(error)])
+        except (ValueError, OSError) as error:
+            lines.append(["unreadable", "", "", explain(error)])
         lines[-1].insert(0, str(folder.path.relative_to(root)))
     return in_columns(lines)
 

@@ -9,7 +9,6 @@ from data.files import replace_text
 from training.config_file import dump_yaml, to_yaml
 from training.metrics import append_record, read_records
 from training.run_folder import RunFolder
-from training.sweep.plan import make_plan
 from training.sweep.sweep_folder import PLAN_FILE, describe, read_plan
 
 ENDING = ".jsonl"
@@ -42,12 +41,11 @@ def unpack(file: Path, folder: Path) -> Path:
     path = folder / file.stem
     try:
         settings, *runs = read_records(file)
-        plan = make_plan(settings)
+        records = {run["point"]: run["records"] for run in runs}
+        replace_text(path / PLAN_FILE, dump_yaml(settings))
+        plan = read_plan(path)
         if plan is None:
             raise ValueError("its first line has no sweep")
-        records = {run["point"]: run["records"] for run in runs}
-        path.mkdir()
-        replace_text(path / PLAN_FILE, dump_yaml(settings))
         for point in plan.points:
             run = RunFolder(path / point.name)
             run.lay_out(to_yaml(point.config))

@@ -16,6 +16,8 @@ STYLE = """
 .samples h3 { margin: 0 0 .4rem; font-size: .95rem; }
 """
 
+LEAST_SEEDS = 4  # with fewer, the measured noise is too uncertain to say which differences can be detected
+
 
 def make_page(
     title: str,
@@ -55,7 +57,7 @@ def conclusions(comparison: Comparison) -> list[str]:
     base, others = comparison.baseline.label, [row for row in comparison.rows if not row.is_baseline]
     if not others:
         return [f"One variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
-    best = min(comparison.rows, key=lambda row: row.loss)
+    best = min(comparison.finished_rows, key=lambda row: row.loss)
     sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
     for words, sign in (("better than", "lower"), ("worse than", "higher")):
         if found := [row for row in others if row.verdict.startswith(sign)]:
@@ -73,18 +75,19 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"Some intervals exclude zero although the difference is not significant: among {n_tests} comparisons, "
             "chance alone produces some differences (Holm's adjustment). Run more seeds to decide."
         )
-    if detectable := [row.difference.detectable for row in others if isinstance(row.difference, PairedTest)]:
+    detectable = [row.difference.detectable for row in others if isinstance(row.difference, PairedTest)]
+    if detectable and min(detectable) > 0 and len(comparison.seeds) >= LEAST_SEEDS:
         sizes = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(detectable), max(detectable))))
         sentences.append(
-            f"With these seeds, a single comparison detects a true difference of {sizes} with a probability of "
-            f"{POWER:.0%} (at the 5 % level) and often misses smaller ones."
+            f"If the noise is as large as measured here, a single comparison detects a true difference of {sizes} with "
+            f"a probability of about {100 * POWER:.0f} % (at the 5 % level) and often misses smaller ones."
         )
-    if untested := [row for row in others if row.adjusted_p is None and not (row.is_same_model or row.is_in_progress)]:
+    if untested := [row for row in others if row.adjusted_p is None and not (row.is_same_model or row.is_unfinished)]:
         sentences.append(
             f"No conclusion about {', '.join(row.mark for row in untested)}: with fewer than two seeds in common with "
             f"{base}, the noise is unknown, and the lowest loss may be chance. Run at least train.seed=0..3."
         )
-    if len({tuple(row.variant.runs) for row in comparison.rows}) > 1:
+    if len({tuple(row.variant.runs) for row in comparison.finished_rows}) > 1:
         sentences.append("WARNING: the variants have different seeds; compare the pairs, not the means.")
     return sentences
 

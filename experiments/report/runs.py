@@ -31,7 +31,7 @@ class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). end: the last record of a finished run, see `RunLog.finished`; None while the run is in progress.
+    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run.
     measured_on: corpus, number of characters and context length of the validation loss.
     """
 
@@ -66,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs with the same settings, by seed: either finished runs or runs in progress.
+    """Runs with the same settings, by seed: either finished or unfinished runs.
 
     choices: the settings that distinguish it from the other variants.
     """
@@ -77,7 +77,7 @@ class Variant:
     @property
     def label(self) -> str:
         label = ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in self.choices.items()) or "all runs"
-        return label if self.is_finished else f"{label} (in progress)"
+        return label if self.is_finished else f"{label} (unfinished)"
 
     @property
     def is_finished(self) -> bool:

@@ -14,24 +14,24 @@ from experiments.report.significance import Difference, PairedTest, holm, paired
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
-NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "is_in_progress", "difference", "target_s")
+NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "is_unfinished", "difference", "target_s")
 
 
 @dataclass(frozen=True)
 class Row:
     """The figures of a variant. Losses are in nats per character.
 
-    is_in_progress: whether its runs or the baseline's are. difference: from the baseline; None for the baseline, for
-    the same model under other settings, for runs in progress, and without a common seed. adjusted_p: by `holm` over all
+    is_unfinished: whether its runs or the baseline's are. difference: from the baseline; None for the baseline, for
+    the same model under other settings, for unfinished runs, and without a common seed. adjusted_p: by `holm` over all
     variants; None without a test. tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters,
-    peak_memory_bytes: None for runs in progress. target_s: time to the target, None if a run did not reach it.
+    peak_memory_bytes: None for unfinished runs. target_s: time to the target, None if a run did not reach it.
     """
 
     number: int
     variant: Variant
     is_baseline: bool
     is_same_model: bool
-    is_in_progress: bool
+    is_unfinished: bool
     loss: float
     loss_error: float | None
     difference: Difference | None
@@ -52,10 +52,10 @@ class Row:
         """Whether the difference from the baseline is significant."""
         if self.is_baseline:
             return "the baseline"
+        if self.is_unfinished:
+            return "unfinished"
         if self.is_same_model:
             return "the same model as the baseline"
-        if self.is_in_progress:
-            return "in progress"
         if self.difference is None or self.adjusted_p is None:
             return "unknown: one common seed" if self.difference else "unknown: no common seed"
         if self.adjusted_p >= SIGNIFICANT:
@@ -72,6 +72,11 @@ class Comparison:
     target: float
 
     @property
+    def finished_rows(self) -> list[Row]:
+        """The rows of finished runs, or all rows if none is finished."""
+        return [row for row in self.rows if row.variant.is_finished] or self.rows
+
+    @property
     def seeds(self) -> list[int]:
         return sorted({seed for row in self.rows for seed in row.variant.runs})
 
@@ -79,7 +84,7 @@ class Comparison:
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
     """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
 
-    target: by default a loss that every run reached. Raises ValueError if no variant has the label.
+    target: by default a loss that every finished run reached. Raises ValueError if no variant has the label.
     """
     finished = [variant for variant in variants if variant.is_finished]
     base = next((variant for variant in [*finished, *variants] if baseline in (None, variant.label)), None)
@@ -106,7 +111,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
             variant=variant,
             is_baseline=variant is base,
             is_same_model=same[i],
-            is_in_progress=not both_finished[i],
+            is_unfinished=not both_finished[i],
             loss=fmean(losses),
             loss_error=standard_error(losses),
             difference=differences[i],

@@ -56,7 +56,7 @@ def write_report(
     for ending, text in ((".html", page), (".md", f"{markdown}\n"), (".csv", to_csv(comparison))):
         replace_text(output.with_name(output.name + ending), text)
     where = f"Report to open in a browser: {os.path.relpath(output.with_name(output.name + '.html'))}"
-    warnings = [note for note in notes if note.startswith(("WARNING", "In progress", "Left out"))] + (
+    warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))] + (
         [missing] if missing else []
     )
     return "\n".join([table, "", *sentences, "", where, *warnings])
@@ -87,14 +87,14 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     notes.append(
         f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
         f"{comparison.target:g}: from the start of the run's command to the first evaluation at or below this loss, "
-        "by default one that every run reaches. "
-        f"Machine: {'; '.join(machines) or 'unknown while runs are in progress'}."
+        "by default one that every finished run reaches. "
+        f"Machine: {'; '.join(machines) or 'unknown until a run is finished'}."
     )
     if len(machines) > 1:
         notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
     for run in runs:
         if not run.end:
-            notes.append(f"In progress: {run.folder.path.name}, {run.state}; its losses are those so far.")
+            notes.append(f"Unfinished: {run.folder.path.name}, {run.state}; its losses are those so far.")
     for names, why in (
         (found.without_loss, "no validation loss yet"),
         (found.repeated, "same settings and seed as another run"),
