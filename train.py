@@ -178,6 +178,8 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                 return 128 + stop.signal
             step.run()
             log.step()
+            for skipped_step, name in state.take_skipped():
+                log.skipped(skipped_step, name)
             if due(settings.log_every_steps):
                 log.training(state.take_mean_loss(), clock.lap_s())
             with clock.pause():

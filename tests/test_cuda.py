@@ -194,6 +194,31 @@ def test_training_on_the_gpu_has_the_same_losses_as_on_the_cpu(workplace, name, 
     assert sums["cuda"] == pytest.approx(sums["cpu"], rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+def test_a_captured_step_skips_an_update_with_a_loss_that_is_not_finite(workplace, name):
+    settings = ["model.logit_softcap=0", "model.norm=layer", f"optim.name={name}", "optim.weight_decay=0.1"]
+    state, step = make_step(workplace, *settings, device="cuda")
+    for _ in range(6):
+        step.run()
+    assert list(state.take_skipped()) == []
+    head = state.model.lm_head.weight
+    good = head.detach().clone()
+    with torch.no_grad():
+        head.fill_(1e38)
+        head[0] = -1e38
+    before = [p.detach().clone() for p in state.model.parameters()]
+    moments = [value.clone() for o in state.optimizers for s in o.state.values() for value in s.values()]
+    step.run()
+    after = [value for o in state.optimizers for s in o.state.values() for value in s.values()]
+    assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(moments, after, strict=True))
+    with torch.no_grad():
+        head.copy_(good)
+    step.run()
+    assert [what for _, what in state.take_skipped()] == ["the loss"]
+    assert not torch.equal(head, good)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "settings",

@@ -48,7 +48,8 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
     config, corpus, name = prepare_text(load_config(workplace / "tiny.yaml"), "tiny")
     runtime = prepare_machine(config)
     state, run = TrainingState(config, corpus, runtime), RunFolder.create(name, to_yaml(config))
-    state.progress.step, state.progress.loss_count, state.progress.best_loss = 10, 10, 2.5
+    state.progress.step, state.progress.best_loss = 10, 2.5
+    state.loss_count.fill_(10)
     state.loss_sum.fill_(31.0)
     before = copy.deepcopy(state.progress)
     weights = {name: value.clone() for name, value in state.model.state_dict().items()}

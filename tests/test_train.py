@@ -66,7 +66,9 @@ def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsy
 def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_saved(workplace, capsys):
     settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "train.eval_every_steps=1"]
     assert train.main(["--config", "tiny.yaml", *settings, "model.norm=layer", "train.log_every_steps=1"]) == 1
-    assert re.search("the loss or the weights became infinite or NaN .*lower optim.lr", capsys.readouterr().err)
+    assert re.search(
+        "10 updates in a row were skipped, because .* was infinite or NaN; lower optim.lr", capsys.readouterr().err
+    )
     for path in (workplace / "runs/tiny/checkpoints").glob("*.pt"):
         assert all(tensor.isfinite().all() for tensor in load_checkpoint(path).model.values())
 
@@ -160,9 +162,8 @@ def test_a_mistake_produces_a_one_line_error_and_status_2_and_no_files(workplace
     assert not (workplace / "runs").exists()
 
 
-@pytest.mark.parametrize("setting", ["model.n_embd=1000000", "train.batch_size=1000000000000"])
-def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys, setting):
-    assert train.main(["--config", "tiny.yaml", "model.n_head=1", setting]) == 1
+def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "model.n_head=1", "model.n_embd=1000000"]) == 1
     assert capsys.readouterr().err == (
         "train.py: out of memory; lower train.batch_size, model.block_size or model.n_embd\n"
     )

@@ -32,12 +32,13 @@ class Console:
         self.bar.set_postfix_str(note, refresh=False)
         self.bar.update(step - self.bar.n)
 
-    def training(self, step: int, *, loss: float, lr: float, tokens_per_s: float, left_s: float) -> None:
+    def training(self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, left_s: float) -> None:
         """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal."""
-        self.bar.set_postfix_str(f"loss {loss:.4f}, {tokens_per_s:,.0f} characters/s")
+        shown = "unknown" if loss is None else f"{loss:.4f}"
+        self.bar.set_postfix_str(f"loss {shown}, {tokens_per_s:,.0f} characters/s")
         if self.prints_lines:
             self.say(
-                f"step {step:,}/{self.max_steps:,}  loss {loss:.4f}  lr {lr:.2e}  {tokens_per_s:,.0f} characters/s  "
+                f"step {step:,}/{self.max_steps:,}  loss {shown}  lr {lr:.2e}  {tokens_per_s:,.0f} characters/s  "
                 f"{left_s:.0f} s left"
             )
 

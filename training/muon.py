@@ -34,7 +34,8 @@ class Muon(torch.optim.Optimizer):
     Weight decay is cautious (Chen et al., 2025): a step multiplies a weight by 1 - lr * weight_decay only if the update
     also moves it towards 0, so decay never works against the update.
 
-    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. Raises ValueError if a
+    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. If the attribute
+    `found_inf` () is set and 1, a step changes nothing, as with PyTorch's fused optimisers. Raises ValueError if a
     parameter is not a matrix.
     """
 
@@ -55,6 +56,11 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # no closure: the gradients are given
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        if found_inf is not None and found_inf.device.type == "cpu":
+            if found_inf:
+                return
+            found_inf = None  # a GPU decides by itself, below, because asking it would make it wait
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
             on_device = isinstance(lr, Tensor)  # in device memory, where a captured step reads it
@@ -64,6 +70,8 @@ class Muon(torch.optim.Optimizer):
                 if not self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
             buffers = [self.state[p]["momentum_buffer"] for p in params]
+            if found_inf is not None:
+                buffers_before = [buffer.clone() for buffer in buffers]
             torch._foreach_lerp_(buffers, grads, 1 - momentum)
             updates = torch._foreach_lerp(grads, buffers, momentum)  # Nesterov: look one step ahead
 
@@ -81,7 +89,12 @@ class Muon(torch.optim.Optimizer):
                     if group["weight_decay"]:
                         agreeing = (p * update).gt_(0)  # 1 where the update moves a weight towards 0, otherwise 0
                         update.addcmul_(p, agreeing, value=group["weight_decay"] / scale)
+                    if found_inf is not None:
+                        update.masked_fill_(found_inf > 0, 0)
                     if on_device:
                         p.sub_(update * (lr * scale))
                     else:
                         p.sub_(update, alpha=lr * scale)
+            if found_inf is not None:
+                for buffer, before in zip(buffers, buffers_before, strict=True):
+                    buffer.copy_(torch.where(found_inf > 0, before, buffer))

@@ -54,7 +54,14 @@ class RunLog:
     def step(self) -> None:
         self._console.advance()
 
-    def training(self, loss: float, lap_s: float) -> None:
+    def skipped(self, step: int, name: str) -> None:
+        """Log that the update of a step was not applied, because the tensor `name` was infinite or NaN."""
+        first = step * self.state.config.train.accumulate
+        batches = f"batch {first}" if self.state.config.train.accumulate == 1 else f"batches from {first}"
+        self._record(skipped_step=step, skipped_because=name, batch=first)
+        self._console.say(f"step {step + 1:,}: update skipped, because {name} was infinite or NaN ({batches})")
+
+    def training(self, loss: float | None, lap_s: float) -> None:
         """Log the mean loss (nats per character) and the training time of the steps since the last call."""
         config, step = self.state.config, self.state.progress.step
         tokens_per_s = (step - self._line_step) * self.tokens_per_step / lap_s

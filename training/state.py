@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,20 +15,22 @@ from training.averaging import WeightAverage
 from training.checkpoint import Checkpoint, CheckpointError
 from training.config import Config
 from training.config_file import to_dict
+from training.gate import UpdateGate
 from training.optimizers import make_optimizers
 from training.runtime import Runtime
 
 # Settings of the model that may change when a run resumes: a trained model computes the same with any of them.
 FREE_TO_CHANGE = ("dropout", "attention")
+MOST_SKIPPED = 10  # updates in a row; then the run ends
 
 
 @dataclass
 class Progress:
     """The position of a run after `step` steps.
 
-    elapsed_s: time since the command started, over all sessions. loss_sum: training losses of the loss_count steps
+    elapsed_s: time since the command started, over all sessions. loss_sum: training losses of the loss_count updates
     since the last log line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`. averaged_steps: steps in the
-    average of the weights.
+    average of the weights. skipped_in_a_row: the newest updates, if they were skipped; see `UpdateGate`.
     """
 
     step: int = 0
@@ -40,6 +43,7 @@ class Progress:
     loss_count: int = 0
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
     averaged_steps: int = 0
+    skipped_in_a_row: int = 0
 
 
 class TrainingError(RuntimeError):
@@ -49,8 +53,8 @@ class TrainingError(RuntimeError):
 class TrainingState:
     """The model, its optimisers and the progress of a run.
 
-    loss_sum: () on the device, the sum of the training losses since the last log line. It stays on the device so that
-    no step waits for a transfer.
+    loss_sum, loss_count: () on the device, the sum of the training losses since the last log line, and the number of
+    updates. They stay on the device so that no step waits for a transfer.
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
@@ -61,7 +65,8 @@ class TrainingState:
         self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
         self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.progress = Progress()
-        self.loss_sum = torch.zeros((), device=runtime.device)
+        self.gate = UpdateGate(self.model)
+        self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
     def is_finished(self) -> bool:
         patience = self.config.train.patience
@@ -69,16 +74,34 @@ class TrainingState:
             0 < patience <= self.progress.evaluations_since_best
         )
 
-    def take_mean_loss(self) -> float:
-        """Return the mean training loss since the last call and start a new mean.
+    def take_mean_loss(self) -> float | None:
+        """Return the mean training loss since the last call, or None without any update, and start a new mean.
 
-        Raises TrainingError if the loss or a weight is not finite.
+        Raises TrainingError if a weight is not finite.
         """
         self.check_finite()
-        mean = self.loss_sum.item() / self.progress.loss_count
+        count = self.loss_count.item()
+        mean = self.loss_sum.item() / count if count else None
         self.loss_sum.zero_()
-        self.progress.loss_count = 0
+        self.loss_count.zero_()
         return mean
+
+    def take_skipped(self) -> Iterator[tuple[int, str]]:
+        """Yield each update skipped since the last call: its step, and the first tensor that was infinite or NaN.
+
+        Raises TrainingError after MOST_SKIPPED skipped updates in a row.
+        """
+        for step, name in self.gate.read():
+            if name is None:
+                self.progress.skipped_in_a_row = 0
+                continue
+            self.progress.skipped_in_a_row += 1
+            yield step, name
+            if self.progress.skipped_in_a_row >= MOST_SKIPPED:
+                raise TrainingError(
+                    f"{MOST_SKIPPED} updates in a row were skipped, because {name} was infinite or NaN; lower optim.lr "
+                    "or optim.muon_lr, or set optim.grad_clip=1"
+                )
 
     def note_evaluation(self, loss: float) -> bool:
         """Record a validation loss and return whether it is the best so far."""
@@ -89,9 +112,9 @@ class TrainingState:
         return is_best
 
     def snapshot(self) -> Checkpoint:
-        """Return the state as a checkpoint. Raises TrainingError if the loss or a weight is not finite."""
+        """Return the state as a checkpoint. Raises TrainingError if a weight is not finite."""
         self.check_finite()
-        self.progress.loss_sum = self.loss_sum.item()
+        self.progress.loss_sum, self.progress.loss_count = self.loss_sum.item(), int(self.loss_count)
         return Checkpoint(
             settings=to_dict(self.config),
             characters=self.corpus.vocabulary.characters,
@@ -126,6 +149,7 @@ class TrainingState:
                 "raise it to resume"
             )
         self.loss_sum.fill_(self.progress.loss_sum)
+        self.loss_count.fill_(self.progress.loss_count)
         before, now = checkpoint.config(), self.config
         return [
             f"{section.name}.{setting} was {then} and is {value}"
@@ -135,11 +159,13 @@ class TrainingState:
         ]
 
     def check_finite(self) -> None:
-        """Raise TrainingError if the training loss or any weight is infinite or NaN."""
-        finite = [tensor.isfinite().all() for tensor in (self.loss_sum, *self.model.parameters())]
+        """Raise TrainingError if a weight or the state of an optimiser is infinite or NaN."""
+        states = [value for o in self.optimizers for state in o.state.values() for value in state.values()]
+        tensors = [*self.model.parameters(), *(value for value in states if isinstance(value, torch.Tensor))]
+        finite = [tensor.isfinite().all() for tensor in tensors if tensor.device == self.loss_sum.device]
         if not torch.stack(finite).all():  # a single result, so that the CPU waits for a GPU once
             raise TrainingError(
-                f"the loss or the weights became infinite or NaN by step {self.progress.step:,}; "
+                f"the weights or the optimiser's state became infinite or NaN by step {self.progress.step:,}; "
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
 

@@ -46,23 +46,30 @@ class TrainingStep:
             for ids in zip(*batches, strict=True)
         )
         self.update(inputs, targets)
+        self.state.gate.record(step)
         progress.step += 1
         if config.optim.average_fraction:
             progress.averaged_steps += 1
             self.state.average.update(progress.averaged_steps)
-        progress.loss_count += 1
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
         """Compute a step for ids (accumulate, B, T). Nothing here waits for the device."""
         state, config = self.state, self.state.config
+        losses = []
         for micro_inputs, micro_targets in zip(inputs, targets, strict=True):
             with self.runtime.autocast():
                 logits = self.forward(micro_inputs)  # (B, T, V)
             loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
             loss.backward()
-            state.loss_sum += loss.detach()
+            losses.append(loss.detach())
+        loss = torch.stack(losses).sum()
+        state.gate.check(loss)
+        found_inf = state.gate.found_inf
+        state.loss_sum += loss.where(found_inf == 0, 0)
+        state.loss_count += 1 - found_inf
         if config.optim.grad_clip:
             nn.utils.clip_grad_norm_(state.model.parameters(), config.optim.grad_clip)
         for optimizer in state.optimizers:
+            optimizer.found_inf = found_inf  # type: ignore[attr-defined] # read by fused AdamW and by Muon
             optimizer.step()
             optimizer.zero_grad()
