@@ -31,7 +31,7 @@ from training.runtime import Runtime, keep_freed_memory, peak_memory_bytes
 from training.sampling import sample_text
 from training.schedule import kept_steps
 from training.state import TrainingError, TrainingState
-from training.step import TrainingStep
+from training.step import CompilationError, TrainingStep
 from training.stopping import StopRequest
 from training.sweep.launch import is_sweep, resume_sweep, start_sweep
 from training.sweep.plan import make_plan
@@ -176,7 +176,12 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                 save()
                 log.stopped(stop.signal.name)
                 return 128 + stop.signal
-            step.run()
+            try:
+                step.run()
+            except CompilationError:
+                if stop.signal:
+                    continue  # Ctrl-C in a terminal ends the compiler too
+                raise
             log.step()
             for skipped_step, name in state.take_skipped():
                 log.skipped(skipped_step, name)

@@ -12,7 +12,11 @@ from model.kernels.cuda_graph import CapturedFunction
 from training.optimizers import set_lr
 from training.runtime import Runtime
 from training.schedule import context_length, lr_factor
-from training.state import TrainingState
+from training.state import TrainingError, TrainingState
+
+
+class CompilationError(TrainingError):
+    """`torch.compile` failed; the step has changed nothing."""
 
 
 class TrainingStep:
@@ -45,7 +49,16 @@ class TrainingStep:
             torch.stack(ids).view(accumulate, -1, context_length(config, step))
             for ids in zip(*batches, strict=True)
         )
-        self.update(inputs, targets)
+        try:
+            self.update(inputs, targets)
+        except RuntimeError as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            reason = str(error).splitlines()[0]
+            raise CompilationError(
+                f"train.compile=true: the model could not be compiled ({reason}); install a C++ compiler such as g++, "
+                "or set train.compile=false"
+            ) from error
         self.state.gate.record(step)
         progress.step += 1
         if config.optim.average_fraction:

@@ -1,0 +1,59 @@
+"""`train.compile`: a missing compiler, and Ctrl-C while it runs."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT, run_script
+from helpers import heed_signals
+
+from training.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.slow
+COMPILED = ["train.compile=true", "train.dtype=float32", "model.n_layer=1", "model.dropout=0", "train.max_steps=3"]
+
+
+@pytest.mark.parametrize("compiler", ["/nonexistent", shutil.which("false")])
+def test_a_missing_or_failing_compiler_produces_a_one_line_error(workplace, compiler):
+    environment = os.environ | {"CXX": compiler, "TORCHINDUCTOR_CACHE_DIR": str(workplace / "cache")}
+    finished = run_script("train.py", "--config", "tiny.yaml", *COMPILED, "train.device=cpu", env=environment)
+    assert finished.returncode == 1
+    (line,) = [line for line in finished.stderr.splitlines() if line.startswith("train.py")]
+    assert "install a C++ compiler such as g++, or set train.compile=false" in line
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+@pytest.mark.parametrize("later_s", [0, 3])
+def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
+    """The signal reaches all processes of the terminal, the compiler included."""
+    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", *COMPILED, "train.device=cpu"]
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(workplace / "cache")}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=heed_signals
+    )
+    wait_for_compiler(process)
+    time.sleep(later_s)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=200)
+    if process.returncode == 0:
+        pytest.skip("the run was finished before the signal came")
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step <= 3
+
+
+def wait_for_compiler(process):
+    """Wait until a process of the session compiles C++, at most two minutes."""
+    end_s = time.monotonic() + 120
+    while time.monotonic() < end_s and process.poll() is None:
+        shown = subprocess.run(["ps", "-s", str(process.pid), "-o", "comm="], capture_output=True, text=True)
+        if "cc1plus" in shown.stdout:
+            return
+        time.sleep(0.02)
+    raise AssertionError("no compiler was started")
