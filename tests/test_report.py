@@ -252,6 +252,7 @@ def test_an_unfinished_run_is_shown_but_not_compared(runs, folder, tmp_path, cap
 
 
 def test_unfinished_runs_appear_only_in_the_chart_of_losses_over_the_run(runs, folder, tmp_path):
+    pytest.importorskip("matplotlib")
     unfinished = cut(folder / "runs" / "2-1", tmp_path / "cut", n_lines=4)
     comparison = compare(find_runs([*runs[:3], unfinished.path]).variants)
     assert [row.variant.label for row in comparison.finished_rows] == ["n_head=1", "n_head=2", "n_head=3"]
