@@ -1,6 +1,7 @@
 """Text as character ids, encoded once into a file that is memory-mapped from then on."""
 
 import codecs
+import errno
 import hashlib
 import json
 import time
@@ -19,6 +20,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
 UNICODE = 0x110000
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A file changed this recently could change again without a new timestamp, so the next start reads it again.
 SETTLED_NS = 2_000_000_000
 
@@ -165,17 +167,24 @@ def _scan(files: list[Path], encoding: str) -> tuple[str, str]:
 def _encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> int:
     """Write the ids of the files to target; return their number. Raises ValueError if the digest has changed."""
     hashes, n_characters = _Hashes(), 0
+    most_bytes = vocabulary.dtype.itemsize * sum(path.stat().st_size for path in files)
     changed = ValueError(f"{files[0]}: the text changed while it was being read; start again")
-    with replacing(target) as out:
-        for path, content, text in _read(files, encoding, "Encoding"):
-            hashes.update(path, content)
-            try:
-                out.write(vocabulary.encode(text).data)
-            except UnknownCharacterError:
-                raise changed from None
-            n_characters += len(text)
-        if hashes.digest() != digest:
-            raise changed
+    try:
+        with replacing(target) as out:
+            for path, content, text in _read(files, encoding, "Encoding"):
+                hashes.update(path, content)
+                try:
+                    out.write(vocabulary.encode(text).data)
+                except UnknownCharacterError:
+                    raise changed from None
+                n_characters += len(text)
+            if hashes.digest() != digest:
+                raise changed
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        reason = f"the encoded text needs up to {most_bytes:,} bytes ({error.strerror}); free some space"
+        raise OSError(f"{target}: {reason}") from None
     return n_characters
 
 

@@ -26,6 +26,10 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
             path.replace(keep)
         partial.replace(path)
         _flush_folder(path.parent)
+    except OSError as error:
+        if error.filename is None:  # as for a full disk
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 
