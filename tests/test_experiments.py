@@ -87,7 +87,11 @@ def test_the_picture_contains_its_patches_row_by_row():
 
 
 @pytest.mark.parametrize(
-    ("name", "printed"), [("pooling", "Gaussian, learned w = "), ("patches", "X2  0.1888  0.3112  0.1888  0.3112")]
+    ("name", "printed"),
+    [
+        pytest.param("pooling", "Gaussian, learned w = ", marks=pytest.mark.slow),
+        ("patches", "X2  0.1888  0.3112  0.1888  0.3112"),
+    ],
 )
 def test_experiments_print_numbers_without_matplotlib_and_draw_a_picture_with_it(tmp_path, name, printed):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not installed')", encoding="utf-8")

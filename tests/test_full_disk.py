@@ -8,6 +8,8 @@ from conftest import run_script
 
 from training.checkpoint import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def with_limit(n_bytes):
     """Return a function that limits the files of a new process to n_bytes."""

@@ -309,15 +309,21 @@ def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
     assert message in said
 
 
+def finished_sweep(name, plan, folder):
+    """Return a sweep folder in which each point has the metrics of the run that was trained by hand."""
+    sweep = SweepFolder.open(name, plan)
+    for point in plan.points:
+        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+    return sweep
+
+
 def test_named_variants_keep_their_names(folder, runs):
     """Each folder of the sweep is a run that was trained by hand with the same settings."""
     settings = read_settings(folder / "tiny.yaml")
     variants = {"one": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
     plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
-    sweep = SweepFolder.open("named", plan)
-    for point in plan.points:
-        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
-        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+    sweep = finished_sweep("named", plan, folder)
     rows = compare(find_runs([sweep.path]).variants, baseline="two").rows
     assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [("one", [0, 1]), ("two", [0, 1])]
     assert [row.verdict for row in rows][1] == "the baseline"
@@ -328,8 +334,8 @@ def test_named_variants_keep_their_names(folder, runs):
 
 def test_a_packed_sweep_gives_the_same_table_as_its_runs(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    sweep = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]
-    assert train.main(["--config", "tiny.yaml", "train.name=packed", *SHORT, *sweep]) == 0
+    plan = make_plan(read_settings(folder / "tiny.yaml"), SHORT, ["model.n_head=1,2", "train.seed=0,1"])
+    finished_sweep("packed", plan, folder)
     file = tmp_path / "heads.jsonl"
     assert report_command(["runs/packed", "--pack", str(file)]) == 0
     rows = (folder / "runs" / "packed" / "report.csv").read_text(encoding="utf-8").splitlines()
@@ -360,8 +366,10 @@ def test_packed_sweeps_with_the_same_file_name_can_be_compared(folder, tmp_path,
     monkeypatch.chdir(folder)
     files = [tmp_path / name / "heads.jsonl" for name in ("a", "b")]
     for n, file in enumerate(files, start=1):
-        sweep = ["--sweep", "train.seed=0,1", f"model.n_head={n}"]
-        assert train.main(["--config", "tiny.yaml", f"train.name=alike{n}", *SHORT, *sweep]) == 0
+        overrides = [*SHORT, f"model.n_head={n}"]
+        finished_sweep(
+            f"alike{n}", make_plan(read_settings(folder / "tiny.yaml"), overrides, ["train.seed=0,1"]), folder
+        )
         assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
         shutil.move(folder / "runs" / f"alike{n}", tmp_path)
     assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0

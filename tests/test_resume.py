@@ -34,7 +34,12 @@ def stopped_run(config, *overrides, after_step, with_signal):
     ("number", "status", "settings"),
     [
         (signal.SIGINT, 130, ["optim.name=muon", "train.grow_context_at=[0.2,0.6]"]),
-        (signal.SIGTERM, 143, ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"]),
+        pytest.param(
+            signal.SIGTERM,
+            143,
+            ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"],
+            marks=pytest.mark.slow,
+        ),
         (signal.SIGHUP, 129, ["train.dtype=float32", "optim.average_fraction=0.2"]),
     ],
     ids=[

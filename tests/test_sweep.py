@@ -86,6 +86,7 @@ def small_sweep_with_matplotlib(workplace, source):
     )
 
 
+@pytest.mark.slow
 def test_a_failed_report_produces_a_one_line_error_and_keeps_the_sweeps_status(workplace):
     process = small_sweep_with_matplotlib(workplace, "raise RuntimeError('a broken installation')")
     _, errors = process.communicate(timeout=100)
@@ -93,6 +94,7 @@ def test_a_failed_report_produces_a_one_line_error_and_keeps_the_sweeps_status(w
     assert errors == "train.py: the report was not written: RuntimeError: a broken installation\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_report_is_written_gives_no_traceback(workplace):
     process = small_sweep_with_matplotlib(workplace, "import time; open('begun', 'w').close(); time.sleep(60)")
     while process.poll() is None and not (workplace / "begun").exists():
@@ -132,6 +134,7 @@ def test_a_sweep_of_an_earlier_version_can_be_resumed_and_reported(workplace):
     assert [v.config.data.split for v in runs.variants] == [(0.9, 0.1, 0.0)] * 2
 
 
+@pytest.mark.slow
 def test_two_processes_in_one_folder_never_run_a_point_twice(workplace):
     both = [start("--config", "tiny.yaml", *SWEEP, "--workers", str(n)) for n in (1, 2)]
     for process in both:
