@@ -115,10 +115,12 @@ def _draw(plots, history: HeadHistory) -> None:
         target = name.removeprefix("on ")
         if target in TARGETS:
             plot.axhline(history.measures[-1].uniform[target], color=INK, linestyle="--", linewidth=1)
-            plot.set_ylim(-0.03, 1.03)
+            plot.set_ylim(0, 1.05 * max(0.1, values.max()))
         for head, line in zip(history.heads, values.T, strict=True):
             colour = SERIES[head[0] % len(SERIES)]
             plot.plot(history.steps, line, color=colour, linewidth=1.5, gid=f"class:line {head_name(head)}")
+    for plot in plots:
+        plot.tick_params(labelbottom=True)
     last = plots[-1]
     last.set_xscale("symlog", linthresh=1)
     ticks = [0, *(10**k for k in range(9) if 10**k <= history.steps[-1])]
