@@ -110,7 +110,7 @@ def test_similarity_is_1_for_equal_weights_and_0_for_disjoint_weights():
 
 
 def test_the_passages_of_a_head_are_those_of_its_highest_weights_on_single_distant_characters():
-    """The third window has the highest weight, but on the character before; the first, in its first half."""
+    """The highest weight of the first window is in its first half, and that of the third is on the character before."""
     T, search = 10, PassageSearch(1, n_passages=2)
     places = {
         "early mark": (4, 0, 0.99),
