@@ -22,7 +22,7 @@ from training.checkpoint import Checkpoint, save_checkpoint
 from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
 from training.config_file import build_config, load_run_config, naming, read_settings, to_yaml, upgraded
-from training.evaluation import evaluate
+from training.evaluation import EvaluationStoppedError, evaluate
 from training.metrics import read_newest_record
 from training.preparation import prepare_machine, prepare_text
 from training.run_folder import RunFolder
@@ -68,6 +68,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     combinations = "run every combination of these values, such as model.n_head=1,2,4"
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help=combinations)
+    verify = "compare the encoded text with its SHA-256 even if its file seems unchanged"
+    add("--verify", action="store_true", help=verify)
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
@@ -83,11 +85,12 @@ def start(options: argparse.Namespace) -> int:
     with naming(options.config):
         plan = make_plan(settings, options.overrides, options.sweep)
     if plan:
-        return start_sweep(plan, options.config.stem, options.workers or 1)
+        return start_sweep(plan, options.config.stem, options.workers or 1, verify=options.verify)
     with naming(options.config):
         config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
     check_workers(options)
-    config, corpus, name = prepare_text(config, config.train.name or options.config.stem)
+    name = config.train.name or options.config.stem
+    config, corpus, name = prepare_text(config, name, verify=options.verify)
     runtime = prepare_machine(config)
     state = TrainingState(config, corpus, runtime)
     run = RunFolder.create(name, to_yaml(config))
@@ -98,7 +101,7 @@ def start(options: argparse.Namespace) -> int:
 def resume(options: argparse.Namespace) -> int:
     """Resume the run in a folder from its newest intact checkpoint, or a sweep with its unfinished runs."""
     if is_sweep(options.resume):
-        return resume_sweep(options.resume, options.overrides, options.workers or 1)
+        return resume_sweep(options.resume, options.overrides, options.workers or 1, verify=options.verify)
     check_workers(options)
     run = RunFolder.find(options.resume)
     with run.lock():
@@ -107,7 +110,8 @@ def resume(options: argparse.Namespace) -> int:
             checkpoint.settings if checkpoint else upgraded(read_settings(run.config)), options.overrides
         )
         runtime = prepare_machine(config)
-        corpus = open_corpus(dataclasses.replace(config.data, fallback=None))  # a run never changes its text
+        without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
+        corpus = open_corpus(without_fallback, verify=options.verify)
         state = TrainingState(config, corpus, runtime)
         changes = state.restore(checkpoint) if checkpoint else []
         run.write_config(to_yaml(config))
@@ -176,22 +180,35 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                 save()
                 log.stopped(stop.signal.name)
                 return 128 + stop.signal
-            try:
-                step.run()
-            except CompilationError:
-                if stop.signal:
-                    continue  # Ctrl-C in a terminal ends the compiler too
-                raise
-            log.step()
-            for skipped_step, name in state.take_skipped():
-                log.skipped(skipped_step, name)
-            if due(settings.log_every_steps):
-                log.training(state.take_mean_loss(), clock.lap_s())
+            if not progress.evaluation_due:
+                try:
+                    step.run()
+                except CompilationError:
+                    if stop.signal:
+                        continue  # Ctrl-C in a terminal ends the compiler too
+                    raise
+                log.step()
+                for skipped_step, name in state.take_skipped():
+                    log.skipped(skipped_step, name)
+                if due(settings.log_every_steps):
+                    log.training(state.take_mean_loss(), clock.lap_s())
+                progress.evaluation_due = due(settings.eval_every_steps)
             with clock.pause():
                 is_best = False
-                if due(settings.eval_every_steps):
+                if progress.evaluation_due:
                     state.check_finite()
-                    result = evaluate(state.average.model, val_ids, block_size, runtime)
+                    try:
+                        result = evaluate(
+                            state.average.model,
+                            val_ids,
+                            block_size,
+                            runtime,
+                            n_characters=settings.eval_characters,
+                            must_stop=lambda: bool(stop.signal),
+                        )
+                    except EvaluationStoppedError:
+                        continue
+                    progress.evaluation_due = False
                     # The same seed for every sample, so that samples can be compared.
                     vocabulary, length = state.corpus.vocabulary, settings.sample_length
                     sample = sample_text(state.average.model, vocabulary, "", length, seed=settings.seed)

@@ -6,6 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from data.encoded_text import EncodedText
+
+Ids = np.ndarray | EncodedText
 BYTES_ON_DEVICE = 1 << 30  # texts up to this size, at 4 bytes per character, are stored on the GPU
 ROUNDS = 6  # of the Feistel network; 4 rounds suffice with ideal round functions (Luby and Rackoff, 1988)
 
@@ -21,14 +24,12 @@ class TrainingBatches:
     Raises ValueError if there are not more than block_size ids.
     """
 
-    def __init__(
-        self, ids: np.ndarray, *, block_size: int, batch_size: int, seed: int, device: torch.device | str = "cpu"
-    ):
+    def __init__(self, ids: Ids, *, block_size: int, batch_size: int, seed: int, device: torch.device | str = "cpu"):
         if len(ids) <= block_size:
             raise ValueError(f"{len(ids)} characters are too few for a window of {block_size} and its last target")
         self.device, self.ids_on_device = torch.device(device), None
         if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
-            self.ids_on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
+            self.ids_on_device = torch.from_numpy(ids[:].astype(np.int32)).to(self.device)
             self.offsets = torch.arange(block_size + 1, device=self.device)
         self.ids, self.block_size, self.batch_size, self.seed = ids, block_size, batch_size, seed
         self.last_start = len(ids) - 1 - block_size
@@ -36,11 +37,12 @@ class TrainingBatches:
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of batch `number`, each (batch_size, block_size) int64, on the device."""
-        starts = self.starts(number)[:, None]
+        starts = self.starts(number)
         if self.ids_on_device is None:
-            windows = self._move(self.ids[starts + np.arange(self.block_size + 1)].astype(np.int64))
+            pieces = [self.ids[start : start + self.block_size + 1] for start in starts]
+            windows = self._move(np.stack(pieces).astype(np.int64))
         else:
-            windows = self.ids_on_device[self._move(starts) + self.offsets].long()
+            windows = self.ids_on_device[self._move(starts)[:, None] + self.offsets].long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
     def _move(self, array: np.ndarray) -> Tensor:
@@ -61,19 +63,27 @@ class TrainingBatches:
         return starts.clip(0, self.last_start)
 
 
-def evaluation_windows(ids: np.ndarray, *, block_size: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def evaluation_windows(
+    ids: Ids, *, block_size: int, batch_size: int, n_characters: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield inputs and targets (B, T) int64 that score every character of ids except the first once, in order.
 
-    Every window holds block_size characters; the last one holds the remainder.
+    Every window holds block_size characters; the last one holds the remainder. n_characters: score only as many whole
+    windows as contain this many characters, spread evenly.
     """
     n_full = (len(ids) - 1) // block_size
-    for first in range(0, n_full, batch_size):
-        n = min(batch_size, n_full - first)
-        span = ids[first * block_size : (first + n) * block_size + 1].astype(np.int64)
-        yield torch.from_numpy(span[:-1]).view(n, block_size), torch.from_numpy(span[1:]).view(n, block_size)
-    rest = ids[n_full * block_size :].astype(np.int64)
-    if len(rest) > 1:
-        yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
+    n_windows = n_full
+    if n_characters is not None:
+        n_windows = min(n_full, -(-n_characters // block_size))
+    for first in range(0, n_windows, batch_size):
+        numbers = range(first, min(first + batch_size, n_windows))
+        starts = [i * n_full // n_windows * block_size for i in numbers]
+        windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
+        yield torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
+    if n_characters is None or n_characters > n_full * block_size:
+        rest = ids[n_full * block_size :].astype(np.int64)
+        if len(rest) > 1:
+            yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
 
 
 def permute(index: np.ndarray, n: int, keys: list[np.uint64]) -> np.ndarray:

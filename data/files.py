@@ -1,11 +1,16 @@
-"""Atomic writing: a file appears complete or not at all."""
+"""Atomic writing: a file appears complete or not at all, and one process at a time writes a cache."""
 
 import contextlib
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import FileLock, Timeout
+
+SHORT_WAIT_S = 0.5
 
 
 @contextlib.contextmanager
@@ -38,6 +43,29 @@ def replace_text(path: Path, text: str) -> None:
     """Write the text in UTF-8 as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode())
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove what a process left that was killed in `replacing`. Call it only if no other process writes there."""
+    for path in folder.glob("*.part"):
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, reason: str) -> Iterator[None]:
+    """Let one process at a time work in a folder. If this one must wait, print the reason.
+
+    The lock of a dead process is released.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    try:
+        held = lock.acquire(timeout=SHORT_WAIT_S)
+    except Timeout:
+        print(f"Waiting for {folder}: {reason}", file=sys.stderr, flush=True)
+        held = lock.acquire()
+    with held:
+        yield
 
 
 def _flush_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from data.files import replacing
+from data.files import exclusive, remove_partial_files, replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT_CACHE = Path(__file__).parent / "cache"
@@ -76,8 +76,20 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
 def _downloaded(name: str, source: Download, cache: Path) -> Path:
     """Return the verified file of a named corpus; download it if the cache does not have it."""
     target = cache / f"{name}.txt"
-    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256:
-        return target
+    if not _is_intact(target, source):
+        with exclusive(cache, "another process is downloading a corpus"):
+            if not _is_intact(target, source):
+                remove_partial_files(cache)
+                _download(name, source, target)
+    return target
+
+
+def _is_intact(path: Path, source: Download) -> bool:
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
+
+
+def _download(name: str, source: Download, target: Path) -> None:
+    """Write the file of a named corpus. Raises DownloadError if no URL has it."""
     reasons = []
     for url in (*_mirrored(name), source.url):
         try:
@@ -90,7 +102,7 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
             continue
         with replacing(target) as file:
             file.write(content)
-        return target
+        return
     raise DownloadError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "

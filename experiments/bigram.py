@@ -10,6 +10,7 @@ from torch import Tensor
 
 from data.config import DataConfig
 from data.corpus import open_corpus
+from data.encoded_text import EncodedText
 from model.textbook.bigram import Bigram
 from training.command import CommandParser, run_command, tell_mistakes
 
@@ -41,8 +42,8 @@ def mean_loss(model: Bigram, ids: Tensor) -> float:
     return -log_probabilities[ids[:-1], ids[1:]].mean().item()
 
 
-def _tensor(ids: np.ndarray) -> Tensor:
-    return torch.from_numpy(ids.astype(np.int64))
+def _tensor(ids: EncodedText) -> Tensor:
+    return torch.from_numpy(ids[:].astype(np.int64))
 
 
 if __name__ == "__main__":

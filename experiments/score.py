@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
+from data.batches import Ids
 from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
 from training.checkpoint import Checkpoint, load_checkpoint
@@ -58,7 +57,7 @@ def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
     return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 
 
-def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, np.ndarray]:
+def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, Ids]:
     """Return the name and the ids of a part of the text that a checkpoint was trained on.
 
     Raises ValueError if the text has changed or there is no test part.
@@ -73,7 +72,7 @@ def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, np.
     return f"the {split} split of {corpus.name}", ids
 
 
-def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, np.ndarray]:
+def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, Ids]:
     """Return the name and the ids of a text. Raises ValueError if the model does not know one of its characters."""
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
@@ -87,7 +86,7 @@ def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, np.ndarray]:
     return str(file), ids
 
 
-def score(checkpoint: Checkpoint, ids: np.ndarray, device: str) -> Evaluation:
+def score(checkpoint: Checkpoint, ids: Ids, device: str) -> Evaluation:
     """Return the loss over ids, see `evaluate`, in the precision of training."""
     config = checkpoint.config()
     runtime = choose_runtime(device, config.train.dtype)

@@ -12,6 +12,7 @@ from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 
 LOWEST_TEMPERATURE = 1e-6  # below it, logits would overflow; only the likeliest character can be drawn anyway
+UNITS = 2**30  # probabilities are rounded to multiples of 1 / UNITS
 DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not grow with the length
 
 
@@ -155,7 +156,8 @@ def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[
 
 def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Return ids (B,) by inverting the cumulative probabilities (B, V) at numbers (B,) from (0, 1]."""
-    cumulative = probabilities.cumsum(-1)
-    # The sum may differ from 1 by rounding; a fraction of the sum itself always selects a valid id.
-    share = uniform * cumulative[:, -1]
+    # Sums of whole numbers are exact in any order, so a GPU draws the same characters every time.
+    cumulative = (probabilities * UNITS).round().long().cumsum(-1)
+    total = cumulative[:, -1]
+    share = (uniform * total).ceil().long().minimum(total)  # from 1 to total: no character of probability 0 is drawn
     return torch.searchsorted(cumulative, share[:, None]).squeeze(1)

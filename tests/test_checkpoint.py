@@ -116,6 +116,42 @@ def test_code_in_a_checkpoint_is_rejected_and_never_executed(tmp_path):
     assert canary.exists()
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("settings", [1], "not a checkpoint of this project"),
+        ("settings", {"model": {"n_layer": "many"}}, r"its settings are invalid \(model.n_layer"),
+        ("characters", 7, "not a checkpoint of this project"),
+        ("characters", "ba", "its characters cannot be 'ba'"),
+        ("characters", "", "its characters cannot be ''"),
+        ("corpus", {"name": 3, "digest": "d"}, "its corpus cannot be"),
+        ("corpus", None, "not a checkpoint of this project"),
+        ("model", {"w": 1.0}, "its model cannot be"),
+        ("model", 5, "not a checkpoint of this project"),
+        ("optimizers", [{0: 1}], "its optimizers cannot be"),
+        ("progress", {"step": "7"}, "its progress cannot be"),
+        ("progress", {"step": -1}, "its progress cannot be"),
+        ("progress", {}, "its progress cannot be"),
+        ("trained", "w", "not a checkpoint of this project"),
+        ("no_such_field", 1, "not a checkpoint of this project"),
+    ],
+)
+def test_a_whole_file_with_a_field_of_a_wrong_type_is_an_error_in_one_line(tmp_path, field, value, message):
+    fields = {"format": checkpoint_module.FORMAT, **vars(make_checkpoint()), field: value}
+    buffer = io.BytesIO()
+    torch.save(fields, buffer)
+    (tmp_path / "a.pt").write_bytes(checkpoint_module._sealed(buffer.getvalue()))
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_checkpoint(tmp_path / "a.pt").build_model()
+    assert "\n" not in str(error.value)
+
+
+def test_weights_that_do_not_fit_the_settings_are_an_error_in_one_line():
+    with pytest.raises(CheckpointError, match="the checkpoint's weights do not fit its settings") as error:
+        make_checkpoint().build_model()
+    assert "\n" not in str(error.value)
+
+
 def test_another_checkpoint_format_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_module, "FORMAT", 99)
     save_checkpoint(make_checkpoint(), tmp_path / "a.pt")

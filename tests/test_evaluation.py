@@ -6,7 +6,7 @@ import torch
 
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.evaluation import evaluate
+from training.evaluation import EvaluationStoppedError, evaluate
 from training.runtime import Runtime, choose_runtime
 
 V, BLOCK_SIZE = 9, 6
@@ -34,6 +34,31 @@ def test_the_loss_equals_the_mean_over_characters_scored_one_by_one(n_characters
     assert result.n_characters == n_characters - 1
     assert result.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert result.bits_per_character == pytest.approx(result.loss / math.log(2))
+
+
+def test_a_part_of_the_text_is_scored_in_evenly_spread_windows():
+    model, ids = make_model(), np.random.default_rng(0).integers(0, V, 5 * BLOCK_SIZE + 3).astype(np.uint8)
+    result = evaluate(model, ids, BLOCK_SIZE, CPU, n_characters=2 * BLOCK_SIZE - 1)
+    assert (result.n_characters, result.n_available) == (2 * BLOCK_SIZE, 5 * BLOCK_SIZE + 2)
+    assert result.extent == "context 6  12 of 32 characters"
+    windows = [ids[start : start + BLOCK_SIZE + 1] for start in (0, 2 * BLOCK_SIZE)]
+    losses = [evaluate(model, window, BLOCK_SIZE, CPU).loss for window in windows]
+    assert result.loss == pytest.approx(sum(losses) / 2, rel=1e-6)
+
+
+def test_a_part_as_large_as_the_text_is_the_whole_text():
+    model, ids = make_model(), np.arange(33, dtype=np.uint8) % V
+    whole = evaluate(model, ids, BLOCK_SIZE, CPU)
+    assert evaluate(model, ids, BLOCK_SIZE, CPU, n_characters=32) == whole
+    assert evaluate(model, ids, BLOCK_SIZE, CPU, n_characters=10**12) == whole
+    assert whole.extent == "context 6"
+
+
+def test_an_evaluation_can_be_stopped_and_restores_training():
+    model, ids = make_model().train(), np.arange(60, dtype=np.uint8) % V
+    with pytest.raises(EvaluationStoppedError):
+        evaluate(model, ids, BLOCK_SIZE, CPU, must_stop=lambda: True)
+    assert model.training
 
 
 def test_an_untrained_model_has_the_logarithm_of_the_vocabulary_size_as_its_loss():

@@ -18,7 +18,7 @@ RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m p
 RUN_BY_CI |= {
     "ruff check .",
     "ruff format --check .",
-    "pip install matplotlib scipy selenium mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
+    "pip install matplotlib scipy selenium hypothesis mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
 }
 SHORTER = {"--config": ["train.max_steps=4", "train.eval_every_steps=2"], "--resume": ["train.max_steps=6"]}
 
@@ -82,6 +82,8 @@ def test_every_command_in_the_readme_runs(tmp_path):
             arguments += ["--steps", "3"]
         if "experiments.heads" in arguments:
             arguments += ["--characters", "2000", "--windows", "2"]
+        if "experiments.torture" in arguments:
+            arguments += ["--rounds", "1"]
         if "experiments.race" in arguments:
             arguments += ["--target", "5", "--seeds", "1", *SHORTER["--config"]]
         finished = subprocess.run(
@@ -96,3 +98,10 @@ def test_every_command_in_the_readme_runs(tmp_path):
         assert finished.stdout.strip()
         n_run += 1
     assert n_run >= 8
+
+
+def test_every_test_that_the_table_of_faults_names_exists():
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"))
+    assert len(named) > 40
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), name

@@ -79,6 +79,34 @@ def test_a_killed_run_resumes_bit_for_bit_from_its_last_checkpoint(workplace):
     assert untimed(metrics(parts)) == untimed(metrics(whole))
 
 
+def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(workplace):
+    (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
+    settings = ["data.split=[0.1,0.9,0]", "train.max_steps=40", "train.log_every_steps=20"]
+    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
+    parts, whole = workplace / "runs" / "parts", workplace / "runs" / "whole"
+    # The line of a step is printed just before its evaluation, which takes longer than a signal.
+    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=20, with_signal=signal.SIGINT)
+    assert stopped.returncode == 130
+    assert "Stopped by SIGINT after step 20" in stopped.stdout
+    checkpoint = load_checkpoint(parts / "checkpoints/latest.pt")
+    assert (checkpoint.step, checkpoint.progress["evaluation_due"]) == (20, True)
+    assert not any("val_loss" in record for record in metrics(parts))
+    assert train.main(["--resume", str(parts)]) == 0
+    for name in ("latest.pt", "best.pt"):
+        assert_same_but_for_the_name(whole / "checkpoints" / name, parts / "checkpoints" / name)
+    assert untimed(metrics(parts)) == untimed(metrics(whole))
+
+
+def test_the_evaluation_at_the_end_of_a_run_can_be_interrupted_too(workplace):
+    (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
+    settings = ["data.split=[0.1,0.9,0]", "train.max_steps=20"]
+    stopped = stopped_run("tiny.yaml", *settings, after_step=20, with_signal=signal.SIGTERM)
+    assert stopped.returncode == 143
+    assert "Finished" not in stopped.stdout
+    assert train.main(["--resume", "runs/tiny"]) == 0
+    assert [record["step"] for record in metrics(workplace / "runs/tiny") if "val_loss" in record] == [20]
+
+
 def test_a_finished_run_can_be_extended(workplace, capsys):
     constant = ["optim.decay_fraction=0", "train.log_every_steps=5"]
     assert train.main(["--config", "tiny.yaml", *constant, "train.name=whole", "train.max_steps=60"]) == 0

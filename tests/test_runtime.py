@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from training.config import Config, TrainConfig
+from training.preparation import prepare_machine
 from training.runtime import check_can_compile, choose_device, choose_runtime, has_fast_bfloat16
 
 
@@ -22,6 +24,13 @@ def test_auto_selects_float32_on_a_processor_without_bfloat16(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
     assert not has_fast_bfloat16(torch.device("cpu"))
     assert choose_runtime("cpu", "auto").dtype == torch.float32
+
+
+def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
+    settings = {"device": "cpu", "dtype": "bfloat16"}
+    assert prepare_machine(Config(train=TrainConfig(**settings))).dtype == torch.bfloat16
+    assert "warning: train.dtype=bfloat16: this processor has no bfloat16 instructions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xpu"])

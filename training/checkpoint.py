@@ -16,7 +16,7 @@ from data.files import replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import build_config, upgraded
+from training.config_file import ConfigError, build_config, upgraded
 
 FORMAT = 1
 RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
@@ -63,8 +63,17 @@ class Checkpoint:
     def build_model(self) -> GPT:
         """Return the trained model on the CPU, in evaluation mode."""
         model = GPT(self.config().model, len(self.characters))
-        model.load_state_dict(self.model)
+        load_weights(model, self.model)
         return model.eval()
+
+
+def load_weights(model: GPT, weights: Mapping[str, torch.Tensor]) -> None:
+    """Load a state dict. Raises CheckpointError if it is not of this model."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).splitlines()[1:2]).strip()
+        raise CheckpointError(f"the checkpoint's weights do not fit its settings ({reason})") from None
 
 
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = None) -> None:
@@ -99,9 +108,30 @@ def load_checkpoint(path: Path) -> Checkpoint:
             raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         fields["settings"] = upgraded(fields["settings"])
-        return Checkpoint(**fields)
+        checkpoint = Checkpoint(**fields)
+        _check_types(checkpoint)
+        return checkpoint
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: its settings are invalid ({error})") from None
     except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
+
+
+def _check_types(checkpoint: Checkpoint) -> None:
+    """Raise TypeError or ConfigError if a field is wrong: a checksum proves only that a file is whole."""
+    checkpoint.config()
+    ours, characters = vars(checkpoint), checkpoint.characters
+    weights = [*checkpoint.model.items(), *(checkpoint.trained or {}).items()]
+    right = {
+        "settings": isinstance(checkpoint.settings, dict),
+        "characters": isinstance(characters, str) and characters == Vocabulary(characters).characters != "",
+        "corpus": isinstance(checkpoint.corpus.get("name"), str) and isinstance(checkpoint.corpus.get("digest"), str),
+        "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
+        "optimizers": all(isinstance(state, dict) for each in checkpoint.optimizers for state in each.values()),
+        "progress": type(checkpoint.progress.get("step")) is int and checkpoint.step >= 0,
+    }
+    if wrong := [name for name in right if not right[name]]:
+        raise TypeError(f"its {wrong[0]} cannot be {ours[wrong[0]]!r:.40}")
 
 
 def _sealed(archive: bytes) -> bytes:

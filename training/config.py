@@ -68,9 +68,11 @@ class TrainConfig:
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
+    deterministic: bool = False  # on a GPU: the same weights every time, at the cost of speed; a CPU needs no setting
     compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
     log_every_steps: int = 50
     eval_every_steps: int = 250
+    eval_characters: int | None = None  # evaluate on this many evenly spread ones; None: the whole validation split
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 0  # weights kept from this many steps of the run, see `schedule.kept_steps`
     patience: int = 0  # evaluations without a better loss before the run stops; 0: no limit
@@ -92,6 +94,8 @@ class TrainConfig:
         _check(self, "train", ("seed", "patience", "sample_length"), lambda value: value >= 0, "0 or above")
         _check(self, "train", ("keep_checkpoints",), lambda value: value == 0 or value >= 3, "0, or at least 3")
         _check(self, "train", ("seed",), lambda value: value < 2**32, "below 2^32")
+        if self.eval_characters is not None:
+            _check(self, "train", ("eval_characters",), lambda value: value >= 1, "at least 1, or null")
         if self.name is not None and (not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "."):
             raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")
 

@@ -1,14 +1,14 @@
-"""The validation loss: each character of the split exactly once, in fixed windows and a fixed order."""
+"""The validation loss: each character of the split, or of a fixed part of it, exactly once and in a fixed order."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from data.batches import evaluation_windows
+from data.batches import Ids, evaluation_windows
 from model.gpt import GPT
 from training.runtime import Runtime
 
@@ -16,17 +16,31 @@ CHARACTERS_AT_ONCE = 8192
 LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 
 
+class EvaluationStoppedError(Exception):
+    """An evaluation was stopped before its end; it has changed nothing."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """A loss in nats per character over n_characters, each predicted from up to `context` earlier characters."""
+    """A loss in nats per character over n_characters, each predicted from up to `context` earlier characters.
+
+    n_available: the characters of the whole text.
+    """
 
     loss: float
     n_characters: int
+    n_available: int
     context: int
 
     @property
     def bits_per_character(self) -> float:
         return self.loss / math.log(2)
+
+    @property
+    def extent(self) -> str:
+        """The context length and, if it is a part of the text only, the number of characters."""
+        part = f"  {self.n_characters:,} of {self.n_available:,} characters"
+        return f"context {self.context}{part if self.n_characters < self.n_available else ''}"
 
     def record(self) -> dict[str, float]:
         """Return the values of a record in metrics.jsonl."""
@@ -34,34 +48,53 @@ class Evaluation:
             "val_loss": self.loss,
             "val_bits_per_char": self.bits_per_character,
             "val_characters": self.n_characters,
+            "val_split_characters": self.n_available,
             "val_context": self.context,
         }
 
 
 @torch.inference_mode()
 def evaluate(
-    model: GPT, ids: np.ndarray, block_size: int, runtime: Runtime, *, progress: str | None = None
+    model: GPT,
+    ids: Ids,
+    block_size: int,
+    runtime: Runtime,
+    *,
+    n_characters: int | None = None,
+    progress: str | None = None,
+    must_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Return the mean cross-entropy of ids[1:], each predicted from the earlier ids of its window of block_size.
 
-    progress: the title of a progress bar; None: no bar.
+    n_characters: score only so many, see `evaluation_windows`. progress: the title of a progress bar; None: no bar.
+    Raises EvaluationStoppedError as soon as must_stop returns True.
     """
     was_training = model.training
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
-    n_characters = 0
+    n_scored = 0
     at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.lm_head.out_features)
-    windows = evaluation_windows(ids, block_size=block_size, batch_size=max(1, at_once // block_size))
+    n_available = len(ids) - 1
+    windows = evaluation_windows(
+        ids, block_size=block_size, batch_size=max(1, at_once // block_size), n_characters=n_characters
+    )
     with tqdm(
-        total=len(ids) - 1, desc=progress, unit_scale=True, disable=None if progress else True, leave=False
+        total=min(n_available, n_characters or n_available),
+        desc=progress,
+        unit_scale=True,
+        disable=None if progress else True,
+        leave=False,
     ) as bar:
         for inputs, targets in windows:
+            if must_stop():
+                model.train(was_training)
+                raise EvaluationStoppedError
             inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
             with runtime.autocast():
                 logits = model(inputs)  # (B, T, V)
             losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
             total += losses.to(runtime.sum_device).double().sum()
-            n_characters += targets.numel()
+            n_scored += targets.numel()
             bar.update(targets.numel())
     model.train(was_training)
-    return Evaluation(total.item() / n_characters, n_characters, block_size)
+    return Evaluation(total.item() / n_scored, n_scored, n_available, block_size)

@@ -4,20 +4,22 @@ import dataclasses
 import sys
 from pathlib import Path
 
+import torch
+
 from data.corpus import Corpus, open_corpus
 from training.checkpoint import Checkpoint
 from training.config import Config
-from training.runtime import Runtime, check_can_compile, choose_runtime, make_compiled_code_repeatable
+from training.runtime import Runtime, check_can_compile, choose_runtime, has_fast_bfloat16, make_deterministic
 from training.tensorboard import check_tensorboard
 
 
-def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
+def prepare_text(config: Config, name: str, *, verify: bool = False) -> tuple[Config, Corpus, str]:
     """Return the config, its corpus and the run's name.
 
     If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name.
-    Raises ValueError if the text is missing or too short.
+    verify: see `data.encoded_cache.cached_text`. Raises ValueError if the text is missing or too short.
     """
-    corpus = open_corpus(config.data)
+    corpus = open_corpus(config.data, verify=verify)
     if corpus.fallback_reason:
         line = "!" * 100
         warning = (
@@ -43,10 +45,13 @@ def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
 def prepare_machine(config: Config) -> Runtime:
     """Return the device and precision of the config. Raises ValueError if the machine does not support them."""
     runtime = choose_runtime(config.train.device, config.train.dtype)
+    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+        warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
+        print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
     if config.train.compile:
         check_can_compile(runtime.device)
-        if runtime.device.type == "cpu":
-            make_compiled_code_repeatable()
+    if config.train.deterministic or (config.train.compile and runtime.device.type == "cpu"):
+        make_deterministic()
     if config.train.tensorboard:
         check_tensorboard()
     return runtime

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from data.files import replace_text
+from data.files import remove_partial_files, replace_text
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 
 RUNS = Path("runs")
@@ -146,8 +146,8 @@ class RunFolder:
 
     def remove_partial_files(self) -> None:
         """Remove partial files left by a process that was killed during a save."""
-        for path in self.latest.parent.glob("*.part"):
-            path.unlink()
+        for folder in (self.path, self.latest.parent):
+            remove_partial_files(folder)
 
     def rewind(self, step: int, sizes: list[int]) -> None:
         """Go back to a step: truncate the metrics and samples to their sizes then, and remove weights kept later."""

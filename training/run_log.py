@@ -78,7 +78,7 @@ class RunLog:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
-            f"{result.bits_per_character:.3f} bits per character  context {result.context}  "
+            f"{result.bits_per_character:.3f} bits per character  {result.extent}  "
             f"{self.clock.elapsed_s:.0f} s"
         )
 

@@ -133,7 +133,12 @@ def check_can_compile(device: torch.device) -> None:
         raise ValueError(f"train.compile=true needs a compiler; install {names[0]} or set train.compile=false")
 
 
-def make_compiled_code_repeatable() -> None:
-    """Make compiled code add in a fixed order; otherwise, runs with the same seed differ in the last bits on a CPU."""
+def make_deterministic() -> None:
+    """Make PyTorch use only operations whose results are the same every time, on every device.
+
+    Compiled code then adds in a fixed order. Without this, runs with the same seed differ in the last bits on a GPU,
+    and on a CPU if they are compiled.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by PyTorch for CUDA
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # torch adds it at run time

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -12,7 +13,7 @@ from data.corpus import Corpus
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.averaging import WeightAverage
-from training.checkpoint import Checkpoint, CheckpointError
+from training.checkpoint import Checkpoint, CheckpointError, load_weights
 from training.config import Config
 from training.config_file import to_dict
 from training.gate import UpdateGate
@@ -31,6 +32,7 @@ class Progress:
     elapsed_s: time since the command started, over all sessions. loss_sum: training losses of the loss_count updates
     since the last log line. log_sizes: sizes of the run's logs, see `RunFolder.rewind`. averaged_steps: steps in the
     average of the weights. skipped_in_a_row: the newest updates, if they were skipped; see `UpdateGate`.
+    evaluation_due: an evaluation of this step was stopped, so the run resumes with it.
     """
 
     step: int = 0
@@ -44,6 +46,7 @@ class Progress:
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
     averaged_steps: int = 0
     skipped_in_a_row: int = 0
+    evaluation_due: bool = False
 
 
 class TrainingError(RuntimeError):
@@ -70,6 +73,8 @@ class TrainingState:
 
     def is_finished(self) -> bool:
         patience = self.config.train.patience
+        if self.progress.evaluation_due:
+            return False
         return self.progress.step >= self.config.train.max_steps or (
             0 < patience <= self.progress.evaluations_since_best
         )
@@ -135,12 +140,12 @@ class TrainingState:
                 f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
-        self.average.model.load_state_dict(checkpoint.model)
-        self.model.load_state_dict(checkpoint.trained or checkpoint.model)
+        load_weights(self.average.model, checkpoint.model)
+        load_weights(self.model, checkpoint.trained or checkpoint.model)
         for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
             # Learning rates and other settings come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-        self.progress = Progress(**checkpoint.progress)
+        self.progress = _restored(checkpoint.progress)
         if checkpoint.trained is None or not self.config.optim.average_fraction:
             self.progress.averaged_steps = 0  # an average starts with the next step, or not at all
         if self.config.train.max_steps < self.progress.step:
@@ -182,6 +187,16 @@ class TrainingState:
         now, then = set(self.corpus.vocabulary.characters), set(checkpoint.characters)
         pairs["the vocabulary"] = (f"with {_shown(then - now)}", f"with {_shown(now - then)}")
         return [f"{name} was {then} and is {now}" for name, (then, now) in pairs.items() if then != now]
+
+
+def _restored(values: Mapping[str, Any]) -> Progress:
+    """Return a checkpoint's progress. Raises CheckpointError if a value has a wrong type."""
+    expected = vars(Progress())
+    for name, value in values.items():
+        kind = type(expected.get(name))
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise CheckpointError(f"the checkpoint's progress cannot have {name}={value!r:.40}; use another checkpoint")
+    return Progress(**values)
 
 
 def _shown(characters: set[str]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
+from data.batches import Ids
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.measures import HeadMeasures, HeadTally
@@ -40,7 +41,7 @@ class Analysis:
 
 
 def analyse(
-    model: GPT, vocabulary: Vocabulary, ids: np.ndarray, runtime: Runtime, *, n_windows: int, n_characters: int | None
+    model: GPT, vocabulary: Vocabulary, ids: Ids, runtime: Runtime, *, n_windows: int, n_characters: int | None
 ) -> Analysis:
     """Measure every head on the validation split.
 
@@ -50,7 +51,7 @@ def analyse(
     """
     heads = all_heads(model)
     windows = spread_windows(ids, model.config.block_size, n_windows)
-    scored = ids if n_characters is None else ids[: max(2, n_characters + 1)]
+    scored = ids[:] if n_characters is None else ids[: max(2, n_characters + 1)]
     with tqdm(total=len(windows) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
         tally, search = HeadTally(len(heads)), PassageSearch(len(heads), n_passages=N_PASSAGES)
         for window in windows:
@@ -68,7 +69,7 @@ def analyse(
         for n in range(1, len(order) + 1):
             cumulative.append(loss_without(model, order[:n], scored, runtime))
             bar.update()
-    similarity = compare_characters(character_embeddings(model), vocabulary, ids)
+    similarity = compare_characters(character_embeddings(model), vocabulary, ids[:])
     return Analysis(
         heads,
         scales_of(model),
@@ -83,7 +84,7 @@ def analyse(
     )
 
 
-def spread_windows(ids: np.ndarray, block_size: int, n: int) -> list[np.ndarray]:
+def spread_windows(ids: Ids, block_size: int, n: int) -> list[np.ndarray]:
     """Return n windows of block_size ids, spread evenly; fewer if they would overlap."""
     starts = np.linspace(0, len(ids) - block_size, num=min(n, len(ids) // block_size), dtype=np.int64)
     return [ids[start : start + block_size] for start in starts]

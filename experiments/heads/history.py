@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from data.batches import Ids
 from experiments.heads.analysis import spread_windows
 from experiments.heads.measures import HeadMeasures, HeadTally
 from experiments.heads.model_access import HeadIndex, all_heads, scales_of, weights_of
@@ -40,7 +41,7 @@ class HeadHistory:
 
 
 def trace_heads(
-    files: Mapping[int, Path], ids: np.ndarray, runtime: Runtime, *, n_windows: int, n_characters: int | None
+    files: Mapping[int, Path], ids: Ids, runtime: Runtime, *, n_windows: int, n_characters: int | None
 ) -> HeadHistory:
     """Measure the heads of the checkpoints of a run, by step, on the validation split `ids`; see `analyse`."""
     losses, measures, scales = [], [], []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data.encoded_text import EncodedText
 from data.vocabulary import UnknownCharacterError
 from model.gpt import GPT
 from training.checkpoint import Checkpoint, load_checkpoint
@@ -21,7 +22,7 @@ class OpenedModel:
     path: Path
     checkpoint: Checkpoint
     model: GPT
-    val_ids: np.ndarray
+    val_ids: EncodedText
     runtime: Runtime
 
     @property

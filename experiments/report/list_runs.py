@@ -28,7 +28,7 @@ def list_runs(root: Path = RUNS) -> str:
         differing = " ".join(f"{key}={value}" for key, value in values.items() if value != usual[key])
         try:
             run = read_run(folder)
-            state = [run.state, f"{run.best_loss:.4f} on {run.measured_on[0]}"] if run else ["no evaluation yet", ""]
+            state = [run.state, f"{run.best_loss:.4f} on {run.corpus}"] if run else ["no evaluation yet", ""]
             lines.append([*state, f"{run.evaluations[-1][1]:.0f} s" if run else "", differing])
         except (ValueError, OSError) as error:
             lines.append(["unreadable", "", "", explain(error)])

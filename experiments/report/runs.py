@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.config import Config, TrainConfig
 from training.config_file import load_run_config, to_dict
@@ -26,13 +26,30 @@ NO_VARIANT = {
 }
 
 
+class Measured(NamedTuple):
+    """What a validation loss is for: n_characters, spread evenly over the n_available of the split."""
+
+    corpus: str
+    n_characters: int
+    n_available: int
+    context: int
+    split: tuple[float, ...]
+
+    def __str__(self) -> str:
+        which = "all" if self.n_characters == self.n_available else f"{self.n_characters:,} evenly spread ones of the"
+        return (
+            f"{which} {self.n_available:,} characters of the validation split of {self.corpus}, context length "
+            f"{self.context}"
+        )
+
+
 @dataclass(frozen=True)
 class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
     character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run.
-    measured_on: corpus, number of characters and context length of the validation loss.
+    measured_on: what the validation loss is for.
     """
 
     folder: RunFolder
@@ -41,11 +58,15 @@ class Run:
     evaluations: list[tuple[int, float, float]]
     tokens_per_s: float
     end: dict[str, Any] | None
-    measured_on: tuple
+    measured_on: Measured
 
     @property
     def seed(self) -> int:
         return self.config.train.seed
+
+    @property
+    def corpus(self) -> str:
+        return self.measured_on.corpus
 
     @property
     def best_loss(self) -> float:
@@ -129,15 +150,23 @@ def read_run(folder: RunFolder) -> Run | None:
     evaluations = [record for record in records if "val_loss" in record]
     if not evaluations:
         return None
+    newest, config = evaluations[-1], load_run_config(folder.config)
+    measured = Measured(
+        newest["corpus"],
+        newest["val_characters"],
+        newest.get("val_split_characters", newest["val_characters"]),  # older runs always evaluated on all
+        newest["val_context"],
+        config.data.split,
+    )
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return Run(
         folder,
-        load_run_config(folder.config),
+        config,
         records[-1]["step"],
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
         statistics.harmonic_mean(rates) if rates else float("nan"),
         records[-1] if records[-1].get("finished") else None,
-        tuple(evaluations[-1][name] for name in ("corpus", "val_characters", "val_context")),
+        measured,
     )
 
 

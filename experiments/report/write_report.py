@@ -66,14 +66,13 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     """Return notes on how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
     machines = list(dict.fromkeys(run.end["machine"] for run in runs if run.end))
-    corpora = list(dict.fromkeys(run.measured_on for run in runs))
+    measured = list(dict.fromkeys(run.measured_on for run in runs))
     notes = [
-        f"Validation loss: the lowest of each run's evaluations, in nats per character over all {n:,} characters of "
-        f"the validation split of {corpus}, context length {context}; mean ± standard error over seeds "
-        f"{', '.join(map(str, comparison.seeds))}."
-        for corpus, n, context in corpora
+        f"Validation loss: the lowest of each run's evaluations, in nats per character over {each}; mean ± standard "
+        f"error over seeds {', '.join(map(str, comparison.seeds))}."
+        for each in measured
     ]
-    if len(corpora) > 1:
+    if len(measured) > 1:
         notes.append("WARNING: these losses are for different texts or context lengths and are not comparable.")
     n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
     if n_tests:

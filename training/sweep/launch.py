@@ -21,18 +21,18 @@ def is_sweep(path: Path) -> bool:
     return (path / PLAN_FILE).is_file()
 
 
-def start_sweep(plan: Plan, name: str, workers: int) -> int:
+def start_sweep(plan: Plan, name: str, workers: int, *, verify: bool) -> int:
     """Run every unfinished point of a plan, in the sweep's folder if it exists, and return the exit status.
 
     Raises ValueError before any run starts if a point's corpus or device is not available.
     """
-    plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name)
+    plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name, verify=verify)
     for point in plan.points:
         prepare_machine(point.config)
     return _run(SweepFolder.open(name, plan), workers)
 
 
-def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
+def resume_sweep(path: Path, overrides: Sequence[str], workers: int, *, verify: bool) -> int:
     """Run every unfinished point of the sweep in a folder and return the exit status."""
     if overrides:
         raise ValueError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
@@ -40,18 +40,18 @@ def resume_sweep(path: Path, overrides: Sequence[str], workers: int) -> int:
     if plan is None:
         raise ValueError(f"{path / PLAN_FILE}: varies nothing; start the sweep again with --config")
     for data in {point.config.data for point in plan.points}:
-        open_corpus(dataclasses.replace(data, fallback=None))  # a resumed sweep never changes its corpus
+        open_corpus(dataclasses.replace(data, fallback=None), verify=verify)  # a resumed sweep never changes its corpus
     for point in plan.points:
         prepare_machine(point.config)
     return _run(SweepFolder(path, plan), workers)
 
 
-def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
+def _prepare_texts(plan: Plan, name: str, *, verify: bool) -> tuple[Plan, str]:
     """Return the plan and its name; if the corpus is not available, both are changed to the fallback."""
     prepared = {}
     for point in plan.points:
         if point.config.data not in prepared:
-            prepared[point.config.data] = prepare_text(point.config, name)
+            prepared[point.config.data] = prepare_text(point.config, name, verify=verify)
     names = {prepared_name for _, _, prepared_name in prepared.values()}
     if len({data.corpus for data in prepared}) > 1 and names != {name}:
         raise ValueError("a sweep over several corpora needs all of them; see the warning above")

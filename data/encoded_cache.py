@@ -1,0 +1,113 @@
+"""The cache of encoded texts: a text is encoded once, and again if it or its encoded file changes."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.encoded_text import EncodedText
+from data.encoding import encode, file_digest, scan
+from data.files import exclusive, remove_partial_files, replace_text
+from data.vocabulary import Vocabulary
+
+# A file changed this recently could change again without a new timestamp, so the next start reads it again.
+SETTLED_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class CachedText:
+    """An encoded text in the cache.
+
+    digest: SHA-256 of the text file, or of the digests of several files in order. ids_digest: SHA-256 of the encoded
+    file. text_stats, ids_stat: size and times of the files, which reveal a change; None if they cannot yet.
+    """
+
+    digest: str
+    encoding: str
+    characters: str
+    n_characters: int
+    ids_digest: str
+    text_stats: list[list] | None
+    ids_stat: list
+
+    def path(self, folder: Path) -> Path:
+        """Return the path of the encoded file. It depends on the content, not on the name or path of the text."""
+        return folder / f"{self.digest[:32]}.{self.encoding}.{Vocabulary(self.characters).dtype}"
+
+    def open(self, folder: Path) -> tuple[Vocabulary, EncodedText]:
+        vocabulary = Vocabulary(self.characters)
+        ids = EncodedText(self.path(folder), vocabulary.dtype, n_values=len(vocabulary), n_characters=self.n_characters)
+        return vocabulary, ids
+
+
+def cached_text(files: list[Path], encoding: str, folder: Path, *, verify: bool = False) -> CachedText:
+    """Return the encoded text of the files; encode it if the cache does not have it.
+
+    verify: compare the encoded file with its digest even if its size and times have not changed. Processes that need
+    the same cache wait for each other. Raises ValueError if the files are empty or not in the encoding.
+    """
+    record = record_path(files, encoding, folder)
+    if found := _find(record, files, verify=verify):
+        return found
+    with exclusive(folder, "another process is encoding a text"):
+        if found := _find(record, files, verify=False):  # the other process may have encoded it
+            return found
+        remove_partial_files(folder)
+        made = _encode(files, encoding, folder)
+        _write(record, made)
+        return made
+
+
+def record_path(files: list[Path], encoding: str, folder: Path) -> Path:
+    """Return where the cache stores a `CachedText` of these files."""
+    source = hashlib.sha256(json.dumps([encoding, *map(str, files)]).encode()).hexdigest()
+    return folder / f"{source[:16]}.json"
+
+
+def _find(record: Path, files: list[Path], *, verify: bool) -> CachedText | None:
+    """Return the recorded text, or None if it is missing, has changed or is damaged."""
+    try:
+        found = CachedText(**json.loads(record.read_text(encoding="utf-8")))
+        path = found.path(record.parent)
+        stat = _stat(path)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    if found.text_stats != [_stat(file) for file in files]:
+        return None
+    if stat == found.ids_stat and not verify:
+        return found
+    if file_digest(path) == found.ids_digest:
+        if stat != found.ids_stat:
+            with contextlib.suppress(OSError):  # a cache that cannot be written is verified at every start
+                _write(record, dataclasses.replace(found, ids_stat=stat))
+        return found
+    print(f"warning: {path}: is damaged; the text will be encoded again", file=sys.stderr)
+    path.unlink(missing_ok=True)  # as long as it is missing, no process can use it
+    return None
+
+
+def _write(record: Path, text: CachedText) -> None:
+    replace_text(record, json.dumps(dataclasses.asdict(text)))
+
+
+def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
+    started_ns = time.time_ns()
+    text_stats = [_stat(file) for file in files]
+    digest, characters = scan(files, encoding)
+    if not characters:
+        raise ValueError(f"the text {files[0]} is empty; choose a text that is not empty")
+    is_settled = all(started_ns - max(times_ns) > SETTLED_NS for _, _, *times_ns in text_stats)
+    text = CachedText(digest, encoding, characters, 0, "", text_stats if is_settled else None, [])
+    path = text.path(folder)
+    n_characters, ids_digest = encode(files, encoding, Vocabulary(characters), path, digest)
+    return dataclasses.replace(text, n_characters=n_characters, ids_digest=ids_digest, ids_stat=_stat(path))
+
+
+def _stat(path: Path) -> list:
+    """Return path, size, mtime and ctime of a file."""
+    stat = path.stat()
+    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

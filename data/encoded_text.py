@@ -1,0 +1,50 @@
+"""Character ids in a file, read piece by piece: a text may be larger than memory."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+
+class DamagedTextError(OSError):
+    """The file of an encoded text has changed while it is in use."""
+
+
+class EncodedText:
+    """The ids of a text, or of a part of it. A slice reads its ids from the file into an array (n,).
+
+    n_values: the number of different ids. A slice raises DamagedTextError if the file is shorter than it was, or
+    contains an id that is not below n_values. If the file were memory-mapped, a shorter one would end the process.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype, *, n_values: int, n_characters: int):
+        self.path, self.dtype, self.n_values = path, np.dtype(dtype), n_values
+        self._file = path.open("rb", buffering=0)
+        self._start, self._stop = 0, n_characters
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def part(self, start: int, stop: int) -> "EncodedText":
+        """Return the text from start to stop without reading it."""
+        part = object.__new__(EncodedText)
+        part.__dict__ |= self.__dict__
+        part._start, part._stop = self._start + start, self._start + stop
+        return part
+
+    def __getitem__(self, piece: slice) -> np.ndarray:
+        start, stop, _ = piece.indices(len(self))
+        ids = self._read(self._start + start, max(0, stop - start))
+        if ids.size and ids.max() >= self.n_values:
+            raise DamagedTextError(f"{self.path}: is damaged (the option --verify encodes the text again)")
+        return ids
+
+    def _read(self, start: int, n: int) -> np.ndarray:
+        ids = np.empty(n, dtype=self.dtype)
+        unread, offset = memoryview(ids.data).cast("B"), start * self.dtype.itemsize
+        while unread:
+            n_read = os.preadv(self._file.fileno(), [unread], offset)
+            if not n_read:
+                raise DamagedTextError(f"{self.path}: has become shorter (the next start encodes the text again)")
+            unread, offset = unread[n_read:], offset + n_read
+        return ids

@@ -1,0 +1,116 @@
+"""A run that is disturbed again and again, and resumed each time."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from data.encoded_cache import cached_text
+from data.sources import DEFAULT_CACHE
+from experiments.torture import faults
+from training.run_folder import RunFolder
+
+TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+CACHE = DEFAULT_CACHE / "encoded"
+HANGS_AFTER_S = 120
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}  # another number of threads would change the last bits
+STOPPED = (-signal.SIGKILL, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+Fault = Callable[[subprocess.Popen], None]
+
+
+class LostError(Exception):
+    """The run did not survive a fault; the message says how."""
+
+
+class DisturbedRun:
+    """A run of a config in a folder. The random numbers select the faults and their moments.
+
+    duration_s: of an undisturbed session. counts: the faults so far, by name.
+    """
+
+    def __init__(self, folder: Path, config: Path, text: Path, rng: random.Random, duration_s: float):
+        self.folder, self.config, self.text, self.rng, self.duration_s = folder, config, text, rng, duration_s
+        self.run = RunFolder(folder / "runs" / config.stem)
+        self.counts: Counter[str] = Counter()
+        running = {
+            "SIGKILL": lambda p: faults.send(signal.SIGKILL, p, rng, duration_s),
+            "SIGTERM": lambda p: faults.send(signal.SIGTERM, p, rng, duration_s),
+            "Ctrl-C": lambda p: faults.send(signal.SIGINT, p, rng, duration_s),
+            "two Ctrl-C": lambda p: faults.send_twice(p, rng, duration_s),
+            "SIGKILL during a save": lambda p: faults.kill_during_save(self.run, p, rng, duration_s),
+            "encoded text cut while in use": lambda p: self._cut_text(p),
+        }
+        self.while_running: dict[str, Fault] = running
+        self.while_stopped: dict[str, Callable[[Path, random.Random], None]] = {
+            "bit flipped in a checkpoint": faults.flip_bit,
+            "checkpoint cut": faults.truncate,
+            "checkpoint filled with zeros": faults.fill_with_zeros,
+            "bit flipped in the encoded text": faults.flip_bit,
+            "encoded text deleted": lambda path, _: path.unlink(),
+        }
+
+    def disturb(self, n_faults: int) -> None:
+        """Disturb n_faults sessions or the files between them, then let the run finish. Raises LostError."""
+        for _ in range(n_faults):
+            name = self.rng.choice([*self.while_running, *self.while_stopped, "full disk"])
+            if name in self.while_stopped:
+                self._damage(name)
+            elif name == "full disk":
+                size = self.run.latest.stat().st_size if self.run.latest.exists() else 200_000
+                self._session(name, lambda _: None, may_fail=True, disk_bytes=self.rng.randrange(size * 5 // 4))
+            else:
+                self._session(name, self.while_running[name], may_fail=name == "encoded text cut while in use")
+        self._session("", lambda _: None)
+        if not self.run.metrics.is_file():
+            raise LostError("the run has no folder")
+
+    def _session(self, name: str, fault: Fault, *, may_fail: bool = False, disk_bytes: int | None = None) -> None:
+        """Start or resume the run and disturb it. may_fail: the session may end with an error in one line."""
+        started = self.run.config.is_file()
+        arguments = ["--resume", str(self.run.path)] if started else ["--config", str(self.config)]
+        process = subprocess.Popen(
+            [sys.executable, str(TRAIN), *arguments],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=faults.limit_files(disk_bytes) if disk_bytes is not None else None,
+        )
+        try:
+            fault(process)
+            _, errors = process.communicate(timeout=HANGS_AFTER_S)
+        except subprocess.TimeoutExpired:
+            raise LostError(f"{name or 'an undisturbed session'}: the process hangs") from None
+        finally:
+            process.kill()
+            process.wait()
+        if name:
+            self.counts[name] += 1
+        status = process.returncode
+        expected = (0, *(STOPPED if name else ()), *((1, 2) if may_fail else ()))
+        if "Traceback" in errors or status not in expected:
+            raise LostError(f"{name or 'an undisturbed session'}: status {status}\n{errors}")
+        if not self.run.config.is_file() and self.run.path.exists():
+            self.run.path.rename(self.run.path.with_name(f"{self.run.path.name}-unborn-{self.counts.total()}"))
+
+    def _damage(self, name: str) -> None:
+        path = self._encoded_text() if "text" in name else faults.expendable_checkpoint(self.run)
+        if path and path.stat().st_size:
+            self.while_stopped[name](path, self.rng)
+            self.counts[name] += 1
+
+    def _cut_text(self, process: subprocess.Popen) -> None:
+        path = self._encoded_text()
+        faults.wait(process, self.rng.uniform(0, self.duration_s))
+        if path.exists():
+            faults.truncate(path, self.rng)
+
+    def _encoded_text(self) -> Path:
+        return cached_text([self.text], "utf-8", CACHE).path(CACHE)

@@ -1,0 +1,223 @@
+"""Random input to everything that reads files or text: a result that is right, or an error in one line.
+
+FUZZ_EXAMPLES=100000 tries so many inputs per test, with another seed each time.
+"""
+
+import dataclasses
+import io
+import json
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("hypothesis")
+from helpers import make_checkpoint
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sample
+from data.corpus import load_corpus
+from data.vocabulary import Vocabulary
+from model.config import ModelConfig
+from model.generate import Sampling
+from model.gpt import GPT
+from training import checkpoint as checkpoint_module
+from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from training.command import LONGEST_LINE, explain
+from training.config import Config
+from training.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
+from training.metrics import read_newest_record, read_records
+from training.sampling import stream_text
+from training.sweep.plan import make_plan
+
+fuzz = settings(
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
+    derandomize="FUZZ_EXAMPLES" not in os.environ,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+SETTINGS = [f"{section}.{name}" for section, values in to_dict(Config()).items() for name in values]
+NASTY_VALUES = r"""
+    nan inf -inf -1 0 1 1e400 1e-400 3e-4 0x10 0b1 1_000 ~ null true no [] [1,2] [1,[2]] {} {a:1} '' "\x1b[31m" &a *a
+    !!python/object:os.system 2024-01-01 12:30 learned auto muon 9999999999999999999999 0..3 0..1000000000 1,2,2 [8,4]
+    <<
+"""
+NASTY = st.sampled_from(NASTY_VALUES.split())
+VALUES = NASTY | st.integers().map(str) | st.floats().map(str) | st.text(max_size=20)
+OVERRIDES = st.tuples(st.sampled_from(SETTINGS) | st.text(max_size=10), VALUES).map("=".join) | st.text(max_size=30)
+
+
+@st.composite
+def configs(draw):
+    """Return the lines of a config: sections with settings of today and values that may be wrong."""
+    lines = []
+    for section in draw(st.lists(st.sampled_from(["model", "data", "optim", "train", "sweep", "extra"]), max_size=4)):
+        lines.append(f"{section}:")
+        names = [name.partition(".")[2] for name in SETTINGS if name.startswith(section)] or SETTINGS
+        for name in draw(st.lists(st.sampled_from(names), max_size=4)):
+            lines.append(f"  {name}: {draw(VALUES)}")
+    return "\n".join(lines).encode("utf-8", "surrogatepass")
+
+
+def assert_one_line(error):
+    line = explain(error)
+    assert line
+    assert "\n" not in line
+    assert line.isprintable()
+    assert len(line) < 2 * LONGEST_LINE
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzzing")
+
+
+@fuzz
+@given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode) | configs())
+def test_any_file_is_a_config_or_an_error_in_one_line(folder, content):
+    (folder / "any.yaml").write_bytes(content)
+    try:
+        config = load_config(folder / "any.yaml")
+    except ConfigError as error:
+        assert_one_line(error)
+        return
+    (folder / "again.yaml").write_text(to_yaml(config), encoding="utf-8")
+    assert load_config(folder / "again.yaml") == config
+
+
+@fuzz
+@given(overrides=st.lists(OVERRIDES, max_size=4), sweep=st.lists(OVERRIDES, max_size=3))
+def test_any_override_and_any_sweep_are_a_plan_or_an_error_in_one_line(folder, overrides, sweep):
+    (folder / "empty.yaml").write_text("model: {n_layer: 1}\n", encoding="utf-8")
+    try:
+        plan = make_plan(read_settings(folder / "empty.yaml"), overrides, sweep)
+        config = load_config(folder / "empty.yaml", overrides)
+    except ConfigError as error:
+        assert_one_line(error)
+        return
+    assert config.model.n_layer >= 1
+    assert plan is None or len({point.name for point in plan.points}) == len(plan.points)
+
+
+ENCODINGS = ["utf-8", "utf-16", "cp1252", "shift_jis", "utf-7"]
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    torch.manual_seed(0)
+    vocabulary = Vocabulary("\n ab🙂é")
+    return GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), len(vocabulary)).eval(), vocabulary
+
+
+@fuzz
+@given(
+    prompt=st.text(max_size=20) | st.text("\n ab🙂é", max_size=20),
+    skip=st.booleans(),
+    sampling=st.fixed_dictionaries(
+        {
+            "temperature": st.floats(),
+            "top_k": st.none() | st.integers(-1, 2**70),
+            "top_p": st.floats(),
+            "min_p": st.floats() | st.floats(0, 1),
+        }
+    ),
+)
+def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, skip, sampling):
+    model, vocabulary = tiny
+    try:
+        known = sample.known_characters(prompt, vocabulary, skip=skip)
+        chosen = Sampling(**sampling)
+    except ValueError as error:
+        assert_one_line(error)
+        return
+    assert known == "".join(c for c in prompt if c in "\n ab🙂é")
+    text = [c for (c,) in stream_text(model, vocabulary, known, 6, sampling=chosen, seed=1)]
+    assert len(text) == 6
+    assert set(text) <= set(vocabulary.characters)
+
+
+@fuzz
+@given(
+    content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
+    encoding=st.sampled_from(ENCODINGS),
+)
+def test_any_bytes_are_read_as_python_decodes_them(folder, content, encoding):
+    (folder / "corpus.txt").write_bytes(content)
+    try:
+        expected = io.TextIOWrapper(io.BytesIO(content), encoding, newline="").read()
+    except UnicodeError:
+        expected = ""
+    try:
+        corpus = load_corpus(str(folder / "corpus.txt"), encoding, cache=folder / "cache")
+    except ValueError as error:
+        assert_one_line(error)
+        assert not expected
+        return
+    assert corpus.vocabulary.decode(corpus.ids[:]) == expected
+
+
+@fuzz
+@given(
+    content=st.binary(max_size=200)
+    | st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.floats() | st.text(max_size=5), max_size=3)).map(
+        lambda records: "".join(json.dumps(record) + "\n" for record in records).encode()
+    ),
+    cut=st.integers(0, 50),
+)
+def test_any_metrics_are_records_or_an_error_in_one_line(folder, content, cut):
+    (folder / "metrics.jsonl").write_bytes(content[: len(content) - cut] if cut < 25 else content)
+    try:
+        records = read_records(folder / "metrics.jsonl")
+    except ValueError as error:
+        assert_one_line(error)
+        return
+    assert repr(read_newest_record(folder / "metrics.jsonl")) == repr(records[-1] if records else {})  # NaN != NaN
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    checkpoint_module.save_checkpoint(make_checkpoint(), folder / "whole.pt")
+    return (folder / "whole.pt").read_bytes()
+
+
+@fuzz
+@given(data=st.data())
+def test_any_change_of_a_checkpoint_is_detected(folder, whole, data):
+    start = data.draw(st.integers(0, len(whole)), "start")
+    stop = data.draw(st.integers(start, min(len(whole), start + data.draw(st.sampled_from([0, 1, 8, 10**6])))), "stop")
+    content = whole[:start] + data.draw(st.binary(max_size=8), "inserted") + whole[stop:]
+    (folder / "changed.pt").write_bytes(content)
+    if content == whole:
+        return
+    with pytest.raises(CheckpointError) as error:
+        load_checkpoint(folder / "changed.pt")
+    assert_one_line(error.value)
+
+
+KEYS = st.text(max_size=4) | st.integers(0, 3) | st.sampled_from(["model", "n_layer", "step", "name"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.just(torch.zeros(2)),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            KEYS,
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@fuzz
+@given(field=st.sampled_from([f.name for f in dataclasses.fields(Checkpoint)]), value=ANYTHING)
+def test_any_value_in_a_sealed_checkpoint_is_loaded_or_an_error_in_one_line(folder, field, value):
+    buffer = io.BytesIO()
+    torch.save({"format": checkpoint_module.FORMAT, **vars(make_checkpoint()), field: value}, buffer)
+    (folder / "any.pt").write_bytes(checkpoint_module._sealed(buffer.getvalue()))
+    with pytest.raises(CheckpointError) as error:
+        load_checkpoint(folder / "any.pt").build_model()  # the weights of make_checkpoint fit no GPT
+    assert_one_line(error.value)

@@ -1,0 +1,52 @@
+"""A text of 100 GB, as sparse files: it opens, trains, evaluates and resumes with as much memory as a short one."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+from conftest import run_script
+from helpers import metrics
+
+from data.encoded_cache import CachedText, _stat, record_path
+from data.sources import DEFAULT_CACHE
+
+pytestmark = pytest.mark.slow
+
+N_CHARACTERS = 100 * 2**30
+CACHE = DEFAULT_CACHE / "encoded"
+SETTINGS = ["train.device=cpu", "train.eval_characters=4000"]
+
+
+@pytest.fixture
+def huge_text(workplace):
+    """Return a sparse text of 100 GB, encoded in the cache as if that had taken its minutes."""
+    text = workplace / "huge.txt"
+    text.touch()
+    os.truncate(text, N_CHARACTERS)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    cached = CachedText("5bar5e" * 11, "utf-8", "\0abc", N_CHARACTERS, "", [_stat(text)], [])
+    ids, record = cached.path(CACHE), record_path([text], "utf-8", CACHE)
+    ids.touch()
+    os.truncate(ids, N_CHARACTERS)
+    record.write_text(
+        json.dumps(dataclasses.asdict(dataclasses.replace(cached, ids_stat=_stat(ids)))), encoding="utf-8"
+    )
+    yield text
+    ids.unlink()
+    record.unlink()
+
+
+def test_100_gigabytes_train_and_resume_with_the_memory_of_a_short_text(workplace, huge_text):
+    for arguments in (
+        ("--config", "tiny.yaml", "train.name=short", *SETTINGS),
+        ("--config", "tiny.yaml", f"data.corpus={huge_text}", "train.name=huge", "train.max_steps=20", *SETTINGS),
+        ("--resume", "runs/huge", "train.max_steps=40"),
+    ):
+        finished = run_script("train.py", *arguments)
+        assert finished.returncode == 0, finished.stderr
+    huge, short = (metrics(workplace / "runs" / name) for name in ("huge", "short"))
+    assert huge[-1]["peak_memory_bytes"] < short[-1]["peak_memory_bytes"] + 20e6
+    evaluation = next(record for record in huge if "val_loss" in record)
+    assert evaluation["val_characters"] == 4000
+    assert evaluation["val_split_characters"] == pytest.approx(N_CHARACTERS / 10, abs=1)

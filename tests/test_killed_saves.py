@@ -1,0 +1,103 @@
+"""SIGKILL at every point of a save, and at 50 seeded moments of a run."""
+
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, run_script
+
+import train
+from experiments.torture.compare import differences
+from training.run_folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+# Runs a command and kills its process at a point of the n-th save. A limit on the size of files ends the process in the
+# middle of a write, because the default action of its signal is to kill.
+KILLED_AT = """
+import os, resource, signal, sys
+sys.path.insert(0, {root!r})
+import train
+point, number, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+counts = dict.fromkeys(["open", "sync", "rename"], 0)
+points = {{
+    "before the write": ("open", 1),
+    "before the flush": ("sync", 1),
+    "before the first rename": ("rename", 1),
+    "between the renames": ("rename", 2),
+    "before the folder's flush": ("sync", 2),
+}}
+def note(event):
+    counts[event] += 1
+    if points.get(point) == (event, counts[event]):
+        os.kill(os.getpid(), signal.SIGKILL)
+saves = 0
+def hook(event, arguments):
+    global saves
+    if event == "open" and ".pt." in str(arguments[0]) and str(arguments[0]).endswith(".part"):
+        saves += 1
+        if saves == number:
+            if point == "in the middle of the write":
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
+            note("open")
+    if event == "os.rename" and saves == number and str(arguments[0]).endswith((".pt", ".part")):
+        note("rename")
+sys.addaudithook(hook)
+sync = os.fsync
+def counting_sync(descriptor):
+    if saves == number:
+        note("sync")
+    sync(descriptor)
+os.fsync = counting_sync
+sys.exit(train.main(sys.argv[4:]))
+"""
+POINTS = [
+    "before the write",
+    "in the middle of the write",
+    "before the flush",
+    "before the first rename",
+    "between the renames",
+    "before the folder's flush",
+]
+SETTINGS = ["train.checkpoint_every_steps=10", "train.eval_every_steps=100", "train.device=cpu"]
+
+
+@pytest.fixture
+def whole(workplace):
+    assert train.main(["--config", "tiny.yaml", *SETTINGS, "train.name=whole"]) == 0
+    return RunFolder(workplace / "runs" / "whole")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workplace, whole, point):
+    size, third_save = whole.latest.stat().st_size, 3
+    command = [sys.executable, "-c", KILLED_AT.format(root=str(ROOT)), point, str(third_save), str(size)]
+    killed = subprocess.run([*command, "--config", "tiny.yaml", *SETTINGS], capture_output=True, text=True)
+    assert killed.returncode in (-signal.SIGKILL, -signal.SIGXFSZ), killed.stderr
+    run = RunFolder(workplace / "runs" / "tiny")
+    checkpoint, warnings = run.load_newest()
+    assert (checkpoint.step, warnings) == (30 if point == "before the folder's flush" else 20, [])
+    resumed = run_script("train.py", "--resume", run.path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert differences(run, whole) == []
+
+
+def test_a_run_killed_at_50_seeded_moments_ends_exactly_like_an_undisturbed_one(workplace):
+    settings = ["train.max_steps=2000", "train.checkpoint_every_steps=20", "train.eval_every_steps=400"]
+    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
+    run, rng = RunFolder(workplace / "runs" / "tiny"), random.Random(50)
+    for _ in range(50):
+        source = ["--resume", str(run.path)] if run.config.is_file() else ["--config", "tiny.yaml", *settings]
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "train.py"), *source], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            process.communicate(timeout=rng.uniform(0, 4))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+    assert run_script("train.py", "--resume", run.path).returncode == 0
+    assert differences(run, RunFolder(workplace / "runs" / "whole")) == []
