@@ -103,8 +103,9 @@ class RunFolder:
         return any(path.exists() for path in (self.latest, self.previous, self.best))
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
-        """Return the newest intact checkpoint and a warning for each damaged one, which is renamed to NAME.damaged.
+        """Return the newest intact checkpoint and a warning for each damaged one.
 
+        A damaged one is renamed to NAME.damaged. If that was the latest, the returned one is saved as the latest.
         Raises CheckpointError if no checkpoint is intact: a run never silently starts from scratch.
         """
         whole, damaged = [], {}
@@ -124,7 +125,10 @@ class RunFolder:
             aside = path.with_suffix(".damaged")
             path.replace(aside)  # or the next save would keep it instead of an intact one
             warnings.append(f"{reason}; it is now called {aside.name}")
-        return max(whole, key=lambda checkpoint: checkpoint.step), warnings
+        newest = max(whole, key=lambda checkpoint: checkpoint.step)
+        if not self.latest.exists():
+            save_checkpoint(newest, self.latest)
+        return newest, warnings
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that `train.keep_checkpoints` keeps from a step."""

@@ -1,5 +1,6 @@
 """A run that is disturbed again and again, and resumed each time."""
 
+import functools
 import os
 import random
 import signal
@@ -18,7 +19,8 @@ TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 CACHE = DEFAULT_CACHE / "encoded"
 HANGS_AFTER_S = 120
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}  # another number of threads would change the last bits
-STOPPED = (-signal.SIGKILL, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+# A signal that arrives before the run has begun ends the process without a word.
+STOPPED = (-signal.SIGKILL, -signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 Fault = Callable[[subprocess.Popen], None]
 
 
@@ -81,7 +83,7 @@ class DisturbedRun:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=faults.limit_files(disk_bytes) if disk_bytes is not None else None,
+            preexec_fn=functools.partial(faults.prepare, disk_bytes),
         )
         try:
             fault(process)

@@ -1,13 +1,11 @@
 """Faults: signals to a running session, a full disk, and damaged files between two sessions."""
 
-import functools
 import os
 import random
 import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from training.checkpoint import CheckpointError, load_checkpoint
@@ -38,9 +36,12 @@ def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Rand
     process.kill()
 
 
-def limit_files(n_bytes: int) -> Callable[[], None]:
-    """Return a function that makes the disk of a new process full: no file may grow beyond n_bytes."""
-    return functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+def prepare(disk_bytes: int | None) -> None:
+    """In a new process: heed signals that the parent may ignore, and let no file grow beyond disk_bytes."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    if disk_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (disk_bytes, disk_bytes))
 
 
 def flip_bit(path: Path, rng: random.Random) -> None:
