@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from data.encoded_cache import cached_text, record_path
-from data.sources import BUNDLED
+from data.sources import BUNDLED, DEFAULT_CACHE
 from experiments.torture.compare import differences
-from experiments.torture.disturbed_run import CACHE, ENVIRONMENT, TRAIN, DisturbedRun, LostError
+from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, LostError
 from training.command import CommandParser, run_command, tell_mistakes
 from training.run_folder import RunFolder
 
@@ -46,56 +47,72 @@ def run(options: argparse.Namespace) -> int:
     lost, rounds = 0, 0
     counts: Counter[str] = Counter()
     end_s = time.monotonic() + 60 * options.minutes
-    with tempfile.TemporaryDirectory(prefix="torture-") as name, contextlib.ExitStack() as stack:
-        text = Path(name).resolve() / "text.txt"
-        stack.callback(forget, text)
-        expected, duration_s = undisturbed(text)
-        print(f"An undisturbed run takes {duration_s:.1f} s", flush=True)
+    with undisturbed_run() as expected:
+        print(f"An undisturbed run takes {expected.duration_s:.1f} s", flush=True)
         while time.monotonic() < end_s and rounds != options.rounds:
             seed = options.seed + rounds
             rounds += 1
-            problem, faults = play_round(text.parent, seed, expected, duration_s)
+            problem, faults = play_round(seed, expected)
             counts += faults
             print(f"seed {seed}: {faults.total()} faults, {'LOST' if problem else 'recovered'}", flush=True)
             if problem:
                 lost += 1
-                kept = shutil.copytree(text.with_name(f"seed-{seed}"), Path(f"torture-{seed}"), dirs_exist_ok=True)
+                kept = shutil.copytree(expected.place(seed), Path(f"torture-{seed}"), dirs_exist_ok=True)
                 print(f"{problem}\nIts files are in {kept}. To repeat it:", file=sys.stderr)
                 print(f"  python -m experiments.torture --rounds 1 --seed {seed}", file=sys.stderr, flush=True)
+            shutil.rmtree(expected.place(seed))
     for fault, n in counts.most_common():
         print(f"{n:6,}  {fault}")
     print(f"{rounds:,} rounds, {counts.total():,} faults, {rounds - lost:,} runs recovered, {lost:,} lost")
     return 1 if lost else 0
 
 
-def undisturbed(text: Path) -> tuple[RunFolder, float]:
-    """Write the text and the config into a folder, train there, and return the run and its time in seconds."""
-    text.write_text((BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
-    text.with_name("run.yaml").write_text(CONFIG.format(text=text), encoding="utf-8")
-    started_s = time.monotonic()
-    command = [sys.executable, str(TRAIN), "--config", "run.yaml"]
-    subprocess.run(command, cwd=text.parent, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
-    return RunFolder(text.with_name("runs") / "run"), time.monotonic() - started_s
+@dataclass(frozen=True)
+class Undisturbed:
+    """A finished run in a temporary folder, its config, its encoded text, and the time that it took."""
+
+    folder: Path
+    config: Path
+    encoded: Path
+    run: RunFolder
+    duration_s: float
+
+    def place(self, seed: int) -> Path:
+        """Return the folder of a round."""
+        return self.folder / f"seed-{seed}"
 
 
-def forget(text: Path) -> None:
-    """Remove a text from the cache."""
-    with contextlib.suppress(FileNotFoundError):
-        cached_text([text], "utf-8", CACHE).path(CACHE).unlink()
-        record_path([text], "utf-8", CACHE).unlink()
+@contextlib.contextmanager
+def undisturbed_run() -> Iterator[Undisturbed]:
+    """Train a run without disturbing it; at the end, remove it and its encoded text."""
+    cache = DEFAULT_CACHE / "encoded"
+    with tempfile.TemporaryDirectory(prefix="torture-") as name:
+        folder = Path(name).resolve()
+        text, config = folder / "text.txt", folder / "run.yaml"
+        text.write_text((BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
+        config.write_text(CONFIG.format(text=text), encoding="utf-8")
+        encoded, record = cached_text([text], "utf-8", cache).path(cache), record_path([text], "utf-8", cache)
+        try:
+            started_s = time.monotonic()
+            command = [sys.executable, str(TRAIN), "--config", str(config)]
+            subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+            duration_s = time.monotonic() - started_s
+            yield Undisturbed(folder, config, encoded, RunFolder(folder / "runs" / config.stem), duration_s)
+        finally:
+            for path in (encoded, record):
+                path.unlink(missing_ok=True)
 
 
-def play_round(folder: Path, seed: int, expected: RunFolder, duration_s: float) -> tuple[str | None, Counter[str]]:
+def play_round(seed: int, expected: Undisturbed) -> tuple[str | None, Counter[str]]:
     """Disturb a run with the faults of a seed; return what was lost, or None, and the faults."""
     rng = random.Random(seed)
-    place = folder / f"seed-{seed}"
-    place.mkdir()
-    disturbed = DisturbedRun(place, folder / "run.yaml", folder / "text.txt", rng, duration_s)
+    expected.place(seed).mkdir()
+    disturbed = DisturbedRun(expected.place(seed), expected.config, expected.encoded, rng, expected.duration_s)
     try:
         disturbed.disturb(rng.randint(1, MOST_FAULTS))
     except LostError as error:
         return str(error), disturbed.counts
-    found = differences(disturbed.run, expected)
+    found = differences(disturbed.run, expected.run)
     return "\n".join(found) or None, disturbed.counts
 
 

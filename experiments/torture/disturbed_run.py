@@ -10,13 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from data.encoded_cache import cached_text
-from data.sources import DEFAULT_CACHE
 from experiments.torture import faults
 from training.run_folder import RunFolder
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
-CACHE = DEFAULT_CACHE / "encoded"
 HANGS_AFTER_S = 120
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}  # another number of threads would change the last bits
 # A signal that arrives before the run has begun ends the process without a word.
@@ -31,11 +28,11 @@ class LostError(Exception):
 class DisturbedRun:
     """A run of a config in a folder. The random numbers select the faults and their moments.
 
-    duration_s: of an undisturbed session. counts: the faults so far, by name.
+    encoded: the encoded text. duration_s: of an undisturbed session. counts: the faults so far, by name.
     """
 
-    def __init__(self, folder: Path, config: Path, text: Path, rng: random.Random, duration_s: float):
-        self.folder, self.config, self.text, self.rng, self.duration_s = folder, config, text, rng, duration_s
+    def __init__(self, folder: Path, config: Path, encoded: Path, rng: random.Random, duration_s: float):
+        self.folder, self.config, self.encoded, self.rng, self.duration_s = folder, config, encoded, rng, duration_s
         self.run = RunFolder(folder / "runs" / config.stem)
         self.counts: Counter[str] = Counter()
         running = {
@@ -103,16 +100,12 @@ class DisturbedRun:
             self.run.path.rename(self.run.path.with_name(f"{self.run.path.name}-unborn-{self.counts.total()}"))
 
     def _damage(self, name: str) -> None:
-        path = self._encoded_text() if "text" in name else faults.expendable_checkpoint(self.run)
-        if path and path.stat().st_size:
+        path = self.encoded if "text" in name else faults.expendable_checkpoint(self.run)
+        if path and path.exists() and path.stat().st_size:
             self.while_stopped[name](path, self.rng)
             self.counts[name] += 1
 
     def _cut_text(self, process: subprocess.Popen) -> None:
-        path = self._encoded_text()
         faults.wait(process, self.rng.uniform(0, self.duration_s))
-        if path.exists():
-            faults.truncate(path, self.rng)
-
-    def _encoded_text(self) -> Path:
-        return cached_text([self.text], "utf-8", CACHE).path(CACHE)
+        if self.encoded.exists() and self.encoded.stat().st_size:
+            faults.truncate(self.encoded, self.rng)
