@@ -16,6 +16,7 @@ from experiments.benchmark.memory import measure_context
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.sampling import measure_sampling
 from experiments.benchmark.training import flops_per_character, measure_training
+from experiments.benchmark.variants import measure_cache, read_variants
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config_file import load_config
@@ -114,6 +115,21 @@ def test_the_benchmark_writes_all_figures_as_json(tmp_path):
     assert "matrix product, float32" in names
     assert "encoding, ASCII" in names
     assert all(figure["values"] for figure in kept["figures"])
+
+
+def test_a_sweep_is_measured_once_for_each_variant_whatever_its_seeds(tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text("sweep: {model.n_kv_head: [4, 1], train.seed: 0..2}\nmodel: {n_head: 4, n_embd: 32}\n")
+    variants = read_variants(file, ["train.batch_size=3"])
+    assert {name: config.model.n_kv_head for name, config in variants.items()} == {"n_kv_head=4": 4, "n_kv_head=1": 1}
+    assert all(config.train.batch_size == 3 for config in variants.values())
+    file.write_text("model: {n_layer: 1}\n")
+    assert list(read_variants(file, [])) == ["sweep.yaml"]
+
+
+def test_the_cache_of_a_stream_has_keys_and_values_of_every_head_and_position():
+    config = ModelConfig(n_layer=3, n_head=4, n_kv_head=2, n_embd=32, block_size=10)
+    assert measure_cache("a", config).values == [3 * 2 * 2 * 8 * 10 * 4 / 1e3]  # layers, k and v, heads, D, T, bytes
 
 
 def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):

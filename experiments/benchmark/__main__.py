@@ -1,12 +1,14 @@
-"""Measure the peak speeds of this machine, then training, sampling, memory, encoding and start-up."""
+"""Measure the peak speeds of this machine, then training, sampling, memory, encoding and start-up.
 
-import dataclasses
+With --config, measure training and sampling of that config's model instead, or of each variant of its sweep.
+"""
+
 import json
 import multiprocessing
 import platform
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +23,9 @@ from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.sampling import measure_sampling, measure_without_cache
 from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
+from experiments.benchmark.variants import measure_cache, read_variants, without_dropout
 from training.command import CommandParser, explain
+from training.config import Config
 from training.config_file import load_config
 from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
 
@@ -49,13 +53,19 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to this file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
     parser.add_argument("--only", default="", choices=PARTS, help="measure only the peak speeds and this part")
-    options = parser.parse_args()
+    parser.add_argument("--config", type=Path, metavar="FILE", help="measure the variants of this config")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override settings of --config")
+    options = parser.parse_intermixed_args()
+    if options.overrides and not options.config:
+        parser.error("settings need --config")
     keep_freed_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes too
     try:
         if options.json:
             options.json.touch()
         device = choose_device(options.device)
+        overrides = [*options.overrides, f"train.device={device}"]
+        variants = read_variants(options.config, overrides) if options.config else {}
     except (ValueError, OSError) as error:
         print(f"experiments.benchmark: {explain(error)}", file=sys.stderr)
         return 2
@@ -68,7 +78,7 @@ def main() -> int:
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     figures: list[Figure] = []
     failures: list[str] = []
-    for measured in run(device, failures, quick=options.quick, only=options.only):
+    for measured in run(device, failures, quick=options.quick, only=options.only, variants=variants):
         figures += measured
         print(*measured, sep="\n", flush=True)
         if options.json:  # after each measurement, so that a benchmark that is stopped keeps its figures
@@ -78,8 +88,13 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def run(device: torch.device, failures: list[str], *, quick: bool, only: str) -> Iterator[list[Figure]]:
-    """Yield the peaks of the machine, then the figures of each measurement; append those that fail to `failures`."""
+def run(
+    device: torch.device, failures: list[str], *, quick: bool, only: str, variants: Mapping[str, Config] | None = None
+) -> Iterator[list[Figure]]:
+    """Yield the peaks of the machine, then the figures of each measurement; append those that fail to `failures`.
+
+    variants: measure these configs, see `read_variants`, instead of the usual ones.
+    """
     repeats = 3 if quick else 7
     peaks = [
         *(measure_matrix_product(device, dtype, repeats) for dtype in (torch.float32, torch.bfloat16)),
@@ -87,7 +102,11 @@ def run(device: torch.device, failures: list[str], *, quick: bool, only: str) ->
     ]
     yield peaks
     products = {"float32": peaks[0].median, "bfloat16": peaks[1].median}
-    jobs = [job for job in _jobs(device, products, repeats, quick=quick) if job[0].startswith(only)]
+    if variants:
+        jobs = list(_variant_jobs(variants, device, products, repeats))
+    else:
+        jobs = list(_jobs(device, products, repeats, quick=quick))
+    jobs = [job for job in jobs if job[0].startswith(only)]
     for name, measure, arguments in tqdm(jobs, desc="Measuring", disable=None, leave=False):
         try:
             result = _in_new_process(measure, arguments)
@@ -107,7 +126,7 @@ def _jobs(device: torch.device, products: dict[str, float], repeats: int, *, qui
         n = (1 if quick else 3) if large else 10 * repeats
         yield f"training {name}", measure_training, {"name": name, "config": config, "peaks": products, "repeats": n}
     for name, (file, overrides) in SAMPLED.items():
-        model = dataclasses.replace(load_config(ROOT / "configs" / file, overrides).model, dropout=0.0)
+        model = without_dropout(load_config(ROOT / "configs" / file, overrides))
         arguments = {"name": name, "config": model, "repeats": repeats, "device": str(device)}
         yield f"sampling {name}", measure_without_cache, arguments
         for streams in (1,) if quick else (1, 64):
@@ -120,6 +139,20 @@ def _jobs(device: torch.device, products: dict[str, float], repeats: int, *, qui
         arguments = {"name": name, "alphabet": alphabet, "megabytes": 20 if quick else 200, "repeats": repeats}
         yield f"encoding {name}", measure_encoding, arguments
     yield "start-up", measure_startup, {"repeats": 1 if quick else repeats}
+
+
+def _variant_jobs(
+    variants: Mapping[str, Config], device: torch.device, products: dict[str, float], repeats: int
+) -> Iterator[tuple]:
+    """Yield (name, function, keyword arguments) of each measurement of each variant."""
+    for name, config in variants.items():
+        arguments = {"name": name, "config": config, "peaks": products, "repeats": 10 * repeats}
+        yield f"training {name}", measure_training, arguments
+        model = without_dropout(config)
+        for streams in (1, 64):
+            arguments = {"name": name, "config": model, "repeats": repeats, "device": str(device), "streams": streams}
+            yield f"sampling {name}", measure_sampling, arguments
+        yield f"sampling {name}", measure_cache, {"name": name, "config": model}
 
 
 def _in_new_process(function: Callable[..., T], arguments: dict[str, Any]) -> T:
