@@ -21,6 +21,10 @@ train: {max_steps: 40, batch_size: 5, log_every_steps: 10, eval_every_steps: 20,
 """
 TINY_TEXT = "".join(f"{i} bottles of beer on the wall, {i} bottles of beer;\n" for i in range(99, 60, -1))
 
+# Runs for reports.
+HEADS, SEEDS = (1, 2, 3), (0, 1)
+SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_steps=3"]
+
 
 @pytest.fixture(autouse=True)
 def corpus_mirror(monkeypatch):
@@ -36,6 +40,31 @@ def workplace(tmp_path, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
     (tmp_path / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def runs_folder(tmp_path_factory):
+    """Return a working directory with six tiny runs, runs/1-0 to runs/3-1, and one of another context length."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        import train  # after OMP_NUM_THREADS is set
+
+        for n in HEADS:
+            for seed in SEEDS:
+                settings = [f"model.n_head={n}", f"train.seed={seed}", f"train.name={n}-{seed}", *SHORT]
+                assert train.main(["--config", "tiny.yaml", *settings]) == 0
+        assert train.main(["--config", "tiny.yaml", "train.name=context", "model.block_size=8", *SHORT]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(runs_folder, monkeypatch):
+    """Return the folders of the six runs, in their working directory."""
+    monkeypatch.chdir(runs_folder)
+    return [runs_folder / "runs" / f"{n}-{seed}" for seed in SEEDS for n in HEADS]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.config import Config
 from training.config_file import to_dict
 from training.metrics import read_records
+from training.sweep.sweep_folder import SweepFolder
 
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes")  # these differ between any two runs
 
@@ -65,3 +66,12 @@ def heed_signals():
     """Restore the default signal handlers in a new process: a shell's background jobs ignore Ctrl-C."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+def finished_sweep(name, plan, folder):
+    """Return a sweep folder in which each point has the metrics of the run that was trained by hand."""
+    sweep = SweepFolder.open(name, plan)
+    for point in plan.points:
+        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+    return sweep

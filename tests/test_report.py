@@ -9,10 +9,9 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import pytest
-from conftest import TINY_CONFIG, TINY_TEXT
-from helpers import metrics
+from conftest import HEADS, SEEDS, SHORT
+from helpers import finished_sweep, metrics
 
-import train
 from experiments.report.__main__ import main as report_command
 from experiments.report.charts import draw_charts
 from experiments.report.runs import find_runs
@@ -22,55 +21,30 @@ from training.run_folder import RunFolder
 from training.sweep.plan import make_plan
 from training.sweep.sweep_folder import SweepFolder
 
-HEADS, SEEDS = (1, 2, 3), (0, 1)
-SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_steps=3"]
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return the folders of six tiny runs in a new working directory."""
-    folder = tmp_path_factory.mktemp("report")
-    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
-    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for n in HEADS:
-            for seed in SEEDS:
-                settings = [f"model.n_head={n}", f"train.seed={seed}", f"train.name={n}-{seed}", *SHORT]
-                assert train.main(["--config", "tiny.yaml", *settings]) == 0
-        assert train.main(["--config", "tiny.yaml", "train.name=context", "model.block_size=8", *SHORT]) == 0
-    return folder
-
-
-@pytest.fixture
-def runs(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    return [folder / "runs" / f"{n}-{seed}" for seed in SEEDS for n in HEADS]
-
-
-def losses(folder, n):
-    each = [[r["val_loss"] for r in metrics(folder / "runs" / f"{n}-{s}") if "val_loss" in r] for s in SEEDS]
+def losses(runs_folder, n):
+    each = [[r["val_loss"] for r in metrics(runs_folder / "runs" / f"{n}-{s}") if "val_loss" in r] for s in SEEDS]
     return [min(values) for values in each]
 
 
-def test_the_table_agrees_with_the_metrics(folder, runs):
+def test_the_table_agrees_with_the_metrics(runs_folder, runs):
     rows = compare(find_runs(runs).variants).rows
     assert [row.variant.label for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
-    base = losses(folder, 1)
+    base = losses(runs_folder, 1)
     for row, n in zip(rows, HEADS, strict=True):
-        ours = losses(folder, n)
+        ours = losses(runs_folder, n)
         assert row.loss == pytest.approx(statistics.mean(ours))
         assert row.loss_error == pytest.approx(statistics.stdev(ours) / 2**0.5)
         if n > 1:
             assert row.difference.mean == pytest.approx(statistics.mean(a - b for a, b in zip(ours, base, strict=True)))
-        both = [metrics(folder / "runs" / f"{n}-{s}") for s in SEEDS]
+        both = [metrics(runs_folder / "runs" / f"{n}-{s}") for s in SEEDS]
         assert row.elapsed_s == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
         speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
         assert row.tokens_per_s == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
         assert row.n_parameters == both[0][-1]["n_parameters"]
 
 
-def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(folder, runs):
+def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(runs_folder, runs):
     evaluations = [r for r in metrics(runs[0]) if "val_loss" in r]
     target = evaluations[1]["val_loss"]
     variants = find_runs(runs[:1]).variants
@@ -102,7 +76,7 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def test_page_markdown_and_csv_have_the_same_values(folder, runs, tmp_path, capsys):
+def test_page_markdown_and_csv_have_the_same_values(runs_folder, runs, tmp_path, capsys):
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
@@ -111,7 +85,7 @@ def test_page_markdown_and_csv_have_the_same_values(folder, runs, tmp_path, caps
     assert [cell.strip() for cell in page.cells] == [cell.strip() for row in table for cell in row]
     with (tmp_path / "out.csv").open(encoding="utf-8") as file:
         for row, n in zip(csv.DictReader(file), HEADS, strict=True):
-            assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == losses(folder, n)
+            assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == losses(runs_folder, n)
             assert f"{float(row['loss']):.4f}" in markdown
             assert f"n_head={n}" in said
     assert "context length 16" in markdown
@@ -154,37 +128,37 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     assert "--prompt: 'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
 
 
-def test_comparing_losses_at_different_context_lengths_produces_a_warning(folder, runs, tmp_path):
-    assert report_command([str(runs[0]), str(folder / "runs" / "context"), "--output", str(tmp_path / "out")]) == 0
+def test_comparing_losses_at_different_context_lengths_produces_a_warning(runs_folder, runs, tmp_path):
+    assert report_command([str(runs[0]), str(runs_folder / "runs" / "context"), "--output", str(tmp_path / "out")]) == 0
     assert "WARNING" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_variants_without_a_common_seed_are_not_compared(folder, runs, tmp_path):
-    alone = [folder / "runs" / "1-0", folder / "runs" / "2-1"]
+def test_variants_without_a_common_seed_are_not_compared(runs_folder, runs, tmp_path):
+    alone = [runs_folder / "runs" / "1-0", runs_folder / "runs" / "2-1"]
     rows = compare(find_runs(alone).variants).rows
     assert [row.verdict for row in rows] == ["the baseline", "unknown: no common seed"]
     assert report_command([*map(str, alone), "--output", str(tmp_path / "out")]) == 0
     assert "No conclusion about n_head=2" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def test_the_same_model_under_other_settings_is_not_compared(folder, runs, tmp_path):
+def test_the_same_model_under_other_settings_is_not_compared(runs_folder, runs, tmp_path):
     """24 channels in 2 heads are 12 per head, with or without model.head_size=12."""
     named = tmp_path / "explicit"
-    shutil.copytree(folder / "runs" / "2-0", named)
+    shutil.copytree(runs_folder / "runs" / "2-0", named)
     config = named / "config.yaml"
     config.write_text(config.read_text().replace("head_size: null", "head_size: 12"))
-    rows = compare(find_runs([folder / "runs" / "2-0", named, folder / "runs" / "1-0"]).variants).rows
+    rows = compare(find_runs([runs_folder / "runs" / "2-0", named, runs_folder / "runs" / "1-0"]).variants).rows
     assert rows[1].verdict == "the same model as the baseline"
     assert rows[1].difference is None
 
 
-def test_long_names_are_numbered_and_explained_in_the_table(folder, runs, tmp_path):
-    settings = read_settings(folder / "tiny.yaml")
+def test_long_names_are_numbered_and_explained_in_the_table(runs_folder, runs, tmp_path):
+    settings = read_settings(runs_folder / "tiny.yaml")
     variants = {"one head of all the channels that there are": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
     plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
     sweep = SweepFolder.open("long", plan, root=tmp_path)
     for point in plan.points:
-        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        by_hand = runs_folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
         (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
     assert report_command([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "two"]) == 0
     markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
@@ -192,35 +166,35 @@ def test_long_names_are_numbered_and_explained_in_the_table(folder, runs, tmp_pa
     assert "variant 1 (" in markdown
 
 
-def test_a_sweep_with_one_finished_variant_names_that_variant(folder, runs, tmp_path):
-    plan = make_plan(read_settings(folder / "tiny.yaml"), SHORT, ["model.n_head=1,2"])
+def test_a_sweep_with_one_finished_variant_names_that_variant(runs_folder, runs, tmp_path):
+    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), SHORT, ["model.n_head=1,2"])
     sweep = SweepFolder.open("begun", plan, root=tmp_path)
-    by_hand = folder / "runs" / "1-0" / "metrics.jsonl"
+    by_hand = runs_folder / "runs" / "1-0" / "metrics.jsonl"
     sweep.run_of(plan.points[0]).metrics.write_bytes(by_hand.read_bytes())
     assert [variant.label for variant in find_runs([sweep.path]).variants] == ["n_head=1"]
 
 
-def test_variants_with_different_seeds_produce_a_warning(folder, runs, tmp_path, capsys):
-    paths = [str(folder / "runs" / name) for name in ("1-0", "1-1", "2-1")]
+def test_variants_with_different_seeds_produce_a_warning(runs_folder, runs, tmp_path, capsys):
+    paths = [str(runs_folder / "runs" / name) for name in ("1-0", "1-1", "2-1")]
     assert report_command([*paths, "--output", str(tmp_path / "out")]) == 0
     assert "WARNING: the variants have different seeds" in capsys.readouterr().out
 
 
-def test_a_run_that_repeats_another_is_listed_as_left_out(folder, runs, tmp_path):
+def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "again")
     found = find_runs([runs[0], tmp_path / "again"])
     assert (len(found.variants[0].runs), found.repeated) == (1, ["again"])
     assert report_command([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
-def test_names_with_special_characters_are_shown_literally(runs, tmp_path, folder):
+def test_names_with_special_characters_are_shown_literally(runs, tmp_path, runs_folder):
     pytest.importorskip("matplotlib")
     variants = {"_a$b$|c": {"model.n_head": "1"}, "</script>": {"model.n_head": "2"}}
-    settings = read_settings(folder / "tiny.yaml")
+    settings = read_settings(runs_folder / "tiny.yaml")
     plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
     sweep = SweepFolder.open("odd", plan, root=tmp_path)
     for point in plan.points:
-        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
+        by_hand = runs_folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
         (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
     assert report_command([str(sweep.path), "--output", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
@@ -229,15 +203,15 @@ def test_names_with_special_characters_are_shown_literally(runs, tmp_path, folde
     assert "| _a$b$\\|c |" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
-def cut(run, folder, n_lines):
+def cut(run, runs_folder, n_lines):
     """Copy a run and keep n_lines of its metrics, as if it were still in progress; the next line is half written."""
-    shutil.copytree(run, folder)
-    lines = (folder / "metrics.jsonl").read_text().splitlines()[:n_lines]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
-    return RunFolder(folder)
+    shutil.copytree(run, runs_folder)
+    lines = (runs_folder / "metrics.jsonl").read_text().splitlines()[:n_lines]
+    (runs_folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
+    return RunFolder(runs_folder)
 
 
-def test_an_unfinished_run_is_shown_but_not_compared(runs, folder, tmp_path, capsys):
+def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
     unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
     so_far = [record["val_loss"] for record in metrics(unfinished.path) if "val_loss" in record]
     base, row = compare(find_runs([unfinished.path, runs[0]]).variants, baseline=None).rows[::-1]
@@ -251,9 +225,9 @@ def test_an_unfinished_run_is_shown_but_not_compared(runs, folder, tmp_path, cap
     assert "Unfinished: cut, stopped at step 8 of 12" in capsys.readouterr().out
 
 
-def test_unfinished_runs_appear_only_in_the_chart_of_losses_over_the_run(runs, folder, tmp_path):
+def test_unfinished_runs_appear_only_in_the_chart_of_losses_over_the_run(runs, runs_folder, tmp_path):
     pytest.importorskip("matplotlib")
-    unfinished = cut(folder / "runs" / "2-1", tmp_path / "cut", n_lines=4)
+    unfinished = cut(runs_folder / "runs" / "2-1", tmp_path / "cut", n_lines=4)
     comparison = compare(find_runs([*runs[:3], unfinished.path]).variants)
     assert [row.variant.label for row in comparison.finished_rows] == ["n_head=1", "n_head=2", "n_head=3"]
     with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
@@ -269,13 +243,13 @@ def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_pat
         find_runs([tmp_path / "cut"])
 
 
-def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, folder, capsys):
-    cut(runs[1], folder / "runs" / "zzz" / "point", n_lines=4)
-    (cut(runs[1], folder / "runs" / "zzz" / "damaged", n_lines=4).metrics).write_text("{\n")
+def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
+    cut(runs[1], runs_folder / "runs" / "zzz" / "point", n_lines=4)
+    (cut(runs[1], runs_folder / "runs" / "zzz" / "damaged", n_lines=4).metrics).write_text("{\n")
     try:
         assert report_command([]) == 0
     finally:
-        shutil.rmtree(folder / "runs" / "zzz")
+        shutil.rmtree(runs_folder / "runs" / "zzz")
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split()[:2] == ["run", "state"]
     shown = {line.split()[0]: line for line in lines}
@@ -309,72 +283,18 @@ def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
     assert message in said
 
 
-def finished_sweep(name, plan, folder):
-    """Return a sweep folder in which each point has the metrics of the run that was trained by hand."""
-    sweep = SweepFolder.open(name, plan)
-    for point in plan.points:
-        by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
-        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
-    return sweep
-
-
-def test_named_variants_keep_their_names(folder, runs):
+def test_named_variants_keep_their_names(runs_folder, runs):
     """Each folder of the sweep is a run that was trained by hand with the same settings."""
-    settings = read_settings(folder / "tiny.yaml")
+    settings = read_settings(runs_folder / "tiny.yaml")
     variants = {"one": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
     plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
-    sweep = finished_sweep("named", plan, folder)
+    sweep = finished_sweep("named", plan, runs_folder)
     rows = compare(find_runs([sweep.path]).variants, baseline="two").rows
     assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [("one", [0, 1]), ("two", [0, 1])]
     assert [row.verdict for row in rows][1] == "the baseline"
     assert rows[0].difference.mean == pytest.approx(
-        statistics.mean(a - b for a, b in zip(losses(folder, 1), losses(folder, 2), strict=True))
+        statistics.mean(a - b for a, b in zip(losses(runs_folder, 1), losses(runs_folder, 2), strict=True))
     )
-
-
-def test_a_packed_sweep_gives_the_same_table_as_its_runs(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    plan = make_plan(read_settings(folder / "tiny.yaml"), SHORT, ["model.n_head=1,2", "train.seed=0,1"])
-    finished_sweep("packed", plan, folder)
-    file = tmp_path / "heads.jsonl"
-    assert report_command(["runs/packed", "--pack", str(file)]) == 0
-    rows = (folder / "runs" / "packed" / "report.csv").read_text(encoding="utf-8").splitlines()
-    shutil.move(folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
-    assert report_command([str(file)]) == 0
-    again = (tmp_path / "heads.csv").read_text(encoding="utf-8").splitlines()
-    speed = rows[0].split(",").index("tokens_per_s")  # packed as an integer
-    for ours, theirs in zip(csv.reader(rows[1:]), csv.reader(again[1:]), strict=True):
-        assert float(ours.pop(speed)) == pytest.approx(float(theirs.pop(speed)), abs=0.6)
-        assert ours == theirs
-    assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("", "is not a packed sweep"), ("{}\n", "is not a packed sweep"), ("{\n", "line 1: is damaged")],
-)
-def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_path, capsys, content, message):
-    file = tmp_path / "a.jsonl"
-    file.write_text(content)
-    assert report_command([str(file)]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
-
-
-def test_packed_sweeps_with_the_same_file_name_can_be_compared(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    files = [tmp_path / name / "heads.jsonl" for name in ("a", "b")]
-    for n, file in enumerate(files, start=1):
-        overrides = [*SHORT, f"model.n_head={n}"]
-        finished_sweep(
-            f"alike{n}", make_plan(read_settings(folder / "tiny.yaml"), overrides, ["train.seed=0,1"]), folder
-        )
-        assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
-        shutil.move(folder / "runs" / f"alike{n}", tmp_path)
-    assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0
-    rows = list(csv.DictReader((tmp_path / "both.csv").open(encoding="utf-8")))
-    assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2"]
 
 
 @pytest.mark.parametrize("arguments", [["--pack", "a.jsonl"], ["runs/1-0", "--pack", "a.csv"], ["--target", "2"]])
@@ -382,13 +302,3 @@ def test_options_that_would_do_nothing_are_errors(runs, capsys, arguments):
     with pytest.raises(SystemExit) as end:
         report_command(arguments)
     assert end.value.code == 2
-
-
-def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
-    settings = read_settings(runs[0].parents[1] / "tiny.yaml")
-    sweep = SweepFolder.open("begun", make_plan(settings, SHORT, ["train.seed=0,1"]))
-    assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
-    assert "is not finished; finish the sweep with train.py --resume" in capsys.readouterr().err
-    shutil.rmtree(sweep.path)
-    assert report_command(["runs/1-0", "--pack", str(tmp_path / "a.jsonl")]) == 2
-    assert "is not the folder of a sweep" in capsys.readouterr().err

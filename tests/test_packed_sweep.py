@@ -1,0 +1,68 @@
+"""Sweeps packed into one file, and reports made from it."""
+
+import csv
+import shutil
+
+import pytest
+from conftest import SHORT
+from helpers import finished_sweep
+
+from experiments.report.__main__ import main as report_command
+from training.config_file import read_settings
+from training.sweep.plan import make_plan
+from training.sweep.sweep_folder import SweepFolder
+
+
+def test_a_packed_sweep_gives_the_same_table_as_its_runs(runs_folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(runs_folder)
+    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), SHORT, ["model.n_head=1,2", "train.seed=0,1"])
+    finished_sweep("packed", plan, runs_folder)
+    file = tmp_path / "heads.jsonl"
+    assert report_command(["runs/packed", "--pack", str(file)]) == 0
+    rows = (runs_folder / "runs" / "packed" / "report.csv").read_text(encoding="utf-8").splitlines()
+    shutil.move(runs_folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
+    assert report_command([str(file)]) == 0
+    again = (tmp_path / "heads.csv").read_text(encoding="utf-8").splitlines()
+    speed = rows[0].split(",").index("tokens_per_s")  # packed as an integer
+    for ours, theirs in zip(csv.reader(rows[1:]), csv.reader(again[1:]), strict=True):
+        assert float(ours.pop(speed)) == pytest.approx(float(theirs.pop(speed)), abs=0.6)
+        assert ours == theirs
+    assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "is not a packed sweep"), ("{}\n", "is not a packed sweep"), ("{\n", "line 1: is damaged")],
+)
+def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_path, capsys, content, message):
+    file = tmp_path / "a.jsonl"
+    file.write_text(content)
+    assert report_command([str(file)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_packed_sweeps_with_the_same_file_name_can_be_compared(runs_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(runs_folder)
+    files = [tmp_path / name / "heads.jsonl" for name in ("a", "b")]
+    for n, file in enumerate(files, start=1):
+        overrides = [*SHORT, f"model.n_head={n}"]
+        finished_sweep(
+            f"alike{n}", make_plan(read_settings(runs_folder / "tiny.yaml"), overrides, ["train.seed=0,1"]), runs_folder
+        )
+        assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
+        shutil.move(runs_folder / "runs" / f"alike{n}", tmp_path)
+    assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0
+    rows = list(csv.DictReader((tmp_path / "both.csv").open(encoding="utf-8")))
+    assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2"]
+
+
+def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
+    settings = read_settings(runs[0].parents[1] / "tiny.yaml")
+    sweep = SweepFolder.open("begun", make_plan(settings, SHORT, ["train.seed=0,1"]))
+    assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
+    assert "is not finished; finish the sweep with train.py --resume" in capsys.readouterr().err
+    shutil.rmtree(sweep.path)
+    assert report_command(["runs/1-0", "--pack", str(tmp_path / "a.jsonl")]) == 2
+    assert "is not the folder of a sweep" in capsys.readouterr().err
