@@ -79,7 +79,7 @@ def evaluation_windows(
         numbers = range(first, min(first + batch_size, n_windows))
         starts = [i * n_full // n_windows * block_size for i in numbers]
         windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
-        yield torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
+        yield torch.from_numpy(windows[:, :-1]).contiguous(), torch.from_numpy(windows[:, 1:]).contiguous()
     if n_characters is None or n_characters > n_full * block_size:
         rest = ids[n_full * block_size :].astype(np.int64)
         if len(rest) > 1:

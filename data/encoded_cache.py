@@ -47,56 +47,74 @@ class CachedText:
 def cached_text(files: list[Path], encoding: str, folder: Path, *, verify: bool = False) -> CachedText:
     """Return the encoded text of the files; encode it if the cache does not have it.
 
-    verify: compare the encoded file with its digest even if its size and times have not changed. Processes that need
-    the same cache wait for each other. Raises ValueError if the files are empty or not in the encoding.
+    verify: compare the encoded file with its digest even if its size and times have not changed. Processes that encode
+    wait for each other. Raises ValueError if the files are empty or not in the encoding.
     """
-    record = record_path(files, encoding, folder)
-    if found := _find(record, files, verify=verify):
-        return found
+    path = record_path(files, encoding, folder)
+    recorded = _recorded(path, files)
+    if recorded and _is_whole(recorded, path, verify=verify):
+        return recorded
     with exclusive(folder, "another process is encoding a text"):
-        if found := _find(record, files, verify=False):  # the other process may have encoded it
-            return found
+        recorded = _recorded(path, files)  # the other process may have encoded it
+        if recorded:
+            if _is_whole(recorded, path, verify=verify):
+                return recorded
+            damaged = recorded.path(folder)
+            print(f"warning: {damaged}: is damaged or missing; the text will be encoded again", file=sys.stderr)
         remove_partial_files(folder)
         made = _encode(files, encoding, folder)
-        _write(record, made)
+        write_record(path, made)
         return made
 
 
 def record_path(files: list[Path], encoding: str, folder: Path) -> Path:
-    """Return where the cache stores a `CachedText` of these files."""
+    """Return where the cache stores the `CachedText` of these files."""
     source = hashlib.sha256(json.dumps([encoding, *map(str, files)]).encode()).hexdigest()
     return folder / f"{source[:16]}.json"
 
 
-def _find(record: Path, files: list[Path], *, verify: bool) -> CachedText | None:
-    """Return the recorded text, or None if it is missing, has changed or is damaged."""
+def write_record(path: Path, text: CachedText) -> None:
+    """Store a `CachedText` with the digest of its own fields."""
+    fields = dataclasses.asdict(text)
+    replace_text(path, json.dumps({"text": fields, "sha256": _digest_of(fields)}))
+
+
+def _recorded(path: Path, files: list[Path]) -> CachedText | None:
+    """Return the record if it is whole and the files have not changed since."""
     try:
-        found = CachedText(**json.loads(record.read_text(encoding="utf-8")))
-        path = found.path(record.parent)
-        stat = _stat(path)
-    except (FileNotFoundError, ValueError, TypeError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["sha256"] != _digest_of(record["text"]):
+            return None
+        text = CachedText(**record["text"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    if found.text_stats != [_stat(file) for file in files]:
-        return None
-    if stat == found.ids_stat and not verify:
-        return found
-    if file_digest(path) == found.ids_digest:
-        if stat != found.ids_stat:
-            with contextlib.suppress(OSError):  # a cache that cannot be written is verified at every start
-                _write(record, dataclasses.replace(found, ids_stat=stat))
-        return found
-    print(f"warning: {path}: is damaged; the text will be encoded again", file=sys.stderr)
-    path.unlink(missing_ok=True)  # as long as it is missing, no process can use it
-    return None
+    return text if text.text_stats == [file_stat(file) for file in files] else None
 
 
-def _write(record: Path, text: CachedText) -> None:
-    replace_text(record, json.dumps(dataclasses.asdict(text)))
+def _digest_of(fields: dict) -> str:
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+
+
+def _is_whole(text: CachedText, record: Path, *, verify: bool) -> bool:
+    """Return whether the encoded file is as it was written."""
+    path = text.path(record.parent)
+    try:
+        stat = file_stat(path)
+        if stat == text.ids_stat and not verify:
+            return True
+        if file_digest(path) != text.ids_digest:
+            return False
+    except FileNotFoundError:
+        return False
+    if stat != text.ids_stat:
+        with contextlib.suppress(OSError):  # a cache that cannot be written is verified at every start
+            write_record(record, dataclasses.replace(text, ids_stat=stat))
+    return True
 
 
 def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
     started_ns = time.time_ns()
-    text_stats = [_stat(file) for file in files]
+    text_stats = [file_stat(file) for file in files]
     digest, characters = scan(files, encoding)
     if not characters:
         raise ValueError(f"the text {files[0]} is empty; choose a text that is not empty")
@@ -104,10 +122,10 @@ def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
     text = CachedText(digest, encoding, characters, 0, "", text_stats if is_settled else None, [])
     path = text.path(folder)
     n_characters, ids_digest = encode(files, encoding, Vocabulary(characters), path, digest)
-    return dataclasses.replace(text, n_characters=n_characters, ids_digest=ids_digest, ids_stat=_stat(path))
+    return dataclasses.replace(text, n_characters=n_characters, ids_digest=ids_digest, ids_stat=file_stat(path))
 
 
-def _stat(path: Path) -> list:
-    """Return path, size, mtime and ctime of a file."""
+def file_stat(path: Path) -> list:
+    """Return the path, size, mtime and ctime of a file."""
     stat = path.stat()
     return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -36,7 +36,7 @@ class EncodedText:
         start, stop, _ = piece.indices(len(self))
         ids = self._read(self._start + start, max(0, stop - start))
         if ids.size and ids.max() >= self.n_values:
-            raise DamagedTextError(f"{self.path}: is damaged (the option --verify encodes the text again)")
+            raise DamagedTextError(f"{self.path}: is damaged (train.py --verify encodes the text again)")
         return ids
 
     def _read(self, start: int, n: int) -> np.ndarray:
@@ -45,6 +45,8 @@ class EncodedText:
         while unread:
             n_read = os.preadv(self._file.fileno(), [unread], offset)
             if not n_read:
-                raise DamagedTextError(f"{self.path}: has become shorter (the next start encodes the text again)")
+                raise DamagedTextError(
+                    f"{self.path}: has become shorter (the next start of train.py encodes the text again)"
+                )
             unread, offset = unread[n_read:], offset + n_read
         return ids

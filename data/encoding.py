@@ -3,6 +3,7 @@
 import codecs
 import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
             raise
         reason = f"the encoded text needs up to {most_bytes:,} bytes ({error.strerror}); free some space"
         raise OSError(f"{target}: {reason}") from None
+    with target.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # verify the file on disk, not its copy in memory
     if file_digest(target) != ids_hash.hexdigest():
         target.unlink()
         raise OSError(f"{target}: has another content than was written; check the disk")

@@ -77,10 +77,13 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
     """Return the verified file of a named corpus; download it if the cache does not have it."""
     target = cache / f"{name}.txt"
     if not _is_intact(target, source):
-        with exclusive(cache, "another process is downloading a corpus"):
-            if not _is_intact(target, source):
-                remove_partial_files(cache)
-                _download(name, source, target)
+        try:
+            with exclusive(cache, "another process is downloading a corpus"):
+                if not _is_intact(target, source):
+                    remove_partial_files(cache)
+                    _download(name, source, target)
+        except OSError as error:
+            raise DownloadError(f"the corpus {name} could not be stored ({error}); free or unlock {cache}") from None
     return target
 
 

@@ -120,7 +120,9 @@ def test_code_in_a_checkpoint_is_rejected_and_never_executed(tmp_path):
     ("field", "value", "message"),
     [
         ("settings", [1], "not a checkpoint of this project"),
-        ("settings", {"model": {"n_layer": "many"}}, r"its settings are invalid \(model.n_layer"),
+        ("settings", {"model": {"n_layer": "many"}}, r"cannot be read \(model.n_layer"),
+        ("settings", {"model": {"n_layer": 0}}, r"cannot be read \(model.n_layer=0"),
+        ("settings", {"data": {"val_fraction": "x"}}, "cannot be read"),
         ("characters", 7, "not a checkpoint of this project"),
         ("characters", "ba", "its characters cannot be 'ba'"),
         ("characters", "", "its characters cannot be ''"),

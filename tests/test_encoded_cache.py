@@ -1,5 +1,6 @@
 """The cache of encoded texts, damaged, deleted, interrupted and shared by processes."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from conftest import ROOT
 from data import encoded_cache
 from data.corpus import load_corpus
 from data.encoded_text import DamagedTextError, EncodedText
+from data.files import exclusive
 
 TEXT = "some text, some more text\n" * 50
 
@@ -56,7 +58,7 @@ def test_a_flipped_bit_in_the_encoded_file_is_noticed_and_the_text_is_encoded_ag
     load_corpus(text_file, cache=cache)
     flip_a_bit(encoded_file(cache), hide=hide)
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
-    assert "is damaged; the text will be encoded again" in capsys.readouterr().err
+    assert "is damaged or missing; the text will be encoded again" in capsys.readouterr().err
 
 
 def test_damage_that_left_no_trace_in_the_times_is_found_on_request(cache, text_file, capsys):
@@ -64,8 +66,9 @@ def test_damage_that_left_no_trace_in_the_times_is_found_on_request(cache, text_
     load_corpus(text_file, cache=cache)
     flip_a_bit(encoded_file(cache), hide=True)
     (record,) = (cache / "encoded").glob("*.json")
-    text = json.loads(record.read_text(encoding="utf-8"))
-    record.write_text(json.dumps(text | {"ids_stat": encoded_cache._stat(encoded_file(cache))}), encoding="utf-8")
+    text = encoded_cache.CachedText(**json.loads(record.read_text(encoding="utf-8"))["text"])
+    now = encoded_cache.file_stat(encoded_file(cache))
+    encoded_cache.write_record(record, dataclasses.replace(text, ids_stat=now))
     assert decoded(load_corpus(text_file, cache=cache)) != TEXT
     assert decoded(load_corpus(text_file, cache=cache, verify=True)) == TEXT
     assert "is damaged" in capsys.readouterr().err
@@ -92,7 +95,9 @@ def test_a_file_that_becomes_shorter_while_it_is_in_use_is_an_error(cache, text_
     corpus = load_corpus(text_file, cache=cache)
     os.truncate(encoded_file(cache), 20)
     assert len(corpus.ids[:20]) == 20
-    with pytest.raises(DamagedTextError, match=r"uint8: has become shorter \(the next start encodes the text again\)"):
+    with pytest.raises(
+        DamagedTextError, match=r"uint8: has become shorter \(the next start of train.py encodes the text again\)"
+    ):
         corpus.ids[10:21]
 
 
@@ -102,7 +107,7 @@ def test_an_id_outside_the_vocabulary_is_an_error(cache, text_file):
         file.seek(7)
         file.write(bytes([len(corpus.vocabulary)]))
     assert corpus.ids[:7].tolist() == corpus.vocabulary.encode(TEXT[:7]).tolist()
-    with pytest.raises(DamagedTextError, match=r"is damaged \(the option --verify"):
+    with pytest.raises(DamagedTextError, match=r"is damaged \(train.py --verify"):
         corpus.ids[:8]
 
 
@@ -117,11 +122,16 @@ def test_slices_and_parts_equal_those_of_an_array(tmp_path, dtype):
         assert np.array_equal(part[piece], same[piece])
 
 
+# Prints how often the process encoded the text, which counts as old.
 ENCODE = """
 import sys; sys.path.insert(0, {root!r})
 from pathlib import Path
+from data import encoded_cache
 from data.corpus import load_corpus
-print(load_corpus({text!r}, cache=Path({cache!r})).digest)
+encoded_cache.SETTLED_NS, encode, calls = -10**18, encoded_cache.encode, []
+encoded_cache.encode = lambda *arguments: calls.append(1) or encode(*arguments)
+load_corpus({text!r}, cache=Path({cache!r}))
+print(len(calls))
 """
 
 
@@ -156,10 +166,36 @@ def test_what_a_killed_encoding_left_is_removed_by_the_next(cache, long_text):
     assert list((cache / "encoded").glob("*.part")) == []
 
 
-def test_processes_that_need_the_same_text_wait_for_each_other_and_encode_it_once(cache, long_text):
-    processes = [encoding_process(long_text, cache) for _ in range(2)]
+def test_processes_that_need_the_same_text_encode_it_once(cache, long_text):
+    processes = [encoding_process(long_text, cache) for _ in range(3)]
     results = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], results
-    assert results[0][0] == results[1][0]
-    assert sum("another process is encoding a text" in errors for _, errors in results) == 1
-    assert len(list((cache / "encoded").glob("*.uint8"))) == 1
+    assert [process.returncode for process in processes] == [0, 0, 0], results
+    assert sorted(n_calls for n_calls, _ in results) == ["0\n", "0\n", "1\n"]
+
+
+def test_a_process_that_waits_for_another_says_so(cache, text_file):
+    with exclusive(cache / "encoded", "unused"):
+        process = encoding_process(text_file, cache)
+        message = process.stderr.readline()
+    assert message == f"Waiting for {cache / 'encoded'}: another process is encoding a text\n"
+    assert process.communicate(timeout=60)[0] == "1\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text | {"n_characters": text["n_characters"] + 100},
+        lambda text: text | {"n_characters": "12"},
+        lambda text: text | {"characters": text["characters"].replace("x", "z")},
+        lambda text: {},
+    ],
+)
+def test_a_damaged_record_is_never_trusted(cache, text_file, change):
+    load_corpus(text_file, cache=cache)
+    (record,) = (cache / "encoded").glob("*.json")
+    content = json.loads(record.read_text(encoding="utf-8"))
+    record.write_text(json.dumps(content | {"text": change(content["text"])}), encoding="utf-8")
+    assert decoded(load_corpus(text_file, cache=cache)) == TEXT
+    record.write_text("[]", encoding="utf-8")
+    assert decoded(load_corpus(text_file, cache=cache)) == TEXT

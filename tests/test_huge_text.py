@@ -1,14 +1,13 @@
 """A text of 100 GB, as sparse files: it opens, trains, evaluates and resumes with as much memory as a short one."""
 
 import dataclasses
-import json
 import os
 
 import pytest
 from conftest import run_script
 from helpers import metrics
 
-from data.encoded_cache import CachedText, _stat, record_path
+from data.encoded_cache import CachedText, file_stat, record_path, write_record
 from data.sources import DEFAULT_CACHE
 
 pytestmark = pytest.mark.slow
@@ -25,13 +24,11 @@ def huge_text(workplace):
     text.touch()
     os.truncate(text, N_CHARACTERS)
     CACHE.mkdir(parents=True, exist_ok=True)
-    cached = CachedText("5bar5e" * 11, "utf-8", "\0abc", N_CHARACTERS, "", [_stat(text)], [])
+    cached = CachedText("5bar5e" * 11, "utf-8", "\0abc", N_CHARACTERS, "", [file_stat(text)], [])
     ids, record = cached.path(CACHE), record_path([text], "utf-8", CACHE)
     ids.touch()
     os.truncate(ids, N_CHARACTERS)
-    record.write_text(
-        json.dumps(dataclasses.asdict(dataclasses.replace(cached, ids_stat=_stat(ids)))), encoding="utf-8"
-    )
+    write_record(record, dataclasses.replace(cached, ids_stat=file_stat(ids)))
     yield text
     ids.unlink()
     record.unlink()

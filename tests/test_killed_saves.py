@@ -4,12 +4,14 @@ import random
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT, run_script
 
 import train
 from experiments.torture.compare import differences
+from training.checkpoint import load_checkpoint
 from training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -86,18 +88,21 @@ def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workp
 
 
 def test_a_run_killed_at_50_seeded_moments_ends_exactly_like_an_undisturbed_one(workplace):
-    settings = ["train.max_steps=2000", "train.checkpoint_every_steps=20", "train.eval_every_steps=400"]
+    settings = ["train.max_steps=4000", "train.checkpoint_every_steps=10", "train.eval_every_steps=500"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    run, rng = RunFolder(workplace / "runs" / "tiny"), random.Random(50)
+    run, rng, steps = RunFolder(workplace / "runs" / "tiny"), random.Random(50), []
     for _ in range(50):
         source = ["--resume", str(run.path)] if run.config.is_file() else ["--config", "tiny.yaml", *settings]
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *source], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        try:
-            process.communicate(timeout=rng.uniform(0, 4))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        command = [sys.executable, str(ROOT / "train.py"), *source]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while not process.stdout.readline().startswith("Running on"):  # training begins
+            assert process.poll() is None, process.stderr.read()
+        time.sleep(rng.uniform(0, 0.2))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        steps.append(load_checkpoint(run.latest).step if run.latest.exists() else 0)
+    assert steps == sorted(steps)
+    assert len(set(steps)) > 10, "most kills must hit a run that has saved something new"
     assert run_script("train.py", "--resume", run.path).returncode == 0
     assert differences(run, RunFolder(workplace / "runs" / "whole")) == []

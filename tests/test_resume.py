@@ -97,14 +97,23 @@ def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(work
     assert untimed(metrics(parts)) == untimed(metrics(whole))
 
 
-def test_the_evaluation_at_the_end_of_a_run_can_be_interrupted_too(workplace):
+def test_the_evaluation_at_the_end_of_a_run_can_be_interrupted_too(workplace, capsys):
     (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
     settings = ["data.split=[0.1,0.9,0]", "train.max_steps=20"]
     stopped = stopped_run("tiny.yaml", *settings, after_step=20, with_signal=signal.SIGTERM)
     assert stopped.returncode == 143
     assert "Finished" not in stopped.stdout
+    capsys.readouterr()
     assert train.main(["--resume", "runs/tiny"]) == 0
     assert [record["step"] for record in metrics(workplace / "runs/tiny") if "val_loss" in record] == [20]
+    assert "already at step" not in capsys.readouterr().out
+
+
+def test_the_part_of_the_text_that_a_run_evaluates_cannot_change(workplace, capsys):
+    """A best loss on another part would not be comparable."""
+    assert train.main(["--config", "tiny.yaml", "train.eval_characters=32"]) == 0
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=60", "train.eval_characters=null"]) == 2
+    assert "train.eval_characters was 32 and is None" in capsys.readouterr().err
 
 
 def test_a_finished_run_can_be_extended(workplace, capsys):

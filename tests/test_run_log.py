@@ -60,7 +60,7 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
     log.introduce(n_train=1825, n_val=203, n_test=0, changes=["train.seed was 0 and is 1"])
     now[0] = 104.0
     log.training(3.1, 2.0)
-    log.evaluation(Evaluation(2.5, 203, 16), "a sample", is_best=True)
+    log.evaluation(Evaluation(2.5, 203, 203, 16), "a sample", is_best=True)
     log.finished("a sample")
     log.close()
 

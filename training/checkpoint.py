@@ -16,7 +16,7 @@ from data.files import replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import ConfigError, build_config, upgraded
+from training.config_file import build_config, upgraded
 
 FORMAT = 1
 RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
@@ -111,14 +111,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
         checkpoint = Checkpoint(**fields)
         _check_types(checkpoint)
         return checkpoint
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: its settings are invalid ({error})") from None
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
 
 
 def _check_types(checkpoint: Checkpoint) -> None:
-    """Raise TypeError or ConfigError if a field is wrong: a checksum proves only that a file is whole."""
+    """Raise TypeError or ValueError if a field is wrong: a checksum proves only that a file is whole."""
     checkpoint.config()
     ours, characters = vars(checkpoint), checkpoint.characters
     weights = [*checkpoint.model.items(), *(checkpoint.trained or {}).items()]

@@ -79,7 +79,7 @@ def evaluate(
         ids, block_size=block_size, batch_size=max(1, at_once // block_size), n_characters=n_characters
     )
     with tqdm(
-        total=min(n_available, n_characters or n_available),
+        total=n_available,
         desc=progress,
         unit_scale=True,
         disable=None if progress else True,

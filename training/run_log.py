@@ -29,6 +29,7 @@ class RunLog:
         self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
         self.tokens_per_step = tokens_per_step
         self._first_step = self._line_step = state.progress.step
+        self._has_evaluated = False
         self._console = Console(self._first_step, state.config.train.max_steps)
         wants_board = state.config.train.tensorboard
         self._board = open_tensorboard(run.path, from_step=self._first_step) if wants_board else None
@@ -72,7 +73,7 @@ class RunLog:
         self._line_step = step
 
     def evaluation(self, result: Evaluation, sample: str, *, is_best: bool) -> None:
-        step = self.state.progress.step
+        step, self._has_evaluated = self.state.progress.step, True
         self._record(**result.record())
         if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
@@ -99,7 +100,7 @@ class RunLog:
         )
         early = progress.step < config.train.max_steps
         self._console.close()
-        if progress.step == self._first_step:
+        if progress.step == self._first_step and not self._has_evaluated:
             self._console.say(f"The run is already at step {progress.step:,}; raise train.max_steps to train longer")
         if last_sample:
             self._console.say(f"\n{last_sample.strip()}\n")

@@ -182,6 +182,8 @@ class TrainingState:
             if name not in FREE_TO_CHANGE
         }
         pairs["data.split"] = (before.data.split, self.config.data.split)
+        # The best loss so far would not be comparable.
+        pairs["train.eval_characters"] = (before.train.eval_characters, self.config.train.eval_characters)
         pairs["optim.name"] = (before.optim.name, self.config.optim.name)
         pairs["the text's SHA-256"] = (f"{checkpoint.corpus['digest'][:12]}...", f"{self.corpus.digest[:12]}...")
         now, then = set(self.corpus.vocabulary.characters), set(checkpoint.characters)

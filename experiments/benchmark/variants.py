@@ -21,7 +21,7 @@ def read_variants(file: Path, overrides: Sequence[str]) -> dict[str, Config]:
     with naming(file):
         plan = make_plan(settings, overrides)
         if plan is None:
-            return {file.name: build_config(settings, overrides)}
+            return {file.name: build_config({k: v for k, v in settings.items() if k != "sweep"}, overrides)}
     variants: dict[str, Config] = {}
     for point in plan.points:
         name = ", ".join(f"{axis}={value}" for axis, value in point.choices.items() if axis != SEED.partition(".")[2])

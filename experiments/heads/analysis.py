@@ -51,7 +51,7 @@ def analyse(
     """
     heads = all_heads(model)
     windows = spread_windows(ids, model.config.block_size, n_windows)
-    scored = ids[:] if n_characters is None else ids[: max(2, n_characters + 1)]
+    scored = ids if n_characters is None else ids[: max(2, n_characters + 1)]
     with tqdm(total=len(windows) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
         tally, search = HeadTally(len(heads)), PassageSearch(len(heads), n_passages=N_PASSAGES)
         for window in windows:
@@ -69,7 +69,7 @@ def analyse(
         for n in range(1, len(order) + 1):
             cumulative.append(loss_without(model, order[:n], scored, runtime))
             bar.update()
-    similarity = compare_characters(character_embeddings(model), vocabulary, ids[:])
+    similarity = compare_characters(character_embeddings(model), vocabulary, scored[:])
     return Analysis(
         heads,
         scales_of(model),

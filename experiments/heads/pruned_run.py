@@ -20,7 +20,9 @@ def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     pruned = prune(checkpoint, heads)
     config, step = pruned.config(), pruned.step
     block_size = config.model.block_size
-    result = evaluate(pruned.build_model().to(runtime.device), opened.val_ids, block_size, runtime)
+    n_characters = pruned.config().train.eval_characters
+    model = pruned.build_model().to(runtime.device)
+    result = evaluate(model, opened.val_ids, block_size, runtime, n_characters=n_characters)
     new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(config))
     names = ", ".join(head_name(head) for head in sorted(heads))
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}

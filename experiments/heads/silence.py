@@ -4,10 +4,10 @@ import contextlib
 import functools
 from collections.abc import Collection, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from data.batches import Ids
 from experiments.heads.model_access import HeadIndex
 from model.gpt import GPT
 from training.evaluation import evaluate
@@ -32,7 +32,7 @@ def _multiply(kept: Tensor, _module: nn.Module, inputs: tuple[Tensor]) -> tuple[
     return (inputs[0] * kept.to(inputs[0].dtype),)
 
 
-def loss_without(model: GPT, heads: Collection[HeadIndex], ids: np.ndarray, runtime: Runtime) -> float:
+def loss_without(model: GPT, heads: Collection[HeadIndex], ids: Ids, runtime: Runtime) -> float:
     """Return the validation loss over ids with these heads silenced, in nats per character; see `evaluate`."""
     with silenced(model, heads):
         return evaluate(model, ids, model.config.block_size, runtime).loss

@@ -38,8 +38,8 @@ class Measured(NamedTuple):
     def __str__(self) -> str:
         which = "all" if self.n_characters == self.n_available else f"{self.n_characters:,} evenly spread ones of the"
         return (
-            f"{which} {self.n_available:,} characters of the validation split of {self.corpus}, context length "
-            f"{self.context}"
+            f"{which} {self.n_available:,} characters of the validation split of {self.corpus} (data.split="
+            f"{list(self.split)}), context length {self.context}"
         )
 
 
@@ -156,7 +156,7 @@ def read_run(folder: RunFolder) -> Run | None:
         newest["val_characters"],
         newest.get("val_split_characters", newest["val_characters"]),  # older runs always evaluated on all
         newest["val_context"],
-        config.data.split,
+        tuple(round(part, 6) for part in config.data.split),  # runs of an earlier version computed 1 - 0.1
     )
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return Run(

@@ -73,7 +73,9 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         for each in measured
     ]
     if len(measured) > 1:
-        notes.append("WARNING: these losses are for different texts or context lengths and are not comparable.")
+        notes.append(
+            "WARNING: these losses are for different texts, parts of a text or context lengths and are not comparable."
+        )
     n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
     if n_tests:
         pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the disturbed process too
     lost, rounds = 0, 0
     counts: Counter[str] = Counter()
     end_s = time.monotonic() + 60 * options.minutes
@@ -95,7 +97,9 @@ def undisturbed_run() -> Iterator[Undisturbed]:
         try:
             started_s = time.monotonic()
             command = [sys.executable, str(TRAIN), "--config", str(config)]
-            subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+            trained = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
+            if trained.returncode:
+                raise ValueError(f"the undisturbed run failed: {trained.stderr.strip()}")
             duration_s = time.monotonic() - started_s
             yield Undisturbed(folder, config, encoded, RunFolder(folder / "runs" / config.stem), duration_s)
         finally:

@@ -18,7 +18,7 @@ HANGS_AFTER_S = 120
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}  # another number of threads would change the last bits
 # A signal that arrives before the run has begun ends the process without a word.
 STOPPED = (-signal.SIGKILL, -signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-Fault = Callable[[subprocess.Popen], None]
+Fault = Callable[[subprocess.Popen], bool]  # whether the fault happened before the process ended
 
 
 class LostError(Exception):
@@ -60,10 +60,10 @@ class DisturbedRun:
                 self._damage(name)
             elif name == "full disk":
                 size = self.run.latest.stat().st_size if self.run.latest.exists() else 200_000
-                self._session(name, lambda _: None, may_fail=True, disk_bytes=self.rng.randrange(size * 5 // 4))
+                self._session(name, lambda _: False, may_fail=True, disk_bytes=self.rng.randrange(size * 5 // 4))
             else:
                 self._session(name, self.while_running[name], may_fail=name == "encoded text cut while in use")
-        self._session("", lambda _: None)
+        self._session("", lambda _: False)
         if not self.run.metrics.is_file():
             raise LostError("the run has no folder")
 
@@ -83,17 +83,19 @@ class DisturbedRun:
             preexec_fn=functools.partial(faults.prepare, disk_bytes),
         )
         try:
-            fault(process)
+            has_happened = fault(process)
             _, errors = process.communicate(timeout=HANGS_AFTER_S)
         except subprocess.TimeoutExpired:
             raise LostError(f"{name or 'an undisturbed session'}: the process hangs") from None
         finally:
             process.kill()
             process.wait()
-        if name:
-            self.counts[name] += 1
         status = process.returncode
-        expected = (0, *(STOPPED if name else ()), *((1, 2) if may_fail else ()))
+        if disk_bytes is not None:
+            has_happened = status != 0  # a run that has little left to write fits
+        if has_happened:
+            self.counts[name] += 1
+        expected = (0, *(STOPPED if has_happened else ()), *((1, 2) if may_fail else ()))
         if "Traceback" in errors or status not in expected:
             raise LostError(f"{name or 'an undisturbed session'}: status {status}\n{errors}")
         if not self.run.config.is_file() and self.run.path.exists():
@@ -105,7 +107,9 @@ class DisturbedRun:
             self.while_stopped[name](path, self.rng)
             self.counts[name] += 1
 
-    def _cut_text(self, process: subprocess.Popen) -> None:
+    def _cut_text(self, process: subprocess.Popen) -> bool:
         faults.wait(process, self.rng.uniform(0, self.duration_s))
-        if self.encoded.exists() and self.encoded.stat().st_size:
-            faults.truncate(self.encoded, self.rng)
+        if process.poll() is not None or not self.encoded.exists() or not self.encoded.stat().st_size:
+            return False
+        faults.truncate(self.encoded, self.rng)
+        return True

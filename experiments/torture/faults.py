@@ -15,25 +15,29 @@ POLL_S = 0.001
 SECOND_SIGNAL_AFTER_S = 0.6  # one Ctrl-C may arrive several times within half a second
 
 
-def send(number: signal.Signals, process: subprocess.Popen, rng: random.Random, duration_s: float) -> None:
-    """Send a signal at a random moment."""
+def send(number: signal.Signals, process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
+    """Send a signal at a random moment; return whether the process still ran."""
     wait(process, rng.uniform(0, duration_s))
-    process.send_signal(number)
+    is_running = process.poll() is None
+    process.send_signal(number)  # does nothing to a process that has ended
+    return is_running
 
 
-def send_twice(process: subprocess.Popen, rng: random.Random, duration_s: float) -> None:
-    """Press Ctrl-C twice: the second one ends the process at once."""
+def send_twice(process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
+    """Press Ctrl-C twice; return whether the process still ran both times, so that the second one ended it."""
     send(signal.SIGINT, process, rng, duration_s)
-    wait(process, SECOND_SIGNAL_AFTER_S)
-    process.send_signal(signal.SIGINT)
+    return send(signal.SIGINT, process, rng, SECOND_SIGNAL_AFTER_S) and process.wait() == 128 + signal.SIGINT
 
 
-def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Random, duration_s: float) -> None:
-    """Kill the process while a checkpoint is being written, from a random moment on."""
+def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
+    """Kill the process while a checkpoint is being written, from a random moment on; return whether that came."""
     wait(process, rng.uniform(0, duration_s))
-    while process.poll() is None and not any(run.latest.parent.glob("*.part")):
+    while process.poll() is None:
+        if any(run.latest.parent.glob("*.part")):
+            process.kill()
+            return True
         time.sleep(POLL_S)
-    process.kill()
+    return False
 
 
 def prepare(disk_bytes: int | None) -> None:
