@@ -32,7 +32,7 @@ from training.sampling import stream_text
 from training.sweep.plan import make_plan
 
 fuzz = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "25")),
     derandomize="FUZZ_EXAMPLES" not in os.environ,
     deadline=None,
     print_blob=True,
