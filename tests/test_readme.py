@@ -74,8 +74,10 @@ def test_every_command_in_the_readme_runs(tmp_path):
         assert program == "python", command
         if arguments[0] == "train.py":
             arguments += SHORTER[arguments[1]]
-        if "--sweep" in arguments or "configs/heads.yaml" in arguments:
-            arguments += ["train.seed=0", "model.n_layer=1", "model.block_size=32"]
+        if "--sweep" in arguments or any(argument.startswith("configs/heads") for argument in arguments):
+            arguments += ["train.seed=0", "model.block_size=32"]
+            if "configs/heads_per_layer.yaml" not in arguments:  # it gives the number of heads of six layers
+                arguments += ["model.n_layer=1"]
         if "experiments.textbook" in arguments:
             arguments += ["--steps", "3"]
         if "experiments.reverse" in arguments:
