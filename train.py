@@ -18,13 +18,14 @@ from pathlib import Path
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from training.checkpoint import Checkpoint, save_checkpoint
+from training.checkpoint import save_checkpoint
 from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
-from training.config_file import build_config, load_run_config, naming, read_settings, to_yaml, upgraded
+from training.config_file import build_config, naming, read_settings, to_yaml
+from training.distributed import LostProcessError, OtherProcessError, World, join_world
 from training.evaluation import EvaluationStoppedError, evaluate
-from training.metrics import read_newest_record
 from training.preparation import prepare_machine, prepare_text
+from training.resuming import load_state
 from training.run_folder import RunFolder
 from training.run_log import RunLog
 from training.runtime import Runtime, keep_freed_memory, peak_memory_bytes
@@ -44,8 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         keep_freed_memory()
         try:
-            return resume(options) if options.resume else start(options)
-        except TrainingError as error:
+            with join_world(options.timeout) as world:
+                options.resume = world.run_before_restart() or options.resume
+                return resume(options, world) if options.resume else start(options, world)
+        except OtherProcessError:
+            return 2
+        except (TrainingError, LostProcessError) as error:
             print(f"train.py: {explain(error)}", file=sys.stderr)
             return 1
 
@@ -71,6 +76,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     verify = "compare the encoded text with its SHA-256 even if its file seems unchanged"
     add("--verify", action="store_true", help=verify)
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
+    limit = "several processes: one that waits for another for SECONDS gives up (300)"
+    add("--timeout", type=float, default=300.0, metavar="SECONDS", help=limit)
     options = parser.parse_intermixed_args(arguments)
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
@@ -79,67 +86,59 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def start(options: argparse.Namespace) -> int:
+def start(options: argparse.Namespace, world: World) -> int:
     """Start a run in a new folder, or a sweep."""
-    settings = read_settings(options.config)
-    with naming(options.config):
-        plan = make_plan(settings, options.overrides, options.sweep)
-    if plan:
-        return start_sweep(plan, options.config.stem, options.workers or 1, verify=options.verify)
-    with naming(options.config):
-        config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
-    check_workers(options)
-    name = config.train.name or options.config.stem
-    config, corpus, name = prepare_text(config, name, verify=options.verify)
-    runtime = prepare_machine(config)
-    state = TrainingState(config, corpus, runtime)
-    run = RunFolder.create(name, to_yaml(config))
-    with run.lock():
+    with world.together():
+        settings = read_settings(options.config)
+        with naming(options.config):
+            plan = make_plan(settings, options.overrides, options.sweep)
+        check_options(options, world, is_sweep=plan is not None)
+        if plan:
+            return start_sweep(plan, options.config.stem, options.workers or 1, verify=options.verify)
+        with naming(options.config):
+            config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
+        name = config.train.name or options.config.stem
+        config, corpus, name = prepare_text(config, name, verify=options.verify)
+        runtime = prepare_machine(config, world)
+        state = TrainingState(config, corpus, runtime)
+    with world.together():
+        world.check_same(to_yaml(config) + corpus.digest, "the processes have different settings or texts")
+        folder = RunFolder.create(name, to_yaml(config)).path if world.is_main else Path()
+    run = RunFolder(Path(world.share(bytes(folder)).decode()))
+    with run.lock() if world.is_main else contextlib.nullcontext():
         return train(state, run, runtime)
 
 
-def resume(options: argparse.Namespace) -> int:
+def resume(options: argparse.Namespace, world: World) -> int:
     """Resume the run in a folder from its newest intact checkpoint, or a sweep with its unfinished runs."""
-    if is_sweep(options.resume):
-        return resume_sweep(options.resume, options.overrides, options.workers or 1, verify=options.verify)
-    check_workers(options)
-    run = RunFolder.find(options.resume)
-    with run.lock():
-        checkpoint = newest_checkpoint(run)
-        config = build_config(
-            checkpoint.settings if checkpoint else upgraded(read_settings(run.config)), options.overrides
-        )
-        runtime = prepare_machine(config)
-        without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
-        corpus = open_corpus(without_fallback, verify=options.verify)
-        state = TrainingState(config, corpus, runtime)
-        changes = state.restore(checkpoint) if checkpoint else []
-        run.write_config(to_yaml(config))
-        run.remove_partial_files()
-        run.rewind(state.progress.step, state.progress.log_sizes)
+    with contextlib.ExitStack() as lock:
+        with world.together():
+            check_options(options, world, is_sweep=is_sweep(options.resume))
+            if is_sweep(options.resume):
+                return resume_sweep(options.resume, options.overrides, options.workers or 1, verify=options.verify)
+            run = RunFolder.find(options.resume) if world.is_main else RunFolder(options.resume)
+            if world.is_main:
+                lock.enter_context(run.lock())
+        settings, checkpoint = load_state(run, world)
+        with world.together():
+            config = build_config(settings, options.overrides)
+            runtime = prepare_machine(config, world)
+            without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
+            corpus = open_corpus(without_fallback, verify=options.verify)
+            state = TrainingState(config, corpus, runtime)
+            changes = state.restore(checkpoint) if checkpoint else []
+            if world.is_main:
+                run.write_config(to_yaml(config))
+                run.remove_partial_files()
+                run.rewind(state.progress.step, state.progress.log_sizes)
         return train(state, run, runtime, changes=changes)
 
 
-def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
-    """Return the checkpoint to resume from, or None if the run ended before its first one and starts again.
-
-    Raises CheckpointError if the run has saved a checkpoint that is now damaged or missing.
-    """
-    if not run.has_checkpoints() and not run.saved_note.exists():
-        settings = load_run_config(run.config).train
-        first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
-        record = read_newest_record(run.metrics)
-        if record.get("step", 0) <= first_save and not record.get("finished"):
-            return None
-    checkpoint, warnings = run.load_newest()
-    for warning in warnings:
-        print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
-    return checkpoint
-
-
-def check_workers(options: argparse.Namespace) -> None:
-    if options.workers:
+def check_options(options: argparse.Namespace, world: World, *, is_sweep: bool) -> None:
+    if options.workers and not is_sweep:
         raise ValueError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
+    if is_sweep and world.store is not None:
+        raise ValueError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
 
 
 def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Sequence[str] = ()) -> int:
@@ -148,9 +147,16 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
     changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
     """
     settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
+    world = runtime.world
+    world.remember_run(run.path)
     train_ids, val_ids, test_ids = state.corpus.split(state.config.data.split, block_size)
     batches = TrainingBatches(
-        train_ids, block_size=block_size, batch_size=settings.batch_size, seed=settings.seed, device=runtime.device
+        train_ids,
+        block_size=block_size,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        device=runtime.device,
+        part=world.share_of(settings.batch_size),
     )
     step = TrainingStep(state, batches, runtime)
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
@@ -161,25 +167,31 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         return progress.step % every_steps == 0 or progress.step == settings.max_steps
 
     def save(*, is_best: bool = False) -> None:
-        progress.elapsed_s, progress.log_sizes = clock.elapsed_s, run.sizes()
+        progress.elapsed_s = clock.elapsed_s
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(runtime.device))
-        run.save(state.snapshot(), is_best=is_best)
+        if world.is_main:
+            progress.log_sizes = run.sizes()
+        checkpoint = state.snapshot()
+        if world.is_main:
+            run.save(checkpoint, is_best=is_best)
 
     steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
 
     def keep() -> None:
         if progress.step in steps_to_keep or (steps_to_keep and state.is_finished()):
-            save_checkpoint(state.snapshot().weights_only(), run.kept(progress.step))
+            weights = state.snapshot().weights_only()
+            if world.is_main:
+                save_checkpoint(weights, run.kept(progress.step))
 
     sample = ""
-    with contextlib.closing(log), StopRequest() as stop, explained(run):
+    with contextlib.closing(log), StopRequest(announces=world.is_main) as stop, explained(run):
         with clock.pause():
             keep()
         while not state.is_finished():
-            if stop.signal:
+            if number := world.agree(stop.signal or 0):
                 save()
-                log.stopped(stop.signal.name)
-                return 128 + stop.signal
+                log.stopped(signal.Signals(number).name)
+                return 128 + number
             if not progress.evaluation_due:
                 try:
                     step.run()
@@ -223,10 +235,10 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
 
 @contextlib.contextmanager
 def explained(run: RunFolder) -> Iterator[None]:
-    """Turn an OSError during a run into a TrainingError that says what to do."""
+    """Turn an error of the machine during a run into a TrainingError that says what to do."""
     try:
         yield
-    except OSError as error:
+    except (OSError, LostProcessError) as error:
         saved = f"resume with --resume {run.path}" if run.has_checkpoints() else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
     except ValueError as error:  # settings are checked by now, so this is a bug and not a user's mistake

@@ -21,23 +21,33 @@ class TrainingBatches:
     restores nothing, and memory does not grow with the corpus. If the text is small enough, it is stored on the GPU,
     and only the start positions of the windows are sent there.
 
-    Raises ValueError if there are not more than block_size ids.
+    part: the windows of a batch that are wanted, for a process that computes a part of it. Raises ValueError if there
+    are not more than block_size ids.
     """
 
-    def __init__(self, ids: Ids, *, block_size: int, batch_size: int, seed: int, device: torch.device | str = "cpu"):
+    def __init__(
+        self,
+        ids: Ids,
+        *,
+        block_size: int,
+        batch_size: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        part: slice = slice(None),
+    ):
         if len(ids) <= block_size:
             raise ValueError(f"{len(ids)} characters are too few for a window of {block_size} and its last target")
         self.device, self.ids_on_device = torch.device(device), None
         if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
             self.ids_on_device = torch.from_numpy(ids[:].astype(np.int32)).to(self.device)
             self.offsets = torch.arange(block_size + 1, device=self.device)
-        self.ids, self.block_size, self.batch_size, self.seed = ids, block_size, batch_size, seed
+        self.ids, self.block_size, self.batch_size, self.seed, self.part = ids, block_size, batch_size, seed, part
         self.last_start = len(ids) - 1 - block_size
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of batch `number`, each (batch_size, block_size) int64, on the device."""
-        starts = self.starts(number)
+        """Return inputs and targets of the part of batch `number`, each (windows, block_size) int64, on the device."""
+        starts = self.starts(number)[self.part]
         if self.ids_on_device is None:
             pieces = [self.ids[start : start + self.block_size + 1] for start in starts]
             windows = self._move(np.stack(pieces).astype(np.int64))
@@ -64,26 +74,38 @@ class TrainingBatches:
 
 
 def evaluation_windows(
-    ids: Ids, *, block_size: int, batch_size: int, n_characters: int | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
+    ids: Ids,
+    *,
+    block_size: int,
+    batch_size: int,
+    n_characters: int | None = None,
+    process: int = 0,
+    n_processes: int = 1,
+) -> Iterator[tuple[Tensor, Tensor] | None]:
     """Yield inputs and targets (B, T) int64 that score every character of ids except the first once, in order.
 
     Every window holds block_size characters; the last one holds the remainder. n_characters: score only as many whole
-    windows as contain this many characters, spread evenly.
+    windows as contain this many characters, spread evenly. The processes take turns: a batch of another one is None.
     """
     n_full = (len(ids) - 1) // block_size
     n_windows = n_full
     if n_characters is not None:
         n_windows = min(n_full, -(-n_characters // block_size))
-    for first in range(0, n_windows, batch_size):
-        numbers = range(first, min(first + batch_size, n_windows))
-        starts = [i * n_full // n_windows * block_size for i in numbers]
-        windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
-        yield torch.from_numpy(windows[:, :-1]).contiguous(), torch.from_numpy(windows[:, 1:]).contiguous()
-    if n_characters is None or n_characters > n_full * block_size:
-        rest = ids[n_full * block_size :].astype(np.int64)
-        if len(rest) > 1:
+    batches = [range(first, min(first + batch_size, n_windows)) for first in range(0, n_windows, batch_size)]
+    for turn, numbers in enumerate(batches):
+        if turn % n_processes == process:
+            starts = [i * n_full // n_windows * block_size for i in numbers]
+            windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
+            yield torch.from_numpy(windows[:, :-1]).contiguous(), torch.from_numpy(windows[:, 1:]).contiguous()
+        else:
+            yield None
+    n_left = (len(ids) - 1) % block_size
+    if n_left and (n_characters is None or n_characters > n_full * block_size):
+        if len(batches) % n_processes == process:
+            rest = ids[n_full * block_size :].astype(np.int64)
             yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
+        else:
+            yield None
 
 
 def permute(index: np.ndarray, n: int, keys: list[np.uint64]) -> np.ndarray:

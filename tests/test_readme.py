@@ -71,9 +71,12 @@ def test_every_command_in_the_readme_runs(tmp_path):
         if command in RUN_BY_CI:
             continue
         program, *arguments = shlex.split(command)
-        assert program == "python", command
-        if arguments[0] == "train.py":
-            arguments += SHORTER[arguments[1]]
+        if program == "torchrun":
+            arguments = ["-m", "torch.distributed.run", *arguments]
+        else:
+            assert program == "python", command
+        if "train.py" in arguments:
+            arguments += SHORTER["--resume" if "--resume" in arguments else "--config"]
         if "--sweep" in arguments or any(argument.startswith("configs/heads") for argument in arguments):
             arguments += ["train.seed=0", "model.block_size=32"]
             if "configs/heads_per_layer.yaml" not in arguments:  # it gives the number of heads of six layers

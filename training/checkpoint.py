@@ -81,9 +81,7 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
 
     keep: the new name of the file that the last path replaces.
     """
-    buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
-    content = _sealed(buffer.getvalue())
+    content = to_bytes(checkpoint)
     for path in paths:
         try:
             with replacing(path, keep=keep if path == paths[-1] else None) as file:
@@ -91,6 +89,13 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
         except OSError as error:
             reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
             raise OSError(f"{path}: {reason}") from None
+
+
+def to_bytes(checkpoint: Checkpoint) -> bytes:
+    """Return the content of the checkpoint's file."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
+    return _sealed(buffer.getvalue())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -101,6 +106,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    return from_bytes(content, path)
+
+
+def from_bytes(content: bytes, path: Path) -> Checkpoint:
+    """Return the checkpoint in the content of the file at `path`. Raises CheckpointError as `load_checkpoint` does."""
     _verify_seal(content, path)
     try:
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -9,11 +9,11 @@ from training.command import silence_output
 
 
 class Console:
-    """A display of the progress of one or more runs from start_step to max_steps."""
+    """A display of the progress of one or more runs from start_step to max_steps. silent: show nothing."""
 
-    def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training"):
-        self.max_steps = max_steps
-        draws_bar = _is_usable_terminal()
+    def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training", silent: bool = False):
+        self.max_steps, self._silent = max_steps, silent
+        draws_bar = _is_usable_terminal() and not silent
         self.prints_lines = not (draws_bar and sys.stdout.isatty())  # as in `train.py | tee log`
         self.bar = tqdm(
             initial=start_step,
@@ -44,6 +44,8 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one. A closed output does not stop the run."""
+        if self._silent:
+            return
         try:
             with tqdm.external_write_mode(file=sys.stdout):
                 print(text, flush=True)

@@ -67,16 +67,22 @@ def evaluate(
     """Return the mean cross-entropy of ids[1:], each predicted from the earlier ids of its window of block_size.
 
     n_characters: score only so many, see `evaluation_windows`. progress: the title of a progress bar; None: no bar.
-    Raises EvaluationStoppedError as soon as must_stop returns True.
+    Several processes divide the windows among them. Raises EvaluationStoppedError as soon as must_stop returns True in
+    one of them.
     """
     was_training = model.training
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
-    n_scored = 0
+    n_scored, world = 0, runtime.world
     at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.lm_head.out_features)
     n_available = len(ids) - 1
     windows = evaluation_windows(
-        ids, block_size=block_size, batch_size=max(1, at_once // block_size), n_characters=n_characters
+        ids,
+        block_size=block_size,
+        batch_size=max(1, at_once // block_size),
+        n_characters=n_characters,
+        process=world.rank,
+        n_processes=world.size,
     )
     with tqdm(
         total=n_available,
@@ -85,10 +91,13 @@ def evaluate(
         disable=None if progress else True,
         leave=False,
     ) as bar:
-        for inputs, targets in windows:
-            if must_stop():
+        for turn, window in enumerate(windows):
+            if turn % world.size == 0 and world.agree(must_stop()):
                 model.train(was_training)
                 raise EvaluationStoppedError
+            if window is None:
+                continue
+            inputs, targets = window
             inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
             with runtime.autocast():
                 logits = model(inputs)  # (B, T, V)
@@ -97,4 +106,5 @@ def evaluate(
             n_scored += targets.numel()
             bar.update(targets.numel())
     model.train(was_training)
-    return Evaluation(total.item() / n_scored, n_scored, n_available, block_size)
+    loss_sum, n_scored = world.add(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
+    return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)

@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from training.distributed import ALONE, World
 
 # Quintic Newton-Schulz coefficients of the source: after five iterations singular values are near 1, not exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -34,7 +37,8 @@ class Muon(torch.optim.Optimizer):
     Weight decay is cautious (Chen et al., 2025): a step multiplies a weight by 1 - lr * weight_decay only if the update
     also moves it towards 0, so decay never works against the update.
 
-    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. If the attribute
+    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. world: the processes that
+    train together; each orthogonalises a part of the matrices of one shape and receives the others. If the attribute
     `found_inf` () is set and 1, a step changes nothing, as with PyTorch's fused optimisers. Raises ValueError if a
     parameter is not a matrix.
     """
@@ -47,8 +51,9 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         dtype: torch.dtype = torch.bfloat16,
+        world: World = ALONE,
     ):
-        self.dtype = dtype
+        self.dtype, self.world = dtype, world
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
             if any(p.ndim != 2 for p in group["params"]):
@@ -80,7 +85,8 @@ class Muon(torch.optim.Optimizer):
                 wide = update if p.size(0) <= p.size(1) else update.mT
                 same_shape[wide.shape].append((p, wide))
             for pairs in same_shape.values():
-                orthogonal = orthogonalise(torch.stack([wide for _, wide in pairs]), dtype=self.dtype)
+                matrices = torch.stack([wide for _, wide in pairs])
+                orthogonal = self.world.divide(partial(orthogonalise, dtype=self.dtype), matrices)
                 for (p, _), update in zip(pairs, orthogonal, strict=True):
                     rows, columns = p.shape
                     scale = max(1, rows / columns) ** 0.5

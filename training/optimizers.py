@@ -6,15 +6,19 @@ from torch.optim import AdamW, Optimizer
 
 from model.gpt import GPT
 from training.config import OptimConfig
+from training.distributed import ALONE, World
 from training.muon import Muon
 
 
-def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
+def make_optimizers(
+    model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16, world: World = ALONE
+) -> list[Optimizer]:
     """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
 
-    dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`.
+    dtype: of Muon's matrix products. world: the processes among which Muon divides them. Every group stores its peak
+    learning rate as `peak_lr`; see `set_lr`.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
@@ -29,7 +33,7 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
     ]
     if config.name == "muon":
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
-        optimizers.append(Muon(matrices, dtype=dtype, **settings))
+        optimizers.append(Muon(matrices, dtype=dtype, world=world, **settings))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))

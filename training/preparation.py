@@ -9,6 +9,7 @@ import torch
 from data.corpus import Corpus, open_corpus
 from training.checkpoint import Checkpoint
 from training.config import Config
+from training.distributed import ALONE, World
 from training.runtime import Runtime, check_can_compile, choose_runtime, has_fast_bfloat16, make_deterministic
 from training.tensorboard import check_tensorboard
 
@@ -42,9 +43,10 @@ def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
     return corpus
 
 
-def prepare_machine(config: Config) -> Runtime:
-    """Return the device and precision of the config. Raises ValueError if the machine does not support them."""
-    runtime = choose_runtime(config.train.device, config.train.dtype)
+def prepare_machine(config: Config, world: World = ALONE) -> Runtime:
+    """Return the device, precision and processes of the config. Raises ValueError if the machine lacks them."""
+    check_batch_size(config.train.batch_size, world)
+    runtime = choose_runtime(config.train.device, config.train.dtype, world)
     if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
         warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
         print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
@@ -55,3 +57,13 @@ def prepare_machine(config: Config) -> Runtime:
     if config.train.tensorboard:
         check_tensorboard()
     return runtime
+
+
+def check_batch_size(batch_size: int, world: World) -> None:
+    """Raise ValueError if the windows of a batch cannot be divided among the processes."""
+    if left := batch_size % world.size:
+        sizes = [size for size in (batch_size - left, batch_size - left + world.size) if size]
+        raise ValueError(
+            f"train.batch_size={batch_size} cannot be divided among {world.size} processes; "
+            f"use {' or '.join(map(str, sizes))}"
+        )

@@ -22,7 +22,7 @@ from training.tensorboard import open_tensorboard, write_record
 class RunLog:
     """The log of a run, which reads the training state and never changes it.
 
-    tokens_per_step: characters predicted in a step.
+    tokens_per_step: characters predicted in a step. Only the main process prints and writes.
     """
 
     def __init__(self, state: TrainingState, run: RunFolder, runtime: Runtime, clock: Clock, *, tokens_per_step: int):
@@ -30,8 +30,9 @@ class RunLog:
         self.tokens_per_step = tokens_per_step
         self._first_step = self._line_step = state.progress.step
         self._has_evaluated = False
-        self._console = Console(self._first_step, state.config.train.max_steps)
-        wants_board = state.config.train.tensorboard
+        self._is_main = runtime.world.is_main
+        self._console = Console(self._first_step, state.config.train.max_steps, silent=not self._is_main)
+        wants_board = state.config.train.tensorboard and self._is_main
         self._board = open_tensorboard(run.path, from_step=self._first_step) if wants_board else None
 
     def introduce(self, *, n_train: int, n_val: int, n_test: int, changes: Sequence[str] = ()) -> None:
@@ -75,7 +76,7 @@ class RunLog:
     def evaluation(self, result: Evaluation, sample: str, *, is_best: bool) -> None:
         step, self._has_evaluated = self.state.progress.step, True
         self._record(**result.record())
-        if sample:
+        if sample and self._is_main:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
@@ -123,6 +124,8 @@ class RunLog:
             self._board.close()
 
     def _record(self, **values) -> None:
+        if not self._is_main:
+            return
         step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
         append_record(self.run.metrics, record)

@@ -12,13 +12,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from training.distributed import ALONE, World
+
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device and the dtype of its arithmetic; parameters stay float32."""
+    """A device, the dtype of its arithmetic, and the processes that train together; parameters stay float32."""
 
     device: torch.device
     dtype: torch.dtype
+    world: World = ALONE
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
@@ -38,24 +41,28 @@ class Runtime:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()
         threads = f", {n_threads} thread{'s' * (n_threads > 1)}" if self.device.type == "cpu" else ""
-        return f"{name}{threads}, {str(self.dtype).removeprefix('torch.')}"
+        processes = f"{self.world.size} processes, each on " if self.world.size > 1 else ""
+        return f"{processes}{name}{threads}, {str(self.dtype).removeprefix('torch.')}"
 
 
-def choose_runtime(device: str, dtype: str) -> Runtime:
+def choose_runtime(device: str, dtype: str, world: World = ALONE) -> Runtime:
     """Return the device and dtype for `train.device` and `train.dtype`; `auto` never fails.
 
     Raises ValueError if the machine does not have them.
     """
-    chosen = choose_device(device)
+    chosen = choose_device(device, world)
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise ValueError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
-    return Runtime(chosen, getattr(torch, dtype))
+    return Runtime(chosen, getattr(torch, dtype), world)
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device; `auto` tries CUDA, then MPS, then the CPU. Raises ValueError if the machine lacks it."""
+def choose_device(name: str, world: World = ALONE) -> torch.device:
+    """Return the device; `auto` tries CUDA, then MPS, then the CPU. Each process of a host has its own GPU.
+
+    Raises ValueError if the machine lacks the device.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -64,6 +71,15 @@ def choose_device(name: str) -> torch.device:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise ValueError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
+    if world.size > 1 and (device.type == "mps" or device.index is not None):
+        raise ValueError(f"device {name}: {world.size} processes cannot share it; use auto, cpu or cuda")
+    if device.type == "cuda" and world.local_size > torch.cuda.device_count() > 0:
+        raise ValueError(
+            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices for {world.local_size} "
+            "processes; start as many processes as devices, or use cpu"
+        )
+    if device.type == "cuda" and world.size > 1:
+        device = torch.device("cuda", world.local_rank)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use auto or cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():

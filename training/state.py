@@ -65,7 +65,9 @@ class TrainingState:
         torch.manual_seed(config.train.seed)
         # Initialised on the CPU and moved: a seed gives the same weights on every device.
         self.model: GPT = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
-        self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
+        self.optimizers: list[Optimizer] = make_optimizers(
+            self.model, config.optim, dtype=runtime.dtype, world=runtime.world
+        )
         self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.progress = Progress()
         self.gate = UpdateGate(self.model)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from data.batches import TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
+from model.kernels.dropout import divide_batch
 from training.optimizers import set_lr
 from training.runtime import Runtime
 from training.schedule import context_length, lr_factor
@@ -24,11 +25,14 @@ class TrainingStep:
 
     def __init__(self, state: TrainingState, batches: TrainingBatches, runtime: Runtime):
         self.state, self.batches, self.runtime = state, batches, runtime
-        compiles = state.config.train.compile
-        self.forward = torch.compile(state.model, dynamic=False) if compiles else state.model
-        # One CUDA graph per step: a GPU finishes small products before Python launches the next ones.
+        compiles, world = state.config.train.compile, runtime.world
+        self.parallel = world.parallel(state.model)
+        self.forward = torch.compile(self.parallel, dynamic=False) if compiles else self.parallel
+        divide_batch(world.rank)
+        # One CUDA graph per step: a GPU finishes small products before Python launches the next ones. With several
+        # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
         self.update: Callable[..., None] = self._update
-        if runtime.device.type == "cuda" and not compiles:
+        if runtime.device.type == "cuda" and world.size == 1 and not compiles:
             self.update = CapturedFunction(self._update, state.model)
 
     @property
@@ -41,7 +45,7 @@ class TrainingStep:
         step, accumulate = progress.step, config.train.accumulate
         if config.model.dropout:
             # Dropout depends on (seed, step) only, hashed into the 32 bits of a CPU seed, so no state is saved.
-            torch.manual_seed(int(np.random.SeedSequence((config.train.seed, step)).generate_state(1)[0]))
+            torch.manual_seed(self._dropout_seed(step))
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         batches = [self.batches[step * accumulate + micro_step] for micro_step in range(accumulate)]
         inputs, targets = (
@@ -65,17 +69,25 @@ class TrainingStep:
             progress.averaged_steps += 1
             self.state.average.update(progress.averaged_steps)
 
+    def _dropout_seed(self, step: int) -> int:
+        entropy = [self.state.config.train.seed, step]
+        if self.runtime.device.type != "cpu" or self.state.config.train.compile:
+            entropy += [self.runtime.world.rank] * (self.runtime.world.rank > 0)  # or processes would drop the same
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
         """Compute a step for ids (accumulate, B, T). Nothing here waits for the device."""
         state, config = self.state, self.state.config
-        losses = []
+        losses: list[Tensor] = []
         for micro_inputs, micro_targets in zip(inputs, targets, strict=True):
-            with self.runtime.autocast():
-                logits = self.forward(micro_inputs)  # (B, T, V)
-            loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
-            loss.backward()
+            is_last = len(losses) == len(inputs) - 1
+            with self.runtime.world.gradients(self.parallel, exchange=is_last):
+                with self.runtime.autocast():
+                    logits = self.forward(micro_inputs)  # (B, T, V)
+                loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
+                loss.backward()
             losses.append(loss.detach())
-        loss = torch.stack(losses).sum()
+        loss = self.runtime.world.add(torch.stack(losses).sum()) / self.runtime.world.size
         state.gate.check(loss)
         found_inf = state.gate.found_inf
         state.loss_sum += loss.where(found_inf == 0, 0)

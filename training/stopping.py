@@ -13,10 +13,11 @@ REPEATED_WITHIN_S = 0.5
 class StopRequest:
     """A context that stores the first SIGINT, SIGTERM or SIGHUP in `signal`; a second one ends the process.
 
-    A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored.
+    A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored. announces: print what happens.
     """
 
-    def __init__(self):
+    def __init__(self, *, announces: bool = True):
+        self._announces = announces
         self.signal: signal.Signals | None = None
         self._first_s = 0.0
         self._previous = {}
@@ -36,13 +37,13 @@ class StopRequest:
         if self.signal is not None:
             if time.monotonic() - self._first_s < REPEATED_WITHIN_S:
                 return
-            _write_now("\nStopped at once; unsaved steps are lost.\n")
+            self._announce("\nStopped at once; unsaved steps are lost.\n")
             os._exit(128 + number)
         self.signal, self._first_s = signal.Signals(number), time.monotonic()
-        _write_now("\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n")
+        self._announce("\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n")
 
-
-def _write_now(text: str) -> None:
-    # os.write bypasses Python's buffers, which the interrupted code may be using.
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        os.write(2, text.encode())
+    def _announce(self, text: str) -> None:
+        if self._announces:
+            # os.write bypasses Python's buffers, which the interrupted code may be using.
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                os.write(2, text.encode())

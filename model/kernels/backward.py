@@ -152,7 +152,7 @@ class CausalAttentionFunction(Function):
         if q.size(1) > T:
             future = future.repeat(q.size(1) // T, 1)  # (G T, T)
         p = torch.baddbmm(future, q, k.mT, alpha=D**-0.5).softmax(dim=-1)  # (N, G T, T)
-        m = keep_mask(p, dropout) if dropout else None
+        m = keep_mask(p.view(shape[0], -1), dropout).view_as(p) if dropout else None
         ctx.save_for_backward(q, k, v, p, m)
         return torch.bmm(p if m is None else m * p, v).view(*shape[:-1], v.size(-1))
 

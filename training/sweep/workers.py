@@ -17,6 +17,7 @@ from training.stopping import StopRequest
 from training.sweep.point import Point
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder
+from training.threads import n_cores
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 REFRESH_EVERY_S, SIGNAL_CHECKS = 0.5, 5  # signals are checked more often than the folders
@@ -154,16 +155,11 @@ def share_of_machine(worker: int, workers: int, device: str) -> dict[str, str]:
     """
     share = {}
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-        share["OMP_NUM_THREADS"] = str(max(1, _n_cores() // workers))
+        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // workers))
     if workers > 1 and device in ("auto", "cuda") and (n_gpus := torch.cuda.device_count()) > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(n_gpus)))
         share["CUDA_VISIBLE_DEVICES"] = visible.split(",")[:n_gpus][worker % n_gpus]
     return share
-
-
-def _n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _die_with_parent() -> Callable[[], None]:

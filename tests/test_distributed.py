@@ -1,0 +1,186 @@
+"""Several processes that train one model, started by torchrun."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.helpers import assert_same_but_for_the_name, metrics, untimed
+from tests.several_processes import CHECKS
+
+LIMIT_S = 240  # detects a hang
+LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
+
+
+def torchrun(n, *command, options=(), **settings):
+    """Start n processes of a command."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", *options, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **settings,
+    )
+
+
+def train(n, *arguments, name, options=(), config="tiny.yaml"):
+    command = [str(ROOT / "train.py"), "--config", config, f"train.name={name}", "train.batch_size=8", *arguments]
+    return torchrun(n, *command, options=options)
+
+
+def finish(process, expected=0):
+    output, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == expected, errors
+    return output, errors
+
+
+def lines_of_train(errors):
+    return [line for line in errors.splitlines() if line.startswith("train.py: ")]
+
+
+def losses(run, name):
+    return [record[name] for record in metrics(run) if name in record]
+
+
+def workers(process, n=2):
+    """Return the process ids of torchrun's workers."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()][:n]
+
+
+def wait_for_step(name, step):
+    file = Path("runs") / name / "metrics.jsonl"
+    end = time.monotonic() + LIMIT_S
+    while not file.exists() or f'"step": {step}' not in file.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_two_processes_train_like_one(workplace):
+    settings = ["train.dtype=float32", "train.accumulate=2", "train.grow_context_at=[0.5]", "train.log_every_steps=1"]
+    finish(train(2, *settings, name="two"))
+    import train as command
+
+    assert command.main(["--config", "tiny.yaml", "train.batch_size=8", "train.name=one", *settings]) == 0
+    one, two = Path("runs/one"), Path("runs/two")
+    assert losses(two, "train_loss") == pytest.approx(losses(one, "train_loss"), abs=2e-4)
+    assert losses(two, "val_loss") == pytest.approx(losses(one, "val_loss"), abs=2e-4)
+    assert losses(two, "val_characters") == losses(one, "val_characters")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "tolerance"), [("adamw", 2e-5), ("muon", 2e-3)])
+def test_200_steps_on_1_2_and_4_processes_give_the_same_losses(workplace, optimizer, tolerance):
+    """Muon makes all singular values of an update equal, and so enlarges rounding errors."""
+    settings = [
+        "data.corpus=selmere",
+        "train.dtype=float32",
+        "train.eval_characters=4000",
+        "train.eval_every_steps=100",
+    ]
+    for n in (1, 2, 4):
+        finish(train(n, *settings, "train.max_steps=200", f"optim.name={optimizer}", name=str(n)))
+    for n in (2, 4):
+        for name in ("train_loss", "val_loss"):
+            assert losses(Path(f"runs/{n}"), name) == pytest.approx(losses(Path("runs/1"), name), abs=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 3])
+def test_several_processes_exchange_values_and_act_together(n):
+    output, _ = finish(torchrun(n, str(ROOT / "tests" / "several_processes.py")))
+    assert output.count("passed:") == len(CHECKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train.batch_size=9"], "train.batch_size=9 cannot be divided among 2 processes; use 8 or 10"),
+        (["train.batch_size=1"], "train.batch_size=1 cannot be divided among 2 processes; use 2"),
+        (["data.corpus=missing.txt"], "no such file"),
+        (["--sweep", "train.seed=0,1"], "a sweep starts the processes of its runs itself"),
+        (["train.device=cuda:0"], "device cuda:0"),
+    ],
+)
+def test_a_mistake_is_reported_in_one_line_by_one_process(workplace, arguments, message):
+    _, errors = finish(train(2, *arguments, name="x"), expected=1)  # the status of torchrun itself
+    (line,) = lines_of_train(errors)
+    assert message in line
+    assert not Path("runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_if_a_process_is_killed_all_end_and_torchrun_restarts_them_to_an_exact_end(workplace, victim):
+    finish(train(2, *LONG, name="calm"))
+    process = train(2, *LONG, name="killed", options=["--max-restarts=1"])
+    wait_for_step("killed", 30)
+    os.kill(workers(process)[victim], signal.SIGKILL)
+    _, errors = finish(process)
+    assert [path.name for path in Path("runs").iterdir() if path.name.startswith("killed")] == ["killed"]
+    assert all("another process of this run has ended" in line for line in lines_of_train(errors))
+    assert untimed(metrics(Path("runs/killed"))) == untimed(metrics(Path("runs/calm")))
+    assert_same_but_for_the_name(*(Path("runs") / name / "checkpoints/latest.pt" for name in ("calm", "killed")))
+
+
+@pytest.mark.slow
+def test_a_run_without_restarts_ends_with_the_cause_when_a_process_is_killed(workplace):
+    process = train(2, *LONG, name="killed")
+    wait_for_step("killed", 30)
+    os.kill(workers(process)[1], signal.SIGKILL)
+    _, errors = finish(process, expected=1)
+    (line,) = lines_of_train(errors)
+    assert line.startswith("train.py: process 0: another process of this run has ended or cannot be reached")
+    assert line.endswith("resume with --resume runs/killed")
+    assert "exitcode  : -9" in errors  # torchrun's summary names the cause
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_torchrun_stops_all_processes_at_the_same_step_and_the_run_resumes_exactly(workplace, number):
+    finish(train(2, *LONG, name="calm"))
+    process = train(2, *LONG, name="stopped")
+    wait_for_step("stopped", 30)
+    process.send_signal(number)
+    output, _ = finish(process, expected=1)
+    assert f"Stopped by {number.name} after step" in output
+    finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/stopped"))
+    assert_same_but_for_the_name(*(Path("runs") / name / "checkpoints/latest.pt" for name in ("calm", "stopped")))
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_all(workplace):
+    process = train(2, *LONG, name="stopped")
+    wait_for_step("stopped", 30)
+    os.kill(workers(process)[1], signal.SIGTERM)
+    output, _ = finish(process, expected=1)
+    assert "Stopped by SIGTERM after step" in output
+    assert Path("runs/stopped/checkpoints/latest.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
+    half = ["data.corpus=selmere", "train.max_steps=40", "train.dtype=float32", "optim.decay_fraction=0"]
+    for n in (1, 4):
+        finish(train(2, *half, name=f"on-{n}"))
+    finish(train(1, *half, "train.max_steps=80", name="whole"))
+    for n in (1, 4):
+        finish(torchrun(n, str(ROOT / "train.py"), "--resume", f"runs/on-{n}", "train.max_steps=80"))
+        end = losses(Path("runs/whole"), "train_loss")[-1]
+        assert losses(Path(f"runs/on-{n}"), "train_loss")[-1] == pytest.approx(end, abs=2e-3)
+
+
+def test_a_process_whose_others_never_start_gives_up(workplace):
+    environment = os.environ | {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", "--timeout", "1"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert result.returncode == 1
+    (line,) = lines_of_train(result.stderr)
+    assert line.startswith("train.py: process 1: another process of this run has ended or cannot be reached")

@@ -1,0 +1,45 @@
+"""Find the state from which a run resumes."""
+
+import sys
+from typing import Any
+
+from training.checkpoint import Checkpoint, from_bytes, to_bytes
+from training.config_file import load_run_config, parse_settings, upgraded
+from training.distributed import World
+from training.metrics import read_newest_record
+from training.run_folder import RunFolder
+
+
+def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
+    """Return the checkpoint to resume from, or None if the run ended before its first one and starts again.
+
+    Raises CheckpointError if the run has saved a checkpoint that is now damaged or missing.
+    """
+    if not run.has_checkpoints() and not run.saved_note.exists():
+        settings = load_run_config(run.config).train
+        first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
+        record = read_newest_record(run.metrics)
+        if record.get("step", 0) <= first_save and not record.get("finished"):
+            return None
+    checkpoint, warnings = run.load_newest()
+    for warning in warnings:
+        print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
+    return checkpoint
+
+
+def load_state(run: RunFolder, world: World) -> tuple[dict[str, Any], Checkpoint | None]:
+    """Return the run's settings and the checkpoint to resume from, or None as `newest_checkpoint` does.
+
+    The main process reads them and sends them to the others, which may have no access to the run's folder.
+    """
+    checkpoint, content, config_yaml = None, b"", b""
+    with world.together():
+        if world.is_main:
+            checkpoint, config_yaml = newest_checkpoint(run), run.config.read_bytes()
+            content = to_bytes(checkpoint) if checkpoint and world.size > 1 else b""
+    content, config_yaml = world.share(content), world.share(config_yaml)
+    if content and not world.is_main:
+        checkpoint = from_bytes(content, run.latest)
+    if checkpoint:
+        return dict(checkpoint.settings), checkpoint
+    return upgraded(parse_settings(config_yaml.decode(), run.config)), None
