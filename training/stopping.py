@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from types import FrameType
+from typing import Any
 
 # Shells and wrappers may send one Ctrl-C several times.
 REPEATED_WITHIN_S = 0.5
@@ -20,7 +21,7 @@ class StopRequest:
         self._announces = announces
         self.signal: signal.Signals | None = None
         self._first_s = 0.0
-        self._previous = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequest":
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
