@@ -13,24 +13,24 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from training.checkpoint import save_checkpoint
 from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
 from training.config_file import build_config, naming, read_settings, to_yaml
-from training.distributed import LostProcessError, OtherProcessError, World, join_world
+from training.distributed import ALONE, LostProcessError, OtherProcessError, World, join_world
 from training.evaluation import EvaluationStoppedError, evaluate
+from training.launching import become_torchrun
 from training.preparation import prepare_machine, prepare_text
 from training.resuming import load_state
 from training.run_folder import RunFolder
 from training.run_log import RunLog
-from training.runtime import Runtime, keep_freed_memory, peak_memory_bytes
+from training.runtime import Runtime, keep_freed_memory
 from training.sampling import sample_text
-from training.schedule import kept_steps
+from training.saving import Saver, explained
 from training.state import TrainingError, TrainingState
 from training.step import CompilationError, TrainingStep
 from training.stopping import StopRequest
@@ -79,6 +79,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     limit = "several processes: one that waits for another for SECONDS gives up (300)"
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help=limit)
     options = parser.parse_intermixed_args(arguments)
+    options.given = arguments
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
     if options.workers is not None and options.workers < 1:
@@ -97,6 +98,8 @@ def start(options: argparse.Namespace, world: World) -> int:
             return start_sweep(plan, options.config.stem, options.workers or 1, verify=options.verify)
         with naming(options.config):
             config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
+        if config.train.processes > 1 and world is ALONE:
+            become_torchrun(config.train.processes, options.given)
         name = config.train.name or options.config.stem
         config, corpus, name = prepare_text(config, name, verify=options.verify)
         runtime = prepare_machine(config, world)
@@ -122,6 +125,8 @@ def resume(options: argparse.Namespace, world: World) -> int:
         settings, checkpoint = load_state(run, world)
         with world.together():
             config = build_config(settings, options.overrides)
+            if config.train.processes > 1 and world is ALONE:
+                become_torchrun(config.train.processes, options.given)
             runtime = prepare_machine(config, world)
             without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
             corpus = open_corpus(without_fallback, verify=options.verify)
@@ -166,30 +171,13 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
     def due(every_steps: int) -> bool:
         return progress.step % every_steps == 0 or progress.step == settings.max_steps
 
-    def save(*, is_best: bool = False) -> None:
-        progress.elapsed_s = clock.elapsed_s
-        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(runtime.device))
-        if world.is_main:
-            progress.log_sizes = run.sizes()
-        checkpoint = state.snapshot()
-        if world.is_main:
-            run.save(checkpoint, is_best=is_best)
-
-    steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
-
-    def keep() -> None:
-        if progress.step in steps_to_keep or (steps_to_keep and state.is_finished()):
-            weights = state.snapshot().weights_only()
-            if world.is_main:
-                save_checkpoint(weights, run.kept(progress.step))
-
-    sample = ""
+    saver, sample = Saver(state, run, runtime, clock), ""
     with contextlib.closing(log), StopRequest(announces=world.is_main) as stop, explained(run):
         with clock.pause():
-            keep()
+            saver.keep()
         while not state.is_finished():
             if number := world.agree(stop.signal or 0):
-                save()
+                saver.save()
                 log.stopped(signal.Signals(number).name)
                 return 128 + number
             if not progress.evaluation_due:
@@ -227,22 +215,10 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
                     is_best = state.note_evaluation(result.loss)
                     log.evaluation(result, sample, is_best=is_best)
                 if is_best or due(settings.checkpoint_every_steps) or state.is_finished():
-                    save(is_best=is_best)
-                keep()
+                    saver.save(is_best=is_best)
+                saver.keep()
         log.finished(sample)
         return 0
-
-
-@contextlib.contextmanager
-def explained(run: RunFolder) -> Iterator[None]:
-    """Turn an error of the machine during a run into a TrainingError that says what to do."""
-    try:
-        yield
-    except (OSError, LostProcessError) as error:
-        saved = f"resume with --resume {run.path}" if run.has_checkpoints() else "start again: nothing was saved yet"
-        raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
-    except ValueError as error:  # settings are checked by now, so this is a bug and not a user's mistake
-        raise RuntimeError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 import codecs
 import math
 from dataclasses import dataclass
+from typing import Literal
+
+DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,12 +13,18 @@ class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
     corpus: str = "shakespeare"  # a name, a file, a folder of .txt files, or a glob
+    val_corpus: str | None = None  # a separate validation text
     fallback: str | None = None  # used, after a warning, if the download of the corpus fails
-    split: tuple[float, ...] = (0.9, 0.1, 0.0)  # training, validation, test; fractions of the text, or characters
+    split: tuple[float, ...] = DEFAULT_SPLIT  # training, validation, test; fractions of the text, or characters
+    level: Literal["character", "byte"] = "character"
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         self._check_split()
+        if self.val_corpus is not None and self.split != DEFAULT_SPLIT:
+            raise ValueError("data.split divides one text; leave it out with data.val_corpus, or the other way round")
+        if self.level == "byte" and self.encoding != "utf-8":
+            raise ValueError(f"data.encoding={self.encoding} has no meaning with data.level=byte; leave it out")
         try:
             known = codecs.lookup(self.encoding)._is_text_encoding
         except LookupError:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from data.config import DataConfig
-from data.encoded_cache import cached_text
+from data.encoded_cache import BYTES, cached_text
 from data.encoded_text import EncodedText
 from data.sources import DEFAULT_CACHE, DownloadError, find_files
-from data.vocabulary import Vocabulary
+from data.vocabulary import Vocabulary, make_vocabulary
 
 
 class Split(NamedTuple):
@@ -30,6 +30,7 @@ class Corpus:
 
     ids: the character ids, read from a file as they are needed.
     digest: SHA-256 of the file, or of the digests of several files in order.
+    n_train: the length of the training text, if the rest of ids is a separate validation text.
     fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
@@ -37,17 +38,21 @@ class Corpus:
     digest: str
     vocabulary: Vocabulary
     ids: EncodedText
+    n_train: int | None = None
     fallback_reason: str | None = None
 
     def split(self, split: Sequence[float], block_size: int) -> Split:
-        """Return the text's three parts by `data.split`.
+        """Return the text's three parts by `data.split`, which does not matter if there is a separate validation text.
 
         Raises ValueError if the text is shorter than the given sizes, or a part is too short for a window of
         block_size characters and the next character.
         """
         n = len(self.ids)
         train, validation, test = split
-        if max(split) < 1:
+        context = 1  # a part is preceded by the character before it
+        if self.n_train is not None:
+            cuts, test, context = [self.n_train, n, n], 0, 0
+        elif max(split) < 1:
             # Counted from the end: [0.81, 0.09, 0.1] tests on exactly the characters that [0.9, 0.1, 0] validates on.
             cuts = [int(n * (1 - test - validation)), int(n * (1 - test)), n]
         else:
@@ -58,7 +63,7 @@ class Corpus:
                 )
         parts = {
             "training": (cuts[0], block_size + 1),
-            "validation": (cuts[1] - cuts[0], block_size),
+            "validation": (cuts[1] - cuts[0], block_size + 1 - context),
             "test": (cuts[2] - cuts[1], block_size if test else 0),
         }
         for name, (size, needed) in parts.items():
@@ -68,7 +73,7 @@ class Corpus:
                     f"for {name}, but there are {size:,}; lower model.block_size, change data.split or use a "
                     "longer text"
                 )
-        train_ids, validation_ids, test_ids = map(self.ids.part, (0, cuts[0] - 1, cuts[1] - 1), cuts)
+        train_ids, validation_ids, test_ids = map(self.ids.part, (0, cuts[0] - context, cuts[1] - 1), cuts)
         return Split(train_ids, validation_ids, test_ids)
 
 
@@ -77,28 +82,40 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool
 
     verify: see `cached_text`. Raises ValueError if the text is missing, empty, or not in data.encoding.
     """
+    settings: dict[str, Any] = {
+        "encoding": config.encoding,
+        "level": config.level,
+        "val_corpus": config.val_corpus,
+        "cache": cache,
+        "verify": verify,
+    }
     try:
-        return load_corpus(config.corpus, config.encoding, cache=cache, verify=verify)
+        return load_corpus(config.corpus, **settings)
     except DownloadError as error:
         if config.fallback is None:
             raise
-        reason = str(error)
-        return load_corpus(config.fallback, config.encoding, cache=cache, verify=verify, fallback_reason=reason)
+        return load_corpus(config.fallback, **settings, fallback_reason=str(error))
 
 
 def load_corpus(
     name: str,
     encoding: str = "utf-8",
     *,
+    level: str = "character",
+    val_corpus: str | None = None,
     cache: Path = DEFAULT_CACHE,
     verify: bool = False,
     fallback_reason: str | None = None,
 ) -> Corpus:
     """Open a named corpus, file, folder or glob. If the cache does not have this content, encode it first.
 
+    level: "character" or "byte". val_corpus: a separate validation text, whose characters are in the vocabulary too.
     verify: see `cached_text`.
     """
     folder = cache / "encoded"
-    text = cached_text(find_files(name, cache=cache), encoding, folder, verify=verify)
-    vocabulary, ids = text.open(folder)
-    return Corpus(name, text.digest, vocabulary, ids, fallback_reason)
+    train_files = find_files(name, cache=cache)
+    val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache)
+    text = cached_text(train_files + val_files, BYTES if level == "byte" else encoding, folder, verify=verify)
+    n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
+    vocabulary = make_vocabulary(text.characters, level)
+    return Corpus(name, text.digest, vocabulary, text.open(folder), n_train, fallback_reason)

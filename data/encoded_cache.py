@@ -14,6 +14,7 @@ from data.encoding import encode, file_digest, scan
 from data.files import exclusive, remove_partial_files, replace_text
 from data.vocabulary import Vocabulary
 
+BYTES = "bytes"  # in place of an encoding: the ids are the bytes of the files
 # A file changed this recently could change again without a new timestamp, so the next start reads it again.
 SETTLED_NS = 2_000_000_000
 
@@ -22,14 +23,15 @@ SETTLED_NS = 2_000_000_000
 class CachedText:
     """An encoded text in the cache.
 
-    digest: SHA-256 of the text file, or of the digests of several files in order. ids_digest: SHA-256 of the encoded
-    file. text_stats, ids_stat: size and times of the files, which reveal a change; None if they cannot yet.
+    digest: SHA-256 of the text file, or of the digests of several files in order. file_characters: the number of
+    characters from each file. ids_digest: SHA-256 of the encoded file. text_stats, ids_stat: size and times of the
+    files, which reveal a change; None if they cannot yet.
     """
 
     digest: str
     encoding: str
     characters: str
-    n_characters: int
+    file_characters: list[int]
     ids_digest: str
     text_stats: list[list] | None
     ids_stat: list
@@ -38,17 +40,17 @@ class CachedText:
         """Return the path of the encoded file. It depends on the content, not on the name or path of the text."""
         return folder / f"{self.digest[:32]}.{self.encoding}.{Vocabulary(self.characters).dtype}"
 
-    def open(self, folder: Path) -> tuple[Vocabulary, EncodedText]:
-        vocabulary = Vocabulary(self.characters)
-        ids = EncodedText(self.path(folder), vocabulary.dtype, n_values=len(vocabulary), n_characters=self.n_characters)
-        return vocabulary, ids
+    def open(self, folder: Path) -> EncodedText:
+        vocabulary, n_characters = Vocabulary(self.characters), sum(self.file_characters)
+        return EncodedText(self.path(folder), vocabulary.dtype, n_values=len(vocabulary), n_characters=n_characters)
 
 
 def cached_text(files: list[Path], encoding: str, folder: Path, *, verify: bool = False) -> CachedText:
     """Return the encoded text of the files; encode it if the cache does not have it.
 
-    verify: compare the encoded file with its digest even if its size and times have not changed. Processes that encode
-    wait for each other. Raises ValueError if the files are empty or not in the encoding.
+    encoding: a text encoding, or BYTES. verify: compare the encoded file with its digest even if its size and times
+    have not changed. Processes that encode wait for each other. Raises ValueError if the files are empty or not in the
+    encoding.
     """
     path = record_path(files, encoding, folder)
     recorded = _recorded(path, files)
@@ -115,14 +117,17 @@ def _is_whole(text: CachedText, record: Path, *, verify: bool) -> bool:
 def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
     started_ns = time.time_ns()
     text_stats = [file_stat(file) for file in files]
-    digest, characters = scan(files, encoding)
+    decoded_as = "latin-1" if encoding == BYTES else encoding  # latin-1 maps each byte to the character of its value
+    digest, characters = scan(files, decoded_as)
     if not characters:
         raise ValueError(f"the text {files[0]} is empty; choose a text that is not empty")
+    if encoding == BYTES:
+        characters = "".join(map(chr, range(256)))
     is_settled = all(started_ns - max(times_ns) > SETTLED_NS for _, _, *times_ns in text_stats)
-    text = CachedText(digest, encoding, characters, 0, "", text_stats if is_settled else None, [])
+    text = CachedText(digest, encoding, characters, [], "", text_stats if is_settled else None, [])
     path = text.path(folder)
-    n_characters, ids_digest = encode(files, encoding, Vocabulary(characters), path, digest)
-    return dataclasses.replace(text, n_characters=n_characters, ids_digest=ids_digest, ids_stat=file_stat(path))
+    file_characters, ids_digest = encode(files, decoded_as, Vocabulary(characters), path, digest)
+    return dataclasses.replace(text, file_characters=file_characters, ids_digest=ids_digest, ids_stat=file_stat(path))
 
 
 def file_stat(path: Path) -> list:

@@ -1,64 +1,77 @@
-"""Text files to character ids, chunk by chunk: a text may be larger than memory."""
+"""Text files to character ids, piece by piece: a text may be larger than memory."""
 
 import codecs
+import collections
 import errno
 import hashlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
+from data.compressed import SUFFIXES, open_text
 from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
+CHUNKS_AT_ONCE = 16  # read and hashed
 UNICODE = 0x110000
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class Encoded(NamedTuple):
+    """An encoded text: the number of characters from each file, and the SHA-256 of the encoded file."""
+
+    file_characters: list[int]
+    ids_digest: str
+
+
 def scan(files: list[Path], encoding: str) -> tuple[str, str]:
     """Return the digest and the set of characters of the files, reading them once."""
-    hashes, seen = FileHashes(), np.zeros(UNICODE, dtype=bool)
-    for path, content, text in _read(files, encoding, "Reading"):
-        hashes.update(path, content)
-        seen[code_points(text)] = True
-    return hashes.digest(), "".join(map(chr, np.flatnonzero(seen)))
+    seen = np.zeros(UNICODE, dtype=bool)
+    with FileHashes() as hashes:
+        for _, text in _read(files, encoding, hashes, "Reading"):
+            seen[code_points(text)] = True
+        return hashes.digest(), "".join(map(chr, np.flatnonzero(seen)))
 
 
-def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> tuple[int, str]:
-    """Write the ids of the files to target; return their number and the SHA-256 of target.
+def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> Encoded:
+    """Write the ids of the files to target.
 
     Raises ValueError if the files no longer have the digest, OSError if target cannot be written.
     """
-    hashes, n_characters, ids_hash = FileHashes(), 0, hashlib.sha256()
-    most_bytes = vocabulary.dtype.itemsize * sum(path.stat().st_size for path in files)
+    file_characters = [0] * len(files)
     changed = ValueError(f"{files[0]}: the text changed while it was being read; start again")
     try:
-        with replacing(target) as out:
-            for path, content, text in _read(files, encoding, "Encoding"):
-                hashes.update(path, content)
+        with replacing(target) as out, FileHashes() as hashes, BackgroundHash() as ids_hash:
+            for number, text in _read(files, encoding, hashes, "Encoding"):
                 try:
                     ids = vocabulary.encode(text)
                 except UnknownCharacterError:
                     raise changed from None
                 out.write(ids.data)
                 ids_hash.update(ids.data)
-                n_characters += len(text)
+                file_characters[number] += len(text)
             if hashes.digest() != digest:
                 raise changed
+            ids_digest = ids_hash.hexdigest()
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        reason = f"the encoded text needs up to {most_bytes:,} bytes ({error.strerror}); free some space"
-        raise OSError(f"{target}: {reason}") from None
+        needed = "more space"
+        if not any(path.suffix in SUFFIXES for path in files):
+            needed = f"up to {vocabulary.dtype.itemsize * sum(path.stat().st_size for path in files):,} bytes"
+        raise OSError(f"{target}: the encoded text needs {needed} ({error.strerror}); free some space") from None
     with target.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # verify the file on disk, not its copy in memory
-    if file_digest(target) != ids_hash.hexdigest():
+    if file_digest(target) != ids_digest:
         target.unlink()
         raise OSError(f"{target}: has another content than was written; check the disk")
-    return n_characters, ids_hash.hexdigest()
+    return Encoded(file_characters, ids_digest)
 
 
 def file_digest(path: Path) -> str:
@@ -67,43 +80,98 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+class BackgroundHash:
+    """A SHA-256 that a second thread computes: a third of the work of encoding a text is hashing."""
+
+    WAITING = 8  # pieces, which limits memory
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(1)
+        self._pieces: collections.deque[Future[None]] = collections.deque()
+
+    def __enter__(self) -> "BackgroundHash":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._thread.shutdown()
+
+    def update(self, piece: bytes | memoryview) -> None:
+        self._pieces.append(self._thread.submit(self._sha256.update, piece))
+        if len(self._pieces) > self.WAITING:
+            self._pieces.popleft().result()
+
+    def hexdigest(self) -> str:
+        while self._pieces:
+            self._pieces.popleft().result()
+        return self._sha256.hexdigest()
+
+
 class FileHashes:
     """SHA-256 of one file, or of the digests of several files, so that the boundaries between files matter."""
 
     def __init__(self) -> None:
-        self._of_files: dict[Path, hashlib._Hash] = {}
+        self._digests: list[str] = []
+        self._current = BackgroundHash()
 
-    def update(self, path: Path, content: bytes) -> None:
-        self._of_files.setdefault(path, hashlib.sha256()).update(content)
+    def __enter__(self) -> "FileHashes":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._current.__exit__()
+
+    def update(self, content: bytes) -> None:
+        self._current.update(content)
+
+    def end_file(self) -> None:
+        self._digests.append(self._current.hexdigest())
+        self._current.__exit__()
+        self._current = BackgroundHash()
 
     def digest(self) -> str:
-        digests = [sha256.hexdigest() for sha256 in self._of_files.values()]
+        digests = self._digests
         return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _read(files: list[Path], encoding: str, doing: str) -> Iterator[tuple[Path, bytes, str]]:
-    """Yield (path, bytes, text) of the files in order, chunk by chunk: a corpus may be larger than memory."""
+def _read(files: list[Path], encoding: str, hashes: FileHashes, doing: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of a file and a piece of its text, in order, and hash the uncompressed files."""
     total = sum(path.stat().st_size for path in files)
     with tqdm(total=total, unit="B", unit_scale=True, desc=doing, disable=None, delay=1, leave=False) as bar:
-        for path in files:
-            decoder = codecs.getincrementaldecoder(encoding)()
-            with path.open("rb") as file:
-                n_decoded = 0  # bytes decoded so far, without those still in the decoder's buffer
-                while True:
-                    content = file.read(CHUNK_BYTES)
-                    n_buffered = len(decoder.getstate()[0])
-                    try:
-                        text = decoder.decode(content, final=not content)
-                    except UnicodeDecodeError as error:
-                        raise ValueError(
-                            f"{path} is not {encoding}: byte {n_decoded + error.start:,} ({error.reason}); "
-                            "convert the file or set data.encoding to its encoding, such as cp1252 or utf-16"
-                        ) from None
-                    except UnicodeError as error:  # UTF-16 or UTF-32 without a byte-order mark
-                        advice = f"set data.encoding={encoding}-le or {encoding}-be"
-                        raise ValueError(f"{path} cannot be read as {encoding} ({error}); {advice}") from None
-                    n_decoded += n_buffered + len(content) - len(decoder.getstate()[0])
-                    yield path, content, text
-                    if not content:
-                        break
-                    bar.update(len(content))
+        n_bytes_before = 0  # in earlier files, compressed
+        for number, path in enumerate(files):
+            decode = _PositionedDecoder(path, encoding)
+            with open_text(path) as (read, file):
+                while content := read(CHUNKS_AT_ONCE * CHUNK_BYTES):
+                    hashes.update(content)
+                    view = memoryview(content)
+                    for start in range(0, len(view), CHUNK_BYTES):
+                        yield number, decode(view[start : start + CHUNK_BYTES])
+                    bar.update(n_bytes_before + file.tell() - bar.n)
+                yield number, decode(b"", final=True)
+                n_bytes_before += file.tell()
+            hashes.end_file()
+
+
+class _PositionedDecoder:
+    """An incremental decoder whose errors name the file and the byte."""
+
+    def __init__(self, path: Path, encoding: str):
+        self.path, self.encoding = path, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._n_decoded = 0  # bytes decoded so far, without those still in the decoder's buffer
+
+    def __call__(self, content: bytes | memoryview, *, final: bool = False) -> str:
+        decoder, encoding = self._decoder, self.encoding
+        n_buffered = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(content, final=final)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.path} is not {encoding}: byte {self._n_decoded + error.start:,} ({error.reason}); "
+                "convert the file or set data.encoding to its encoding, such as cp1252 or utf-16"
+            ) from None
+        except UnicodeError as error:  # UTF-16 or UTF-32 without a byte-order mark
+            advice = f"set data.encoding={encoding}-le or {encoding}-be"
+            raise ValueError(f"{self.path} cannot be read as {encoding} ({error}); {advice}") from None
+        self._n_decoded += n_buffered + len(content) - len(decoder.getstate()[0])
+        return text

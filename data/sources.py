@@ -3,17 +3,21 @@
 import difflib
 import glob
 import hashlib
+import io
 import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import zipfile
+import zlib
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
 from tqdm import tqdm
 
+from data.compressed import SUFFIXES
 from data.files import exclusive, remove_partial_files, replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -28,6 +32,8 @@ class DownloadError(ValueError):
 
 @dataclass(frozen=True)
 class Download:
+    """A text on the web, perhaps as the only file of a .zip archive. sha256, n_bytes: of the text."""
+
     url: str
     sha256: str
     n_bytes: int
@@ -40,13 +46,20 @@ NAMED: dict[str, Download | Path] = {
         n_bytes=1_115_394,
     ),
     "selmere": BUNDLED / "selmere.txt",
+    # The first 10^8 bytes of the English Wikipedia of 3 March 2006 (Hutter Prize).
+    "enwik8": Download(
+        url="https://mattmahoney.net/dc/enwik8.zip",
+        sha256="2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+        n_bytes=100_000_000,
+    ),
 }
 
 
 def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
     """Return the files of a corpus in reading order.
 
-    corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders, sorted by path) or a glob.
+    corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders and .txt.gz and the like, sorted by
+    path) or a glob.
 
     Raises DownloadError if a named corpus cannot be downloaded, ValueError if the path has no text file.
     """
@@ -57,7 +70,8 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
         return [source]
     path = Path(os.path.expanduser(corpus))  # noqa: PTH111 - an unknown user's folder is a missing file
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*.txt") if p.is_file())
+        names = ("*.txt", *(f"*.txt{suffix}" for suffix in SUFFIXES))
+        files = sorted(p for name in names for p in path.rglob(name) if p.is_file())
         if not files:
             raise ValueError(f"data.corpus={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
@@ -97,6 +111,8 @@ def _download(name: str, source: Download, target: Path) -> None:
     for url in (*_mirrored(name), source.url):
         try:
             content = _fetch(url, source.n_bytes)
+            if url.endswith(".zip"):
+                content = _unpacked(content, source.n_bytes)
         except (OSError, HTTPException, ValueError) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
             continue
@@ -111,6 +127,15 @@ def _download(name: str, source: Download, target: Path) -> None:
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
         "data.corpus=selmere"
     )
+
+
+def _unpacked(archive: bytes, n_bytes: int) -> bytes:
+    """Return up to n_bytes + 1 of the first file of a .zip archive. Raises ValueError if there is none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as members, members.open(members.namelist()[0]) as file:
+            return file.read(n_bytes + 1)
+    except (zipfile.BadZipFile, zlib.error, IndexError, RuntimeError) as error:
+        raise ValueError(f"is not a .zip archive with a text ({error})") from None
 
 
 def _mirrored(name: str) -> list[str]:

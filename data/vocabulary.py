@@ -1,6 +1,7 @@
-"""The mapping between characters and ids."""
+"""The mapping between characters, or bytes, and ids."""
 
-from collections.abc import Iterable
+import codecs
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -15,6 +16,8 @@ class UnknownCharacterError(ValueError):
 
 class Vocabulary:
     """The characters of a corpus, sorted by code point; a character's id is its index in this order."""
+
+    unit = "character"
 
     def __init__(self, characters: Iterable[str]):
         self.characters = "".join(sorted(set(characters)))
@@ -52,9 +55,46 @@ class Vocabulary:
             raise UnknownCharacterError(text[position], position)
         return ids.astype(self.dtype, copy=False)
 
+    def spell(self, ids: Iterable[int]) -> str:
+        """Return one character for each id."""
+        return "".join(self.characters[i] for i in ids)
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids."""
-        return "".join(self.characters[i] for i in ids)
+        return self.spell(ids)
+
+    def stream_decoder(self) -> Callable[[int], str]:
+        """Return a function that turns one id after another into text."""
+        return self.characters.__getitem__
+
+
+class ByteVocabulary(Vocabulary):
+    """The 256 bytes; the id of a byte is its value. Text is UTF-8; bytes that are not become U+FFFD."""
+
+    unit = "byte"
+
+    def __init__(self) -> None:
+        super().__init__(map(chr, range(256)))
+
+    def __contains__(self, character: str) -> bool:
+        return True
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the bytes of a text in UTF-8. Bytes that Python has read as surrogates are restored."""
+        return np.frombuffer(bytearray(text.encode("utf-8", "surrogateescape")), dtype=np.uint8)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    def stream_decoder(self) -> Callable[[int], str]:
+        """Return a function that turns one byte after another into text; it waits for the last byte of a character."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return lambda i: decoder.decode(bytes([i]))
+
+
+def make_vocabulary(characters: str, level: str) -> Vocabulary:
+    """Return the vocabulary of a model trained with `data.level`."""
+    return ByteVocabulary() if level == "byte" else Vocabulary(characters)
 
 
 def code_points(text: str) -> np.ndarray:

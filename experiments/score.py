@@ -76,7 +76,9 @@ def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, Ids]:
     """Return the name and the ids of a text. Raises ValueError if the model does not know one of its characters."""
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
-        ids = checkpoint.vocabulary.encode(file.read_bytes().decode("utf-8"))
+        is_bytes = checkpoint.vocabulary.unit == "byte"
+        text = file.read_bytes().decode("utf-8", "surrogateescape" if is_bytes else "strict")
+        ids = checkpoint.vocabulary.encode(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
     except UnknownCharacterError as error:

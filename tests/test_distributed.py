@@ -166,6 +166,17 @@ def test_a_signal_to_one_process_stops_all(workplace):
 
 
 @pytest.mark.slow
+def test_if_torchrun_itself_is_killed_its_processes_save_and_stop(workplace):
+    process = train(2, *LONG, name="orphaned")
+    wait_for_step("orphaned", 30)
+    pids = workers(process)
+    process.kill()
+    output, _ = finish(process, expected=-signal.SIGKILL)
+    assert "Stopped by SIGTERM after step" in output
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.slow
 def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
     half = ["data.corpus=selmere", "train.max_steps=40", "train.dtype=float32", "optim.decay_fraction=0"]
     for n in (1, 4):
@@ -184,3 +195,22 @@ def test_a_process_whose_others_never_start_gives_up(workplace):
     assert result.returncode == 1
     (line,) = lines_of_train(result.stderr)
     assert line.startswith("train.py: process 1: another process of this run has ended or cannot be reached")
+
+
+@pytest.mark.slow
+def test_a_sweep_over_the_number_of_processes_starts_them_by_itself(workplace):
+    import train as command
+
+    settings = ["train.batch_size=8", "train.max_steps=10", "train.dtype=float32", "--sweep", "train.processes=1,2"]
+    assert command.main(["--config", "tiny.yaml", *settings]) == 0
+    one, two = (Path(f"runs/tiny/processes={n}") for n in (1, 2))
+    assert losses(two, "train_loss") == pytest.approx(losses(one, "train_loss"), abs=1e-4)
+    assert "2 processes, each on cpu" in metrics(two)[-1]["machine"]
+
+
+@pytest.mark.slow
+def test_train_py_starts_the_processes_of_a_run_by_itself(workplace):
+    settings = ["train.processes=2", "train.batch_size=8", "train.max_steps=10"]
+    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", *settings]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
+    assert "Running on 2 processes, each on cpu" in output

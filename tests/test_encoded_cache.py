@@ -185,8 +185,8 @@ def test_a_process_that_waits_for_another_says_so(cache, text_file):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text | {"n_characters": text["n_characters"] + 100},
-        lambda text: text | {"n_characters": "12"},
+        lambda text: text | {"file_characters": [text["file_characters"][0] + 100]},
+        lambda text: text | {"file_characters": "12"},
         lambda text: text | {"characters": text["characters"].replace("x", "z")},
         lambda text: {},
     ],

@@ -18,7 +18,7 @@ RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m p
 RUN_BY_CI |= {
     "ruff check .",
     "ruff format --check .",
-    "pip install matplotlib scipy selenium hypothesis mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
+    "pip install matplotlib scipy selenium hypothesis zstandard mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
 }
 SHORTER = {"--config": ["train.max_steps=4", "train.eval_every_steps=2"], "--resume": ["train.max_steps=6"]}
 

@@ -1,8 +1,10 @@
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import threading
 import time
+import zipfile
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -39,6 +41,19 @@ def test_a_named_corpus_is_downloaded_once_and_verified(server, tmp_path):
     assert path.read_bytes() == TEXT
     (folder / "origin.txt").unlink()
     assert find_files("story", cache=tmp_path / "cache") == [path]
+
+
+def test_a_download_may_be_a_zip_archive(server, tmp_path, monkeypatch):
+    folder, url = server
+    with zipfile.ZipFile(folder / "origin.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text", TEXT)
+    story = dataclasses.replace(sources.NAMED["story"], url=f"{url}/origin.zip")
+    monkeypatch.setitem(sources.NAMED, "story", story)
+    (path,) = find_files("story", cache=tmp_path / "cache")
+    assert path.read_bytes() == TEXT
+    (folder / "origin.zip").write_bytes(b"PK no archive")
+    with pytest.raises(DownloadError, match=r"is not a .zip archive with a text"):
+        find_files("story", cache=tmp_path / "another cache")
 
 
 def test_a_mirror_is_tried_first_and_may_be_a_folder_or_a_url(server, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 from helpers import metrics, untimed
 
 import train
+from training.config import TrainConfig
 from training.config_file import read_settings
 from training.run_folder import RunFolder
 from training.sweep.plan import make_plan
@@ -89,12 +90,16 @@ def test_workers_share_cores_and_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)), raising=False)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert share_of_machine(0, 1, "auto") == {}
-    assert share_of_machine(0, 4, "cpu") == {"OMP_NUM_THREADS": "2"}
-    assert [share_of_machine(n, 4, "auto")["CUDA_VISIBLE_DEVICES"] for n in range(4)] == ["4", "7", "4", "7"]
-    assert "CUDA_VISIBLE_DEVICES" not in share_of_machine(0, 4, "cuda:1")
+    auto, cpu = TrainConfig(), TrainConfig(device="cpu")
+    assert share_of_machine(0, 1, auto) == {}
+    assert share_of_machine(0, 4, cpu) == {"OMP_NUM_THREADS": "2"}
+    assert [share_of_machine(n, 4, auto)["CUDA_VISIBLE_DEVICES"] for n in range(4)] == ["4", "7", "4", "7"]
+    assert "CUDA_VISIBLE_DEVICES" not in share_of_machine(0, 4, TrainConfig(device="cuda:1"))
+    pair = TrainConfig(processes=2)
+    assert share_of_machine(0, 1, pair) == {"OMP_NUM_THREADS": "4"}
+    assert share_of_machine(1, 2, pair) == {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "4,7"}
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, "cpu")
+    assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, cpu)
 
 
 def test_a_run_without_a_first_checkpoint_restarts_but_a_run_that_lost_its_checkpoint_does_not(workplace, capsys):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from data.files import replacing
-from data.vocabulary import Vocabulary
+from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config, upgraded
@@ -58,7 +58,7 @@ class Checkpoint:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.characters)
+        return make_vocabulary(self.characters, self.config().data.level)
 
     def build_model(self) -> GPT:
         """Return the trained model on the CPU, in evaluation mode."""

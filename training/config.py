@@ -51,6 +51,7 @@ LARGEST = {
     "eval_every_steps": 10**9,
     "checkpoint_every_steps": 10**9,
     "keep_checkpoints": 1_000,
+    "processes": 1_000,
     "patience": 10**9,
     "sample_length": 100_000,
 }
@@ -68,6 +69,7 @@ class TrainConfig:
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
+    processes: int = 1  # that train together on this machine; torchrun may start another number
     deterministic: bool = False  # on a GPU: the same weights every time, at the cost of speed; a CPU needs no setting
     compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
     log_every_steps: int = 50
@@ -84,7 +86,7 @@ class TrainConfig:
             if (value := getattr(self, name)) > largest:
                 raise ValueError(f"train.{name}={value} must be at most {largest:,}")
         counts = ("max_steps", "batch_size", "accumulate", "log_every_steps", "eval_every_steps")
-        _check(self, "train", (*counts, "checkpoint_every_steps"), lambda value: value >= 1, "at least 1")
+        _check(self, "train", (*counts, "checkpoint_every_steps", "processes"), lambda value: value >= 1, "at least 1")
         if len(self.grow_context_at) > 20:
             raise ValueError(f"train.grow_context_at has {len(self.grow_context_at)} entries; give at most 20")
         if list(self.grow_context_at) != sorted(part for part in set(self.grow_context_at) if 0 < part < 1):

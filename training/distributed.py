@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from training.command import LONGEST_LINE, explain
+from training.launching import stop_with
 from training.threads import divide_cores
 
 PREPARATION = timedelta(days=2)  # a process may encode a huge text while the others wait
@@ -183,6 +184,8 @@ def join_world(limit_s: float) -> Iterator[World]:
         int(environment.get(name, default))
         for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
     )
+    if prepare := stop_with(os.getppid()):
+        prepare()  # without torchrun, nothing would restart or end this process
     limit = timedelta(seconds=limit_s)
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     hosts_store = rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"

@@ -27,7 +27,7 @@ class RunLog:
 
     def __init__(self, state: TrainingState, run: RunFolder, runtime: Runtime, clock: Clock, *, tokens_per_step: int):
         self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
-        self.tokens_per_step = tokens_per_step
+        self.tokens_per_step, self._unit = tokens_per_step, state.corpus.vocabulary.unit
         self._first_step = self._line_step = state.progress.step
         self._has_evaluated = False
         self._is_main = runtime.world.is_main
@@ -39,7 +39,7 @@ class RunLog:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
         self._console.say(
-            f"Corpus {corpus.name}: {len(corpus.ids):,} characters, {len(corpus.vocabulary):,} distinct; "
+            f"Corpus {corpus.name}: {len(corpus.ids):,} {self._unit}s, {len(corpus.vocabulary):,} distinct; "
             f"{n_train:,} for training, {n_val:,} for validation" + (f", {n_test:,} for the test" if n_test else "")
         )
         n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
@@ -80,7 +80,7 @@ class RunLog:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
-            f"{result.bits_per_character:.3f} bits per character  {result.extent}  "
+            f"{result.bits_per_character:.3f} bits per {self._unit}  {result.extent}  "
             f"{self.clock.elapsed_s:.0f} s"
         )
 
@@ -113,7 +113,7 @@ class RunLog:
         if has_loss:
             self._console.say(
                 f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
-                f"character, context {config.model.block_size}, at step {progress.best_step:,}"
+                f"{self._unit}, context {config.model.block_size}, at step {progress.best_step:,}"
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say(f"To sample text:\n  {_command('sample.py', '--checkpoint', self.run.path)}")

@@ -24,17 +24,19 @@ def stream_text(
 ) -> Iterator[list[str]]:
     """Yield `length` times the next character of each of n_samples continuations of the prompt.
 
+    With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
     first: the number of the first continuation; each depends on the seed and its number only. An empty prompt means the
     start of a line. The model's training mode is restored at the end. Raises UnknownCharacterError if a character of
     the prompt is not in the vocabulary.
     """
     ids = torch.from_numpy(vocabulary.encode(prompt or vocabulary.default_prompt)).long()
     prompts = ids.to(model.lm_head.weight.device).expand(n_samples, -1)  # (B, T)
+    decoders = [vocabulary.stream_decoder() for _ in range(n_samples)]
     was_training = model.training
     model.eval()
     try:
         for next_ids in generate(model, prompts, length, sampling=sampling, seed=seed, first_stream=first):
-            yield [vocabulary.characters[i] for i in next_ids.tolist()]
+            yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
     finally:
         model.train(was_training)
 

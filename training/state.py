@@ -183,7 +183,8 @@ class TrainingState:
             for name in (f.name for f in dataclasses.fields(ModelConfig))
             if name not in FREE_TO_CHANGE
         }
-        pairs["data.split"] = (before.data.split, self.config.data.split)
+        for name in ("split", "level"):
+            pairs[f"data.{name}"] = (getattr(before.data, name), getattr(self.config.data, name))
         # The best loss so far would not be comparable.
         pairs["train.eval_characters"] = (before.train.eval_characters, self.config.train.eval_characters)
         pairs["optim.name"] = (before.optim.name, self.config.optim.name)

@@ -55,7 +55,7 @@ def analyse(
     with tqdm(total=len(windows) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
         tally, search = HeadTally(len(heads)), PassageSearch(len(heads), n_passages=N_PASSAGES)
         for window in windows:
-            weights, text = weights_of(model, window), vocabulary.decode(window.tolist())
+            weights, text = weights_of(model, window), vocabulary.spell(window.tolist())
             tally.add(weights, text)
             search.add(weights, text)
             bar.update()

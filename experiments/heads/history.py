@@ -52,7 +52,7 @@ def trace_heads(
         heads, block_size = all_heads(model), model.config.block_size
         tally = HeadTally(len(heads))
         for window in spread_windows(ids, block_size, n_windows):
-            tally.add(weights_of(model, window), checkpoint.vocabulary.decode(window.tolist()))
+            tally.add(weights_of(model, window), checkpoint.vocabulary.spell(window.tolist()))
         measures.append(tally.result())
         scales.append(scales_of(model))
         losses.append(evaluate(model, scored, block_size, runtime).loss)

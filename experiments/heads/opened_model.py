@@ -45,7 +45,7 @@ class OpenedModel:
 
     def opening(self, length: int) -> str:
         """Return the first characters of the validation split."""
-        return self.checkpoint.vocabulary.decode(self.val_ids[1 : 1 + length].tolist())
+        return self.checkpoint.vocabulary.spell(self.val_ids[1 : 1 + length].tolist())
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (T,) of a text. Raises ValueError if its length or one of its characters is invalid."""

@@ -31,7 +31,7 @@ model: {{n_layer: 2, n_head: 2, n_embd: 32, block_size: 32, conv_width: 3, dropo
 data: {{corpus: "{text}"}}
 optim: {{average_fraction: 0.1, weight_decay: 0.1}}
 train: {{max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log_every_steps: 10, eval_every_steps: 50,
-  checkpoint_every_steps: 20, keep_checkpoints: 6, sample_length: 50}}
+  checkpoint_every_steps: 20, keep_checkpoints: 6, sample_length: 50, processes: {processes}}}
 """
 
 
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="start rounds for this long (%(default)s)")
     parser.add_argument("--rounds", type=int, metavar="N", help="at most N rounds")
     parser.add_argument("--seed", type=int, default=0, help="of the first round; the next ones count up (%(default)s)")
+    processes = "of each run, which torchrun starts if there are several (%(default)s)"
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help=processes)
     options = parser.parse_args(arguments)
     return tell_mistakes("experiments.torture", lambda: run(options), memory="end other programs")
 
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     lost, rounds = 0, 0
     counts: Counter[str] = Counter()
     end_s = time.monotonic() + 60 * options.minutes
-    with undisturbed_run() as expected:
+    with undisturbed_run(options.processes) as expected:
         print(f"An undisturbed run takes {expected.duration_s:.1f} s", flush=True)
         while time.monotonic() < end_s and rounds != options.rounds:
             seed = options.seed + rounds
@@ -61,7 +63,8 @@ def run(options: argparse.Namespace) -> int:
                 lost += 1
                 kept = shutil.copytree(expected.place(seed), Path(f"torture-{seed}"), dirs_exist_ok=True)
                 print(f"{problem}\nIts files are in {kept}. To repeat it:", file=sys.stderr)
-                print(f"  python -m experiments.torture --rounds 1 --seed {seed}", file=sys.stderr, flush=True)
+                repeat = f"python -m experiments.torture --rounds 1 --seed {seed} --processes {options.processes}"
+                print(f"  {repeat}", file=sys.stderr, flush=True)
             shutil.rmtree(expected.place(seed))
     for fault, n in counts.most_common():
         print(f"{n:6,}  {fault}")
@@ -85,14 +88,14 @@ class Undisturbed:
 
 
 @contextlib.contextmanager
-def undisturbed_run() -> Iterator[Undisturbed]:
+def undisturbed_run(processes: int) -> Iterator[Undisturbed]:
     """Train a run without disturbing it; at the end, remove it and its encoded text."""
     cache = DEFAULT_CACHE / "encoded"
     with tempfile.TemporaryDirectory(prefix="torture-") as name:
         folder = Path(name).resolve()
         text, config = folder / "text.txt", folder / "run.yaml"
         text.write_text((BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
-        config.write_text(CONFIG.format(text=text), encoding="utf-8")
+        config.write_text(CONFIG.format(text=text, processes=processes), encoding="utf-8")
         encoded, record = cached_text([text], "utf-8", cache).path(cache), record_path([text], "utf-8", cache)
         try:
             started_s = time.monotonic()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments.torture import faults
+from training.config_file import load_config
 from training.run_folder import RunFolder
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
@@ -34,6 +35,7 @@ class DisturbedRun:
     def __init__(self, folder: Path, config: Path, encoded: Path, rng: random.Random, duration_s: float):
         self.folder, self.config, self.encoded, self.rng, self.duration_s = folder, config, encoded, rng, duration_s
         self.run = RunFolder(folder / "runs" / config.stem)
+        self.processes = load_config(config).train.processes
         self.counts: Counter[str] = Counter()
         running = {
             "SIGKILL": lambda p: faults.send(signal.SIGKILL, p, rng, duration_s),
@@ -43,6 +45,8 @@ class DisturbedRun:
             "SIGKILL during a save": lambda p: faults.kill_during_save(self.run, p, rng, duration_s),
             "encoded text cut while in use": lambda p: self._cut_text(p),
         }
+        if self.processes > 1:
+            del running["two Ctrl-C"]  # torchrun waits for its processes after the first
         self.while_running: dict[str, Fault] = running
         self.while_stopped: dict[str, Callable[[Path, random.Random], None]] = {
             "bit flipped in a checkpoint": faults.flip_bit,
@@ -95,8 +99,9 @@ class DisturbedRun:
             has_happened = status != 0  # a run that has little left to write fits
         if has_happened:
             self.counts[name] += 1
-        expected = (0, *(STOPPED if has_happened else ()), *((1, 2) if may_fail else ()))
-        if "Traceback" in errors or status not in expected:
+        stopped = STOPPED if self.processes == 1 else (1,)  # torchrun's only status after a failure
+        expected = (0, *(stopped if has_happened else ()), *((1, 2) if may_fail else ()))
+        if f'File "{TRAIN}"' in errors or status not in expected:  # a traceback; torchrun prints another of its own
             raise LostError(f"{name or 'an undisturbed session'}: status {status}\n{errors}")
         if not self.run.config.is_file() and self.run.path.exists():
             self.run.path.rename(self.run.path.with_name(f"{self.run.path.name}-unborn-{self.counts.total()}"))

@@ -1,5 +1,6 @@
 """Faults: signals to a running session, a full disk, and damaged files between two sessions."""
 
+import contextlib
 import os
 import random
 import resource
@@ -16,11 +17,24 @@ SECOND_SIGNAL_AFTER_S = 0.6  # one Ctrl-C may arrive several times within half a
 
 
 def send(number: signal.Signals, process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
-    """Send a signal at a random moment; return whether the process still ran."""
+    """Send a signal at a random moment, to one of its processes if there are several; return whether it still ran."""
     wait(process, rng.uniform(0, duration_s))
     is_running = process.poll() is None
-    process.send_signal(number)  # does nothing to a process that has ended
+    workers = children(process)
+    if workers and (number == signal.SIGKILL or rng.random() < 0.5):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice(workers), number)
+    else:
+        process.send_signal(number)  # does nothing to a process that has ended
     return is_running
+
+
+def children(process: subprocess.Popen) -> list[int]:
+    """Return the numbers of the processes that torchrun has started; an ordinary run has none."""
+    try:
+        return list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+    except OSError:
+        return []
 
 
 def send_twice(process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
@@ -34,6 +48,10 @@ def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Rand
     wait(process, rng.uniform(0, duration_s))
     while process.poll() is None:
         if any(run.latest.parent.glob("*.part")):
+            for pid in children(process)[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # the main process of several
+                return True
             process.kill()
             return True
         time.sleep(POLL_S)

@@ -1,18 +1,18 @@
 """Run the points of a sweep: one process per point, several at a time on request."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from training.config import TrainConfig
+from training.launching import stop_with
 from training.stopping import StopRequest
 from training.sweep.point import Point
 from training.sweep.sweep_bar import SweepBar
@@ -100,7 +100,7 @@ class WorkerPool:
 
     def _launch(self, point: Point, worker: int) -> subprocess.Popen:
         run = self.folder.run_of(point)
-        share = share_of_machine(worker, self.workers, point.config.train.device)
+        share = share_of_machine(worker, self.workers, point.config.train)
         # A resumed run keeps its number of threads, because another number changes the last bits.
         threads = run.path / "threads"
         if threads.is_file():
@@ -116,7 +116,7 @@ class WorkerPool:
                 stderr=output,
                 env=os.environ | share,
                 start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
-                preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
+                preexec_fn=stop_with(os.getpid()),
             )
 
     def _collect(self, bar: SweepBar, *, stopping: bool) -> None:
@@ -135,7 +135,9 @@ class WorkerPool:
 
     def _reason(self, job: Job) -> str:
         output = self.folder.run_of(job.point).path / "output.txt"
-        last = output.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] or "no output"
+        lines = output.read_text(encoding="utf-8", errors="replace").splitlines() or ["no output"]
+        # torchrun prints a summary after the error of a process.
+        last = next((line for line in reversed(lines) if line.startswith("train.py: ")), lines[-1])
         return f"{last.removeprefix('train.py: ')} (status {job.process.returncode}; full output: {output})"
 
     def _stop(self, number: signal.Signals) -> None:
@@ -148,28 +150,16 @@ class WorkerPool:
             job.claim.close()
 
 
-def share_of_machine(worker: int, workers: int, device: str) -> dict[str, str]:
-    """Return the environment variables that give a worker its share of the cores and, if possible, a separate GPU.
+def share_of_machine(worker: int, workers: int, settings: TrainConfig) -> dict[str, str]:
+    """Return the environment variables that give a worker its share of the cores and, if possible, separate GPUs.
 
-    A single worker gets none, so that its runs equal runs started by hand, bit for bit.
+    A single worker with one process gets none, so that its runs equal runs started by hand, bit for bit.
     """
-    share = {}
-    if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // workers))
-    if workers > 1 and device in ("auto", "cuda") and (n_gpus := torch.cuda.device_count()) > 1:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(n_gpus)))
-        share["CUDA_VISIBLE_DEVICES"] = visible.split(",")[:n_gpus][worker % n_gpus]
+    share, processes = {}, settings.processes
+    if workers * processes > 1 and "OMP_NUM_THREADS" not in os.environ:
+        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // (workers * processes)))
+    if workers > 1 and settings.device in ("auto", "cuda") and (n_gpus := torch.cuda.device_count()) > 1:
+        visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(n_gpus)))).split(",")[:n_gpus]
+        mine = range(worker * processes, (worker + 1) * processes)
+        share["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(visible[i % n_gpus] for i in mine))
     return share
-
-
-def _die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` for Linux, with which the new process saves and stops if this process dies."""
-    libc, parent = ctypes.CDLL(None), os.getpid()  # loaded before the fork: little is safe after it
-    pr_set_pdeathsig = 1  # from linux/prctl.h
-
-    def prepare() -> None:
-        libc.prctl(pr_set_pdeathsig, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died before prctl
-            os._exit(1)
-
-    return prepare

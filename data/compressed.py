@@ -1,0 +1,76 @@
+"""Read a text file that may be compressed: .gz, .zip (with one file) and .zst, recognised by the end of the name."""
+
+import contextlib
+import gzip
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+SUFFIXES = (".gz", ".zip", ".zst")
+DAMAGED = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+
+Read = Callable[[int], bytes]  # takes a number of bytes and returns as many, or fewer; none at the end
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[tuple[Read, BinaryIO]]:
+    """Open a file and return a function that reads its uncompressed content, and the file itself.
+
+    Raises ValueError if the content cannot be unpacked.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.suffix == ".gz":
+                with gzip.open(file) as unpacked:
+                    yield unpacked.read, file
+            elif path.suffix == ".zip":
+                with zipfile.ZipFile(file) as archive, archive.open(_only_member(archive, path)) as unpacked:
+                    yield unpacked.read, file
+            elif path.suffix == ".zst":
+                yield _zstandard_reader(file, path), file
+            else:
+                yield file.read, file
+    except DAMAGED as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
+
+
+def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    if len(members) != 1:
+        raise ValueError(f"{path} contains {len(members)} files; unpack it and give the folder or a glob")
+    if members[0].flag_bits & 1:
+        raise ValueError(f"{path} is encrypted; unpack it yourself")
+    return members[0]
+
+
+def _zstandard_reader(file: BinaryIO, path: Path) -> Read:
+    try:
+        import zstandard
+    except ImportError:
+        raise ValueError(f"{path}: .zst files need pip install zstandard; install it, or unpack the file") from None
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    unread = b""
+
+    def read(n_bytes: int) -> bytes:
+        """Return the content of about n_bytes of the compressed file."""
+        nonlocal frame, unread
+        while True:
+            compressed = unread or file.read(n_bytes)
+            if frame.eof and compressed:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            if not compressed:
+                if not frame.eof:
+                    raise EOFError("it ends too early")
+                return b""
+            try:
+                content = frame.decompress(compressed)
+            except zstandard.ZstdError as error:
+                raise EOFError(str(error)) from None
+            unread = frame.unused_data
+            if content:
+                return content
+
+    return read

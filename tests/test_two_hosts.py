@@ -1,0 +1,99 @@
+"""Training on two hosts whose network fails: two network namespaces, joined by a pair of virtual interfaces."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from helpers import assert_same_but_for_the_name, metrics, untimed
+
+LIMIT_S = 20  # the --timeout of train.py
+BOUND_S = LIMIT_S + 60  # torchrun gives processes 30 s to end, and ends up to 30 s later itself
+HANG_S = 240
+
+
+def ip(*arguments):
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture
+def hosts():
+    """Yield the names of two network namespaces that can reach each other at 10.77.0.1 and 10.77.0.2."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("needs root and the command ip")
+    names = [f"host{number}-{os.getpid()}" for number in (1, 2)]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            try:
+                ip("netns", "add", name)
+            except subprocess.CalledProcessError:
+                pytest.skip("network namespaces cannot be created here")
+            stack.callback(ip, "netns", "del", name)
+        ip("link", "add", "name", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
+        for number, name in enumerate(names, start=1):
+            ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+
+
+def start(hosts, folders, *arguments):
+    """Start one process of train.py on each host, in its own folder; return torchrun's processes."""
+    launcher = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=10.77.0.1"]
+    command = [str(ROOT / "train.py"), *arguments, f"--timeout={LIMIT_S}"]
+    return [
+        subprocess.Popen(
+            ["ip", "netns", "exec", host, sys.executable, *launcher, f"--node-rank={rank}", *command],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
+        )
+        for rank, (host, folder) in enumerate(zip(hosts, folders, strict=True))
+    ]
+
+
+def finish(processes, expected):
+    outputs = [process.communicate(timeout=HANG_S)[0] for process in processes]
+    assert [process.returncode for process in processes] == [expected] * 2, outputs
+    return outputs
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_run_on_two_hosts_ends_when_the_network_fails_and_resumes_exactly(workplace, hosts):
+    folders = [workplace / "first", workplace / "second"]  # hosts without a common file system
+    for folder in folders:
+        folder.mkdir()
+        for name in ("tiny.yaml", "text.txt"):
+            shutil.copy(workplace / name, folder)
+    settings = ["--config", "tiny.yaml", "train.batch_size=6", "train.max_steps=300", "train.checkpoint_every_steps=10"]
+    finish(start(hosts, folders, *settings, "train.name=calm"), expected=0)
+
+    processes = start(hosts, folders, *settings, "train.name=cut")
+    file = folders[0] / "runs/cut/metrics.jsonl"
+    end = time.monotonic() + HANG_S
+    while not file.exists() or '"step": 30' not in file.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    ip("-n", hosts[1], "link", "set", "eth0", "down")
+    cut = time.monotonic()
+    outputs = finish(processes, expected=1)
+    assert time.monotonic() - cut < BOUND_S
+    for rank, output in enumerate(outputs):
+        lines = [line for line in output.splitlines() if line.startswith("train.py: ")]
+        assert len(lines) == 1
+        assert f"process {rank}: another process of this run has ended or cannot be reached" in lines[0]
+        assert lines[0].endswith("resume with --resume runs/cut")
+    assert not (folders[1] / "runs").exists()
+
+    ip("-n", hosts[1], "link", "set", "eth0", "up")
+    finish(start(hosts, folders, "--resume", "runs/cut"), expected=0)
+    calm, cut = (folders[0] / "runs" / name for name in ("calm", "cut"))
+    assert untimed(metrics(cut)) == untimed(metrics(calm))
+    assert_same_but_for_the_name(*(run / "checkpoints/latest.pt" for run in (calm, cut)))
