@@ -99,7 +99,7 @@ class DisturbedRun:
             has_happened = status != 0  # a run that has little left to write fits
         if has_happened:
             self.counts[name] += 1
-        stopped = STOPPED if self.processes == 1 else (1,)  # torchrun's only status after a failure
+        stopped = STOPPED if self.processes == 1 else (*STOPPED, 1)  # torchrun's own status after any failure
         expected = (0, *(stopped if has_happened else ()), *((1, 2) if may_fail else ()))
         if f'File "{TRAIN}"' in errors or status not in expected:  # a traceback; torchrun prints another of its own
             raise LostError(f"{name or 'an undisturbed session'}: status {status}\n{errors}")
