@@ -38,9 +38,10 @@ def children(process: subprocess.Popen) -> list[int]:
 
 
 def send_twice(process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
-    """Press Ctrl-C twice; return whether the process still ran both times, so that the second one ended it."""
-    send(signal.SIGINT, process, rng, duration_s)
-    return send(signal.SIGINT, process, rng, SECOND_SIGNAL_AFTER_S) and process.wait() == 128 + signal.SIGINT
+    """Press Ctrl-C twice; return whether the process still ran at the first. The second one ends it while it saves."""
+    is_running = send(signal.SIGINT, process, rng, duration_s)
+    send(signal.SIGINT, process, rng, SECOND_SIGNAL_AFTER_S)
+    return is_running
 
 
 def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
