@@ -93,6 +93,24 @@ def test_200_steps_on_1_2_and_4_processes_give_the_same_losses(workplace, optimi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
+def test_a_sharded_model_trains_and_resumes_like_one_process(workplace, n):
+    settings = ["train.batch_size=6", "train.dtype=float32", "optim.average_fraction=0.1", "optim.grad_clip=1"]
+    settings += ["train.accumulate=2", "train.log_every_steps=1", "data.corpus=selmere", "train.eval_characters=4000"]
+    sharding = ["train.parallel=fsdp", "train.activation_checkpointing=true"]
+    finish(train(n, *settings, *sharding, name="sharded"))
+    import train as command
+
+    assert command.main(["--config", "tiny.yaml", "train.name=one", *settings]) == 0
+    for name in ("train_loss", "val_loss"):
+        assert losses(Path("runs/sharded"), name) == pytest.approx(losses(Path("runs/one"), name), abs=1e-3)
+    assert command.main(["--resume", "runs/sharded", "train.max_steps=50"]) == 0  # as a whole
+    finish(torchrun(n, str(ROOT / "train.py"), "--resume", "runs/one", "train.max_steps=50", "train.parallel=fsdp"))
+    for name in ("train_loss", "val_loss"):
+        assert losses(Path("runs/sharded"), name) == pytest.approx(losses(Path("runs/one"), name), abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 3])
 def test_several_processes_exchange_values_and_act_together(n):
     output, _ = finish(torchrun(n, str(ROOT / "tests" / "several_processes.py")))
     assert output.count("passed:") == len(CHECKS)

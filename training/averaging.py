@@ -1,10 +1,12 @@
 """The average of a model's weights over the recent part of a run."""
 
-import copy
+from collections.abc import Callable
+from copy import deepcopy
 
 import torch
 
 from model.gpt import GPT
+from training.distributed import local
 
 
 class WeightAverage:
@@ -14,15 +16,16 @@ class WeightAverage:
     proportion to s^(1 / fraction - 2) (the power function average of Karras et al., 2024, section 3.1). An average
     predicts like a model whose learning rate has fallen, at any time, and overfits less.
 
-    fraction 0: no averages; `model` is the trained model itself.
+    fraction 0: no averages; `model` is the trained model itself. copy: returns a second model with the same weights.
     """
 
-    def __init__(self, trained: GPT, fraction: float):
+    def __init__(self, trained: GPT, fraction: float, *, copy: Callable[[GPT], GPT] = deepcopy):
         self.trained, self.fraction = trained, fraction
-        self.model = copy.deepcopy(trained).requires_grad_(False) if fraction else trained
+        self.model = copy(trained).requires_grad_(False) if fraction else trained
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
         """Add the weights after step n_steps = 1, 2, ... of the average."""
         share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
-        torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), share)
+        averages, trained = ([local(p) for p in model.parameters()] for model in (self.model, self.trained))
+        torch._foreach_lerp_(averages, trained, share)

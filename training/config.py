@@ -70,6 +70,8 @@ class TrainConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
     processes: int = 1  # that train together on this machine; torchrun may start another number
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # ddp: each process has the whole model; fsdp: a part of everything
+    activation_checkpointing: bool = False  # compute activations twice instead of storing them
     deterministic: bool = False  # on a GPU: the same weights every time, at the cost of speed; a CPU needs no setting
     compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
     log_every_steps: int = 50
@@ -112,6 +114,8 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self):
+        if self.train.compile and self.train.parallel == "fsdp":
+            raise ValueError("train.compile and train.parallel=fsdp exclude each other; leave one out")
         shortest = 2 ** len(self.train.grow_context_at)
         if self.model.block_size % shortest:
             raise ValueError(

@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -106,16 +107,20 @@ class World:
         """Return the largest of the processes' numbers."""
         if self.size == 1:
             return number
-        largest = torch.tensor(number)
-        with reaching_others():
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
-        return int(largest)
+        return int(self.largest(torch.tensor(number)))
 
     def add(self, x: Tensor) -> Tensor:
         """Replace x by the sum of the processes' x, and return it. It has the same bits in every process."""
         if self.size > 1:
             with reaching_others():
                 dist.all_reduce(x)
+        return x
+
+    def largest(self, x: Tensor) -> Tensor:
+        """Replace each element of x by the largest of the processes', and return x."""
+        if self.size > 1:
+            with reaching_others():
+                dist.all_reduce(x, dist.ReduceOp.MAX)
         return x
 
     def share_of(self, n: int) -> slice:
@@ -132,8 +137,11 @@ class World:
         return self._gather(result).flatten(0, 1)[: len(rows)]
 
     def parallel(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients that are means over the processes; with one process, the model itself."""
-        if self.size == 1:
+        """Return the model with gradients that are means over the processes.
+
+        That is the model itself if there is one process, or if it is sharded.
+        """
+        if self.size == 1 or is_sharded(model):
             return model
         with warnings.catch_warnings():
             # PyTorch 2.13 renames the argument, but 2.10 to 2.12 do not know the new name.
@@ -146,10 +154,12 @@ class World:
 
         model: as returned by `parallel`.
         """
-        with (
-            reaching_others(),
-            contextlib.nullcontext() if exchange or self.size == 1 else model.no_sync(),  # type: ignore[operator]
-        ):
+        adding_up: AbstractContextManager = contextlib.nullcontext()
+        if is_sharded(model):
+            model.set_requires_gradient_sync(exchange)  # type: ignore[operator]
+        elif isinstance(model, DistributedDataParallel) and not exchange:
+            adding_up = model.no_sync()
+        with reaching_others(), adding_up:
             yield
 
     def _gather_text(self, text: str) -> list[str]:
@@ -204,6 +214,16 @@ def join_world(limit_s: float) -> Iterator[World]:
     divide_cores(local_size)
     yield World(rank, size, local_rank, local_size, store)
     dist.destroy_process_group()  # not after an error: it may wait for the others
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether `training.sharding` has divided the model. Its class takes half a second to import."""
+    return hasattr(model, "set_requires_gradient_sync")
+
+
+def local(x: Tensor) -> Tensor:
+    """Return the part of x that this process holds, which shares its memory; x itself if it is not sharded."""
+    return x.to_local() if hasattr(x, "to_local") else x
 
 
 @contextlib.contextmanager

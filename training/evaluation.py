@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows
 from model.gpt import GPT
+from training.distributed import is_sharded
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = 8192
@@ -70,7 +71,7 @@ def evaluate(
     Several processes divide the windows among them. Raises EvaluationStoppedError as soon as must_stop returns True in
     one of them.
     """
-    was_training = model.training
+    was_training, n_forward = model.training, 0
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_scored, world = 0, runtime.world
@@ -101,10 +102,13 @@ def evaluate(
             inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
             with runtime.autocast():
                 logits = model(inputs)  # (B, T, V)
+            n_forward += 1
             losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
             total += losses.to(runtime.sum_device).double().sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
+    if is_sharded(model) and n_forward < turn // world.size + 1:
+        model(torch.zeros(1, 1, dtype=torch.long, device=runtime.device))  # the others need this process's shards
     model.train(was_training)
     loss_sum, n_scored = world.add(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)

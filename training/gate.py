@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 
 from model.gpt import GPT
+from training.distributed import ALONE, World, local
 
 
 class UpdateGate:
     """Checks the loss and the gradients of each step on the device; the host learns the result one step later.
 
     found_inf (): 1 if the update must be skipped, otherwise 0. Optimisers read it by this name, which PyTorch's fused
-    AdamW knows from `torch.amp.GradScaler`.
+    AdamW knows from `torch.amp.GradScaler`. sharing: the processes among which the model is sharded.
     """
 
-    def __init__(self, model: GPT):
+    def __init__(self, model: GPT, *, sharing: World = ALONE):
+        self._sharing = sharing
         names, self._parameters = zip(*model.named_parameters(), strict=True)
         self._checked = ["the loss", *(f"the gradient of {name}" for name in names)]
         device = model.lm_head.weight.device
@@ -26,10 +28,10 @@ class UpdateGate:
     def check(self, loss: Tensor) -> None:
         """Set found_inf from a step's loss () and the parameters' gradients."""
         # A norm is also infinite if a square overflows, as it would in AdamW's second moment.
-        norms = torch._foreach_norm([p.grad for p in self._parameters])
-        is_bad = torch.stack([loss, *norms]).isfinite().logical_not()
+        norms = torch._foreach_norm([local(p.grad) for p in self._parameters])
+        is_bad = self._sharing.largest(torch.stack([loss, *norms]).isfinite().logical_not().int())
         self.found_inf.copy_(is_bad.any())
-        self._first.copy_(is_bad.int().argmax())
+        self._first.copy_(is_bad.argmax())
 
     def record(self, step: int) -> None:
         """Send the result of a step to the host; see `read`."""

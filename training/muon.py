@@ -69,38 +69,49 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             lr, momentum = group["lr"], group["momentum"]
             on_device = isinstance(lr, Tensor)  # in device memory, where a captured step reads it
-            params = [p for p in group["params"] if p.grad is not None]
-            grads = [p.grad for p in params]
-            for p in params:
+            trained = [p for p in group["params"] if p.grad is not None]
+            for p in trained:
                 if not self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            buffers = [self.state[p]["momentum_buffer"] for p in params]
+            params = [self.part(p) for p in trained]
+            grads = [self.part(p.grad) for p in trained]
+            buffers = [self.part(self.state[p]["momentum_buffer"]) for p in trained]
             if found_inf is not None:
                 buffers_before = [buffer.clone() for buffer in buffers]
             torch._foreach_lerp_(buffers, grads, 1 - momentum)
-            updates = torch._foreach_lerp(grads, buffers, momentum)  # Nesterov: look one step ahead
-
-            same_shape = defaultdict(list)
-            for p, update in zip(params, updates, strict=True):
-                wide = update if p.size(0) <= p.size(1) else update.mT
-                same_shape[wide.shape].append((p, wide))
-            for pairs in same_shape.values():
-                matrices = torch.stack([wide for _, wide in pairs])
-                orthogonal = self.world.divide(partial(orthogonalise, dtype=self.dtype), matrices)
-                for (p, _), update in zip(pairs, orthogonal, strict=True):
-                    rows, columns = p.shape
-                    scale = max(1, rows / columns) ** 0.5
-                    # A copy in p's layout and dtype: elementwise operations on a transposed matrix are slow.
-                    update = (update if rows <= columns else update.mT).to(p.dtype).contiguous()
-                    if group["weight_decay"]:
-                        agreeing = (p * update).gt_(0)  # 1 where the update moves a weight towards 0, otherwise 0
-                        update.addcmul_(p, agreeing, value=group["weight_decay"] / scale)
-                    if found_inf is not None:
-                        update.masked_fill_(found_inf > 0, 0)
-                    if on_device:
-                        p.sub_(update * (lr * scale))
-                    else:
-                        p.sub_(update, alpha=lr * scale)
+            updates = list(torch._foreach_lerp(grads, buffers, momentum))  # Nesterov: look one step ahead
+            shapes = [p.shape for p in trained]
+            for p, (rows, columns), update in zip(params, shapes, self.orthogonalised(updates, shapes), strict=True):
+                scale = max(1, rows / columns) ** 0.5
+                # A copy in p's layout and dtype: elementwise operations on a transposed matrix are slow.
+                update = update.to(p.dtype).contiguous()
+                if group["weight_decay"]:
+                    agreeing = (p * update).gt_(0)  # 1 where the update moves a weight towards 0, otherwise 0
+                    update.addcmul_(p, agreeing, value=group["weight_decay"] / scale)
+                if found_inf is not None:
+                    update.masked_fill_(found_inf > 0, 0)
+                if on_device:
+                    p.sub_(update * (lr * scale))
+                else:
+                    p.sub_(update, alpha=lr * scale)
             if found_inf is not None:
                 for buffer, before in zip(buffers, buffers_before, strict=True):
                     buffer.copy_(torch.where(found_inf > 0, before, buffer))
+
+    def orthogonalised(self, updates: list[Tensor], shapes: list[torch.Size]) -> list[Tensor]:
+        """Return the orthogonalised updates of matrices with these shapes (rows, columns), in the same order."""
+        same_shape = defaultdict(list)
+        for i, (update, (rows, columns)) in enumerate(zip(updates, shapes, strict=True)):
+            wide = update if rows <= columns else update.mT
+            same_shape[wide.shape].append((i, wide))
+        results: dict[int, Tensor] = {}
+        for pairs in same_shape.values():
+            matrices = torch.stack([wide for _, wide in pairs])
+            orthogonal = self.world.divide(partial(orthogonalise, dtype=self.dtype), matrices)
+            for (i, _), update in zip(pairs, orthogonal, strict=True):
+                results[i] = update if shapes[i][0] <= shapes[i][1] else update.mT
+        return [results[i] for i in range(len(shapes))]
+
+    def part(self, x: Tensor) -> Tensor:
+        """Return the part of a parameter, gradient or buffer that this process updates."""
+        return x

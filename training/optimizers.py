@@ -6,7 +6,7 @@ from torch.optim import AdamW, Optimizer
 
 from model.gpt import GPT
 from training.config import OptimConfig
-from training.distributed import ALONE, World
+from training.distributed import ALONE, World, is_sharded
 from training.muon import Muon
 
 
@@ -33,7 +33,12 @@ def make_optimizers(
     ]
     if config.name == "muon":
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
-        optimizers.append(Muon(matrices, dtype=dtype, world=world, **settings))
+        if is_sharded(model):
+            from training.sharding import ShardedMuon
+
+            optimizers.append(ShardedMuon(matrices, dtype=dtype, processes=world, **settings))
+        else:
+            optimizers.append(Muon(matrices, dtype=dtype, world=world, **settings))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))

@@ -1,13 +1,18 @@
 """The state of a run: everything that training changes, saved to a checkpoint and restored from it."""
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint as recomputed
 
 from data.corpus import Corpus
 from model.config import ModelConfig
@@ -16,6 +21,7 @@ from training.averaging import WeightAverage
 from training.checkpoint import Checkpoint, CheckpointError, load_weights
 from training.config import Config
 from training.config_file import to_dict
+from training.distributed import ALONE, local
 from training.gate import UpdateGate
 from training.optimizers import make_optimizers
 from training.runtime import Runtime
@@ -61,16 +67,30 @@ class TrainingState:
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
-        self.config, self.corpus = config, corpus
-        torch.manual_seed(config.train.seed)
+        self.config, self.corpus, self.world = config, corpus, runtime.world
+        self._sharding: ModuleType | None = None
+        if config.train.parallel == "fsdp" and self.world.size > 1:
+            self._sharding = importlib.import_module("training.sharding")  # takes half a second
+
+        def make() -> GPT:
+            torch.manual_seed(config.train.seed)
+            return GPT(config.model, len(corpus.vocabulary))
+
         # Initialised on the CPU and moved: a seed gives the same weights on every device.
-        self.model: GPT = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
+        if sharding := self._sharding:
+            self.model: GPT = sharding.sharded(make, runtime.device, self.world)
+        else:
+            self.model = make().to(runtime.device)
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, dtype=runtime.dtype, world=runtime.world
         )
-        self.average = WeightAverage(self.model, config.optim.average_fraction)
+        copy = partial(sharding.copied, make, runtime.device, self.world) if sharding else deepcopy
+        self.average = WeightAverage(self.model, config.optim.average_fraction, copy=copy)
+        if config.train.activation_checkpointing:
+            for block in self.model.blocks:
+                block.forward = partial(recomputed, block.forward, use_reentrant=False)  # type: ignore[method-assign]
         self.progress = Progress()
-        self.gate = UpdateGate(self.model)
+        self.gate = UpdateGate(self.model, sharing=self.world if sharding else ALONE)
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
     def is_finished(self) -> bool:
@@ -119,16 +139,22 @@ class TrainingState:
         return is_best
 
     def snapshot(self) -> Checkpoint:
-        """Return the state as a checkpoint. Raises TrainingError if a weight is not finite."""
+        """Return the state as a checkpoint. Raises TrainingError if a weight is not finite.
+
+        All processes must call it. If the model is sharded, only the main process receives the tensors.
+        """
         self.check_finite()
         self.progress.loss_sum, self.progress.loss_count = self.loss_sum.item(), int(self.loss_count)
         return Checkpoint(
             settings=to_dict(self.config),
             characters=self.corpus.vocabulary.characters,
             corpus={"name": self.corpus.name, "digest": self.corpus.digest, "n_characters": len(self.corpus.ids)},
-            model=self.average.model.state_dict(),
-            trained=self.model.state_dict() if self.config.optim.average_fraction else None,
-            optimizers=[optimizer.state_dict()["state"] for optimizer in self.optimizers],
+            model=self._whole(self.average.model.state_dict()),
+            trained=self._whole(self.model.state_dict()) if self.config.optim.average_fraction else None,
+            optimizers=[
+                {number: self._whole(state) for number, state in optimizer.state_dict()["state"].items()}
+                for optimizer in self.optimizers
+            ],
             progress=dataclasses.asdict(self.progress),
         )
 
@@ -142,9 +168,12 @@ class TrainingState:
                 f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
-        load_weights(self.average.model, checkpoint.model)
-        load_weights(self.model, checkpoint.trained or checkpoint.model)
+        load = self._sharding.fill_all if self._sharding else load_weights
+        load(self.average.model, checkpoint.model)
+        load(self.model, checkpoint.trained or checkpoint.model)
         for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
+            if self._sharding:
+                state = self._sharding.sharded_state(optimizer, state)
             # Learning rates and other settings come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         self.progress = _restored(checkpoint.progress)
@@ -169,12 +198,16 @@ class TrainingState:
         """Raise TrainingError if a weight or the state of an optimiser is infinite or NaN."""
         states = [value for o in self.optimizers for state in o.state.values() for value in state.values()]
         tensors = [*self.model.parameters(), *(value for value in states if isinstance(value, torch.Tensor))]
-        finite = [tensor.isfinite().all() for tensor in tensors if tensor.device == self.loss_sum.device]
-        if not torch.stack(finite).all():  # a single result, so that the CPU waits for a GPU once
+        finite = [local(tensor).isfinite().all() for tensor in tensors if tensor.device == self.loss_sum.device]
+        is_bad = not torch.stack(finite).all()  # a single result, so that the CPU waits for a GPU once
+        if self.world.agree(is_bad):
             raise TrainingError(
                 f"the weights or the optimiser's state became infinite or NaN by step {self.progress.step:,}; "
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
+
+    def _whole(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._sharding.whole(tensors, self.world) if self._sharding else tensors
 
     def _differences(self, checkpoint: Checkpoint) -> list[str]:
         before = checkpoint.config()

@@ -32,7 +32,8 @@ class TrainingStep:
         # One CUDA graph per step: a GPU finishes small products before Python launches the next ones. With several
         # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
         self.update: Callable[..., None] = self._update
-        if runtime.device.type == "cuda" and world.size == 1 and not compiles:
+        recomputes = state.config.train.activation_checkpointing  # reads the generator's state, which a graph cannot
+        if runtime.device.type == "cuda" and world.size == 1 and not compiles and not recomputes:
             self.update = CapturedFunction(self._update, state.model)
 
     @property
