@@ -24,7 +24,7 @@ def huge_text(workplace):
     text.touch()
     os.truncate(text, N_CHARACTERS)
     CACHE.mkdir(parents=True, exist_ok=True)
-    cached = CachedText("5bar5e" * 11, "utf-8", "\0abc", N_CHARACTERS, "", [file_stat(text)], [])
+    cached = CachedText("5bar5e" * 11, "utf-8", "\0abc", [N_CHARACTERS], "", [file_stat(text)], [])
     ids, record = cached.path(CACHE), record_path([text], "utf-8", CACHE)
     ids.touch()
     os.truncate(ids, N_CHARACTERS)
