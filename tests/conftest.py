@@ -75,7 +75,7 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-def run_script(script, *arguments, **options):
+def run_script(script, *arguments, timeout=300, **options):
     """Run train.py or sample.py as a user does; return the finished process with its output as text."""
     command = [sys.executable, str(ROOT / script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, **options)
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=timeout, **options)

@@ -10,8 +10,7 @@ from helpers import metrics
 from data.encoded_cache import CachedText, file_stat, record_path, write_record
 from data.sources import DEFAULT_CACHE
 
-pytestmark = pytest.mark.slow
-
+GIGABYTE = 10**9
 N_CHARACTERS = 100 * 2**30
 CACHE = DEFAULT_CACHE / "encoded"
 SETTINGS = ["train.device=cpu", "train.eval_characters=4000"]
@@ -34,6 +33,7 @@ def huge_text(workplace):
     record.unlink()
 
 
+@pytest.mark.slow
 def test_100_gigabytes_train_and_resume_with_the_memory_of_a_short_text(workplace, huge_text):
     for arguments in (
         ("--config", "tiny.yaml", "train.name=short", *SETTINGS),
@@ -47,3 +47,23 @@ def test_100_gigabytes_train_and_resume_with_the_memory_of_a_short_text(workplac
     evaluation = next(record for record in huge if "val_loss" in record)
     assert evaluation["val_characters"] == 4000
     assert evaluation["val_split_characters"] == pytest.approx(N_CHARACTERS / 10, abs=1)
+
+
+@pytest.mark.huge
+def test_a_text_of_20_gigabytes_is_encoded_and_trained_on_within_a_gigabyte_of_memory(workplace):
+    piece = "".join(f"{i} bottles of beer on the wall – {i * i}\n" for i in range(100_000)).encode()
+    text = workplace / "20-gigabytes.txt"
+    with text.open("wb") as file:
+        for _ in range(20 * GIGABYTE // len(piece) + 1):
+            file.write(piece)
+    settings = [f"data.corpus={text}", "train.name=huge", "train.max_steps=20", *SETTINGS]
+    before = set(CACHE.glob("*")) if CACHE.exists() else set()
+    try:
+        finished = run_script("train.py", "--config", "tiny.yaml", *settings, timeout=3600)
+        assert finished.returncode == 0, finished.stderr
+    finally:
+        for path in set(CACHE.glob("*")) - before:
+            path.unlink()
+    *_, last = metrics(workplace / "runs/huge")
+    assert last["finished"]
+    assert last["peak_memory_bytes"] < GIGABYTE  # of resident memory, which includes anonymous memory

@@ -4,20 +4,17 @@ With --config, measure training and sampling of that config's model instead, or 
 """
 
 import json
-import multiprocessing
 import platform
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 from tqdm import tqdm
 
 from experiments.benchmark.corpora import measure_encoding
-from experiments.benchmark.figures import Figure
+from experiments.benchmark.figures import Figure, in_new_process
 from experiments.benchmark.memory import measure_context
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.sampling import measure_sampling, measure_without_cache
@@ -42,7 +39,6 @@ SAMPLED = {  # name: (config file, overrides); both GPT-2 shapes have the same c
     "GPT-2 layers 6/6/384": ("shakespeare_gpt2.yaml", []),
     "shakespeare.yaml": ("shakespeare.yaml", []),
 }
-T = TypeVar("T")
 PARTS = ("training", "sampling", "memory", "encoding", "start-up")
 ALPHABETS = {"ASCII": "", "with other letters": "äöüß\n"}
 
@@ -109,7 +105,7 @@ def run(
     jobs = [job for job in jobs if job[0].startswith(only)]
     for name, measure, arguments in tqdm(jobs, desc="Measuring", disable=None, leave=False):
         try:
-            result = _in_new_process(measure, arguments)
+            result = in_new_process(measure, arguments)
         except Exception as error:  # the other measurements still run
             failures.append(f"{name} failed: {type(error).__name__}: {error}")
             continue
@@ -153,12 +149,6 @@ def _variant_jobs(
             arguments = {"name": name, "config": model, "repeats": repeats, "device": str(device), "streams": streams}
             yield f"sampling {name}", measure_sampling, arguments
         yield f"sampling {name}", measure_cache, {"name": name, "config": model}
-
-
-def _in_new_process(function: Callable[..., T], arguments: dict[str, Any]) -> T:
-    """Call the function in a new process, so that its peak memory does not include earlier measurements."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, **arguments).result()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """A measured figure: its median, its spread and its fraction of the machine's limit."""
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,3 +58,9 @@ def time_repeats(work: Callable[[], object], repeats: int, device: torch.device,
         if repeat >= warm_up:
             seconds.append(time.perf_counter() - began_s)
     return seconds
+
+
+def in_new_process(function: Callable[..., T], arguments: dict[str, Any]) -> T:
+    """Call the function in a new process, so that its peak memory does not include earlier measurements."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, **arguments).result()
