@@ -156,7 +156,7 @@ def muon_steps() -> Iterator[Figure]:
     for divided in (False, True):
         with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
             both = [pool.submit(_time_muon, rank=rank, size=2, divided=divided) for rank in range(2)]
-            times_ms = [future.result() for future in both][0]
+            times_ms, _ = (future.result() for future in both)
         yield Figure(f"Muon's step, 2 processes{'' if divided else ', each with all matrices'}", "ms", times_ms)
 
 
