@@ -21,10 +21,9 @@ from data.corpus import open_corpus
 from training.clock import Clock
 from training.command import CommandParser, explain, run_command, tell_mistakes
 from training.config_file import build_config, naming, read_settings, to_yaml
-from training.distributed import ALONE, LostProcessError, OtherProcessError, World, join_world
+from training.distributed import LostProcessError, OtherProcessError, World, join_world
 from training.evaluation import EvaluationStoppedError, evaluate
-from training.launching import become_torchrun
-from training.preparation import prepare_machine, prepare_text
+from training.preparation import check_agreement, prepare_machine, prepare_text, start_processes
 from training.resuming import load_state
 from training.run_folder import RunFolder
 from training.run_log import RunLog
@@ -36,6 +35,8 @@ from training.step import CompilationError, TrainingStep
 from training.stopping import StopRequest
 from training.sweep.launch import is_sweep, resume_sweep, start_sweep
 from training.sweep.plan import make_plan
+
+LONGEST_TIMEOUT_S = 1e6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,6 +81,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help=limit)
     options = parser.parse_intermixed_args(arguments)
     options.given = arguments
+    if not 0 < options.timeout <= LONGEST_TIMEOUT_S:
+        parser.error(f"--timeout must be above 0 and at most {LONGEST_TIMEOUT_S:,.0f}")
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
     if options.workers is not None and options.workers < 1:
@@ -98,15 +101,14 @@ def start(options: argparse.Namespace, world: World) -> int:
             return start_sweep(plan, options.config.stem, options.workers or 1, verify=options.verify)
         with naming(options.config):
             config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
-        if config.train.processes > 1 and world is ALONE:
-            become_torchrun(config.train.processes, options.given)
         name = config.train.name or options.config.stem
-        config, corpus, name = prepare_text(config, name, verify=options.verify)
+        config, corpus, name = prepare_text(config, name, verify=options.verify, world=world)
         runtime = prepare_machine(config, world)
-        state = TrainingState(config, corpus, runtime)
+    start_processes(config, world, options.given)
     with world.together():
-        world.check_same(to_yaml(config) + corpus.digest, "the processes have different settings or texts")
+        check_agreement(config, corpus, world)
         folder = RunFolder.create(name, to_yaml(config)).path if world.is_main else Path()
+    state = TrainingState(config, corpus, runtime)
     run = RunFolder(Path(world.share(bytes(folder)).decode()))
     with run.lock() if world.is_main else contextlib.nullcontext():
         return train(state, run, runtime)
@@ -119,18 +121,23 @@ def resume(options: argparse.Namespace, world: World) -> int:
             check_options(options, world, is_sweep=is_sweep(options.resume))
             if is_sweep(options.resume):
                 return resume_sweep(options.resume, options.overrides, options.workers or 1, verify=options.verify)
-            run = RunFolder.find(options.resume) if world.is_main else RunFolder(options.resume)
+            folder = Path()
             if world.is_main:
+                run = RunFolder.find(options.resume)
                 lock.enter_context(run.lock())
-        settings, checkpoint = load_state(run, world)
+                folder = run.path
+        run = RunFolder(Path(world.share(bytes(folder)).decode()))
+        settings, checkpoint = load_state(run, world, options.overrides)
         with world.together():
             config = build_config(settings, options.overrides)
-            if config.train.processes > 1 and world is ALONE:
-                become_torchrun(config.train.processes, options.given)
             runtime = prepare_machine(config, world)
             without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
             corpus = open_corpus(without_fallback, verify=options.verify)
-            state = TrainingState(config, corpus, runtime)
+        start_processes(config, world, options.given)
+        with world.together():
+            check_agreement(config, corpus, world)
+        state = TrainingState(config, corpus, runtime)
+        with world.together():
             changes = state.restore(checkpoint) if checkpoint else []
             if world.is_main:
                 run.write_config(to_yaml(config))
@@ -172,7 +179,7 @@ def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Se
         return progress.step % every_steps == 0 or progress.step == settings.max_steps
 
     saver, sample = Saver(state, run, runtime, clock), ""
-    with contextlib.closing(log), StopRequest(announces=world.is_main) as stop, explained(run):
+    with contextlib.closing(log), StopRequest(announces=world.is_main) as stop, explained(run, world):
         with clock.pause():
             saver.keep()
         while not state.is_finished():

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 SUFFIXES = (".gz", ".zip", ".zst")
-DAMAGED = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 
-Read = Callable[[int], bytes]  # takes a number of bytes and returns as many, or fewer; none at the end
+PIECE_BYTES = 1 << 12  # of a .zst file; its content may be 10,000 times as large
+
+Read = Callable[[int], bytes]  # takes a number of bytes and returns about as many; none at the end
 
 
 @contextlib.contextmanager
@@ -33,7 +35,9 @@ def open_text(path: Path) -> Iterator[tuple[Read, BinaryIO]]:
                 yield _zstandard_reader(file, path), file
             else:
                 yield file.read, file
-    except DAMAGED as error:
+    except (*DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the archive
+            raise
         raise ValueError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
 
 
@@ -51,26 +55,24 @@ def _zstandard_reader(file: BinaryIO, path: Path) -> Read:
         import zstandard
     except ImportError:
         raise ValueError(f"{path}: .zst files need pip install zstandard; install it, or unpack the file") from None
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    unread = b""
+    frame, unread = zstandard.ZstdDecompressor().decompressobj(), b""
 
     def read(n_bytes: int) -> bytes:
-        """Return the content of about n_bytes of the compressed file."""
         nonlocal frame, unread
-        while True:
-            compressed = unread or file.read(n_bytes)
-            if frame.eof and compressed:
-                frame = zstandard.ZstdDecompressor().decompressobj()
+        content = bytearray()
+        while len(content) < n_bytes:
+            compressed = unread or file.read(PIECE_BYTES)
             if not compressed:
                 if not frame.eof:
                     raise EOFError("it ends too early")
-                return b""
+                break
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
             try:
-                content = frame.decompress(compressed)
+                content += frame.decompress(compressed)
             except zstandard.ZstdError as error:
                 raise EOFError(str(error)) from None
             unread = frame.unused_data
-            if content:
-                return content
+        return bytes(content)
 
     return read

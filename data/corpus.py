@@ -16,7 +16,7 @@ class Split(NamedTuple):
     """The parts of a text.
 
     Validation and test start one character early: that character is the context of their first prediction. Without a
-    test part, `test` has this character only.
+    test part, `test` has this character only. A separate validation text starts with its own first character.
     """
 
     train: EncodedText
@@ -66,12 +66,12 @@ class Corpus:
             "validation": (cuts[1] - cuts[0], block_size + 1 - context),
             "test": (cuts[2] - cuts[1], block_size if test else 0),
         }
+        change = "change data.split" if self.n_train is None else "change data.val_corpus"
         for name, (size, needed) in parts.items():
             if size < needed:
                 raise ValueError(
                     f"the corpus {self.name} is too short: model.block_size={block_size} needs {needed:,} characters "
-                    f"for {name}, but there are {size:,}; lower model.block_size, change data.split or use a "
-                    "longer text"
+                    f"for {name}, but there are {size:,}; lower model.block_size, {change} or use a longer text"
                 )
         train_ids, validation_ids, test_ids = map(self.ids.part, (0, cuts[0] - context, cuts[1] - 1), cuts)
         return Split(train_ids, validation_ids, test_ids)
@@ -114,7 +114,7 @@ def load_corpus(
     """
     folder = cache / "encoded"
     train_files = find_files(name, cache=cache)
-    val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache)
+    val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
     text = cached_text(train_files + val_files, BYTES if level == "byte" else encoding, folder, verify=verify)
     n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
     vocabulary = make_vocabulary(text.characters, level)

@@ -55,11 +55,11 @@ NAMED: dict[str, Download | Path] = {
 }
 
 
-def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
+def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data.corpus") -> list[Path]:
     """Return the files of a corpus in reading order.
 
     corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders and .txt.gz and the like, sorted by
-    path) or a glob.
+    path) or a glob. setting: its name in errors.
 
     Raises DownloadError if a named corpus cannot be downloaded, ValueError if the path has no text file.
     """
@@ -73,17 +73,17 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE) -> list[Path]:
         names = ("*.txt", *(f"*.txt{suffix}" for suffix in SUFFIXES))
         files = sorted(p for name in names for p in path.rglob(name) if p.is_file())
         if not files:
-            raise ValueError(f"data.corpus={corpus}: the folder contains no .txt file; give a file or a glob")
+            raise ValueError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
     elif path.exists():
-        raise ValueError(f"data.corpus={corpus}: not a regular file or folder; give a file, a folder or a glob")
+        raise ValueError(f"{setting}={corpus}: not a regular file or folder; give a file, a folder or a glob")
     else:
         files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
-            raise ValueError(f"data.corpus={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
+            raise ValueError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.resolve() for p in files]
 
 

@@ -1,6 +1,5 @@
 """Checkpoints: self-contained, verified files that are written atomically."""
 
-import dataclasses
 import hashlib
 import io
 import pickle
@@ -51,10 +50,6 @@ class Checkpoint:
 
     def config(self) -> Config:
         return build_config(self.settings)
-
-    def weights_only(self) -> "Checkpoint":
-        """Return a checkpoint without the optimisers' state, to sample from and to analyse."""
-        return dataclasses.replace(self, optimizers=[{} for _ in self.optimizers], trained=None)
 
     @property
     def vocabulary(self) -> Vocabulary:

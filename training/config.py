@@ -116,6 +116,8 @@ class Config:
     def __post_init__(self):
         if self.train.compile and self.train.parallel == "fsdp":
             raise ValueError("train.compile and train.parallel=fsdp exclude each other; leave one out")
+        if self.train.parallel == "fsdp" and self.model.score == "gaussian" and self.model.score_width is None:
+            raise ValueError("a learned model.score_width cannot be sharded (train.parallel=fsdp); set it to a number")
         shortest = 2 ** len(self.train.grow_context_at)
         if self.model.block_size % shortest:
             raise ValueError(

@@ -1,10 +1,11 @@
 """Several processes that train one model: torchrun starts them, and PyTorch's process groups connect them.
 
-Every process holds the whole model and the whole state of the run, and computes the gradients of its share of each
-batch. All take the same decisions at the same step. Process 0 alone writes files and shows progress.
+Every process holds the state of the run, or a part of it (`training.sharding`), and computes the gradients of its share
+of each batch. All take the same decisions at the same step. Process 0 alone writes files and shows progress.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import warnings
@@ -24,6 +25,7 @@ from training.launching import stop_with
 from training.threads import divide_cores
 
 PREPARATION = timedelta(days=2)  # a process may encode a huge text while the others wait
+MESSAGE_BYTES = 4 * LONGEST_LINE
 GLOO = ("third_party/gloo", "connectFullMesh", "monitoredBarrier")  # signs of Gloo's errors, which have no class
 RUN = "run"  # key of the run's folder in torchrun's store, which outlives a restart of the processes
 
@@ -41,7 +43,7 @@ class World:
     """The processes of a run, and the ways in which they exchange values. Without torchrun there is one.
 
     rank: the number of this process, 0 to size - 1. local_rank, local_size: the same among those of this host.
-    store: torchrun's key-value store.
+    store: torchrun's key-value store. patient: a group of all processes whose members wait for each other for long.
     """
 
     rank: int = 0
@@ -49,6 +51,7 @@ class World:
     local_rank: int = 0
     local_size: int = 1
     store: dist.Store | None = None
+    patient: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -75,32 +78,35 @@ class World:
         except (ValueError, OSError) as error:
             mistake = error
         if self.size > 1:
-            with reaching_others():
-                dist.monitored_barrier(
-                    timeout=PREPARATION
-                )  # no other collective can wait longer than the group's limit
-            messages = self._gather_text(explain(mistake) if mistake else "")
-            if any(messages) and (mistake is None or messages.index(explain(mistake)) < self.rank):
+            message = _shortened(explain(mistake)) if mistake else ""
+            try:
+                dist.barrier(group=self.patient)
+                messages = self._gather_text(message)
+            except RuntimeError:
+                if mistake:
+                    raise mistake from None  # a process that waited for this one has given up
+                raise
+            if any(messages) and message in ("", *messages[: self.rank]):
                 raise OtherProcessError
         if mistake:
             raise mistake
 
     def check_same(self, text: str, reason: str) -> None:
         """Raise ValueError with the reason if the text is not the same in all processes."""
-        if self.size > 1 and len(set(self._gather_text(text))) > 1:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if self.size > 1 and len(set(self._gather_text(digest))) > 1:
             raise ValueError(reason)
 
     def share(self, content: bytes) -> bytes:
         """Return the content that process 0 has."""
         if self.size == 1:
             return content
-        with reaching_others():
-            size = torch.tensor(len(content))
-            dist.broadcast(size, src=0)
-            buffer = torch.empty(int(size), dtype=torch.uint8)
-            if self.is_main and content:
-                buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-            dist.broadcast(buffer, src=0)
+        size = torch.tensor(len(content))
+        dist.broadcast(size, src=0)
+        buffer = torch.empty(int(size), dtype=torch.uint8)
+        if self.is_main and content:
+            buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        dist.broadcast(buffer, src=0)
         return content if self.is_main else buffer.numpy().tobytes()
 
     def agree(self, number: int) -> int:
@@ -112,15 +118,13 @@ class World:
     def add(self, x: Tensor) -> Tensor:
         """Replace x by the sum of the processes' x, and return it. It has the same bits in every process."""
         if self.size > 1:
-            with reaching_others():
-                dist.all_reduce(x)
+            dist.all_reduce(x)
         return x
 
     def largest(self, x: Tensor) -> Tensor:
         """Replace each element of x by the largest of the processes', and return x."""
         if self.size > 1:
-            with reaching_others():
-                dist.all_reduce(x, dist.ReduceOp.MAX)
+            dist.all_reduce(x, dist.ReduceOp.MAX)
         return x
 
     def share_of(self, n: int) -> slice:
@@ -148,31 +152,25 @@ class World:
             warnings.filterwarnings("ignore", message=".*broadcast_buffers.*")
             return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
 
-    @contextlib.contextmanager
-    def gradients(self, model: nn.Module, *, exchange: bool) -> Iterator[None]:
-        """Exchange the gradients of a backward pass inside, or add them up in this process until the next exchange.
+    def gradients(self, model: nn.Module, *, exchange: bool) -> AbstractContextManager:
+        """Return a context in which a backward pass exchanges gradients, or adds them up until the next exchange.
 
-        model: as returned by `parallel`.
+        model: as returned by `parallel`. A sharded model always exchanges them, or each process would store them all.
         """
-        adding_up: AbstractContextManager = contextlib.nullcontext()
-        if is_sharded(model):
-            model.set_requires_gradient_sync(exchange)  # type: ignore[operator]
-        elif isinstance(model, DistributedDataParallel) and not exchange:
-            adding_up = model.no_sync()
-        with reaching_others(), adding_up:
-            yield
+        if exchange or not isinstance(model, DistributedDataParallel):
+            return contextlib.nullcontext()
+        return model.no_sync()
 
     def _gather_text(self, text: str) -> list[str]:
-        mine = torch.zeros(4 * LONGEST_LINE, dtype=torch.uint8)
-        content = text.encode(errors="backslashreplace")[: len(mine)]
-        mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else 0
-        return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self._gather(mine).tolist()]
+        mine = torch.zeros(MESSAGE_BYTES, dtype=torch.uint8)
+        if content := text.encode():
+            mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        return [bytes(row).rstrip(b"\0").decode() for row in self._gather(mine).tolist()]
 
     def _gather(self, x: Tensor) -> Tensor:
         """Return x of every process, (size, *x.shape)."""
         gathered = x.new_empty(self.size, *x.shape)
-        with reaching_others():
-            dist.all_gather(list(gathered.unbind()), x)
+        dist.all_gather(list(gathered.unbind()), x)
         return gathered
 
 
@@ -190,30 +188,44 @@ def join_world(limit_s: float) -> Iterator[World]:
     if "WORLD_SIZE" not in environment:
         yield ALONE
         return
-    rank, size, local_rank, local_size = (
-        int(environment.get(name, default))
-        for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
-    )
+    numbers = {name: _number(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")}
+    missing = [name for name, number in numbers.items() if number < 0]
+    missing += ["MASTER_ADDR"] * ("MASTER_ADDR" not in environment)
+    if missing:
+        raise ValueError(
+            f"the environment variable WORLD_SIZE is set, but {' and '.join(missing)} not, as torchrun would; "
+            "start the processes with torchrun, or unset WORLD_SIZE"
+        )
+    rank, size, local_rank, local_size, port = numbers.values()
     if prepare := stop_with(os.getppid()):
         prepare()  # without torchrun, nothing would restart or end this process
     limit = timedelta(seconds=limit_s)
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     hosts_store = rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     with reaching_others():
-        store = dist.TCPStore(
-            environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), is_master=hosts_store, timeout=limit
-        )
+        store = dist.TCPStore(environment["MASTER_ADDR"], port, is_master=hosts_store, timeout=limit)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
             # PyTorch's own rendezvous would find the addresses of the processes before the restart.
             store=dist.PrefixStore(f"attempt {attempt}", store),
             rank=rank,
             world_size=size,
             timeout=limit,
         )
-    divide_cores(local_size)
-    yield World(rank, size, local_rank, local_size, store)
-    dist.destroy_process_group()  # not after an error: it may wait for the others
+        patient = dist.new_group(backend="gloo", timeout=PREPARATION)
+        divide_cores(local_size)
+        yield World(rank, size, local_rank, local_size, store, patient)
+        dist.destroy_process_group()  # not after an error: it may wait for the others
+
+
+def _number(variable: str) -> int:
+    """Return an environment variable that torchrun sets, or -1 if it is not a number."""
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdecimal() else -1
+
+
+def _shortened(message: str) -> str:
+    return message.encode(errors="backslashreplace")[:MESSAGE_BYTES].decode(errors="ignore")
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -232,7 +244,8 @@ def reaching_others() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not (isinstance(error, dist.DistError) or any(sign in str(error) for sign in GLOO)):
+        is_lost = isinstance(error, dist.DistError) or any(sign in str(error) for sign in GLOO)
+        if isinstance(error, LostProcessError) or not is_lost:
             raise
         reason = re.sub(r"^\[.*?\] ", "", str(error).splitlines()[0])  # without the place in PyTorch's source
         raise LostProcessError(

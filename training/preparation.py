@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -9,12 +10,16 @@ import torch
 from data.corpus import Corpus, open_corpus
 from training.checkpoint import Checkpoint
 from training.config import Config
+from training.config_file import to_yaml
 from training.distributed import ALONE, World
+from training.launching import become_torchrun
 from training.runtime import Runtime, check_can_compile, choose_runtime, has_fast_bfloat16, make_deterministic
 from training.tensorboard import check_tensorboard
 
 
-def prepare_text(config: Config, name: str, *, verify: bool = False) -> tuple[Config, Corpus, str]:
+def prepare_text(
+    config: Config, name: str, *, verify: bool = False, world: World = ALONE
+) -> tuple[Config, Corpus, str]:
     """Return the config, its corpus and the run's name.
 
     If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name.
@@ -28,7 +33,8 @@ def prepare_text(config: Config, name: str, *, verify: bool = False) -> tuple[Co
             f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
             f"its results are not comparable with those on {config.data.corpus}.\n{line}"
         )
-        print(warning, file=sys.stderr)
+        if world.is_main:
+            print(warning, file=sys.stderr)
         name = f"{name}-on-{Path(corpus.name).stem}"
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.split, config.model.block_size)
@@ -45,9 +51,9 @@ def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
 
 def prepare_machine(config: Config, world: World = ALONE) -> Runtime:
     """Return the device, precision and processes of the config. Raises ValueError if the machine lacks them."""
-    check_batch_size(config.train.batch_size, world)
+    check_batch_size(config.train.batch_size, world.size)
     runtime = choose_runtime(config.train.device, config.train.dtype, world)
-    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+    if world.is_main and runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
         warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
         print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
     if config.train.compile:
@@ -59,11 +65,27 @@ def prepare_machine(config: Config, world: World = ALONE) -> Runtime:
     return runtime
 
 
-def check_batch_size(batch_size: int, world: World) -> None:
+def check_batch_size(batch_size: int, n_processes: int) -> None:
     """Raise ValueError if the windows of a batch cannot be divided among the processes."""
-    if left := batch_size % world.size:
-        sizes = [size for size in (batch_size - left, batch_size - left + world.size) if size]
+    if left := batch_size % n_processes:
+        sizes = [size for size in (batch_size - left, batch_size - left + n_processes) if size]
         raise ValueError(
-            f"train.batch_size={batch_size} cannot be divided among {world.size} processes; "
+            f"train.batch_size={batch_size} cannot be divided among {n_processes} processes; "
             f"use {' or '.join(map(str, sizes))}"
         )
+
+
+def start_processes(config: Config, world: World, arguments: Sequence[str] | None) -> None:
+    """Start the processes of a run that has several, unless torchrun has started some. Then this does not return.
+
+    arguments: of the command. Raises ValueError if a batch cannot be divided.
+    """
+    if config.train.processes > 1 and world is ALONE:
+        check_batch_size(config.train.batch_size, config.train.processes)
+        become_torchrun(config.train.processes, arguments)
+
+
+def check_agreement(config: Config, corpus: Corpus, world: World) -> None:
+    """Raise ValueError if the processes have different settings or texts."""
+    reason = "the hosts have different settings or texts; give each the same command, config and text"
+    world.check_same(to_yaml(config) + corpus.digest, reason)

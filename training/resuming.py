@@ -1,10 +1,14 @@
 """Find the state from which a run resumes."""
 
+import dataclasses
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from training.checkpoint import Checkpoint, from_bytes, to_bytes
-from training.config_file import load_run_config, parse_settings, upgraded
+from training.config_file import build_config, load_run_config, parse_settings, upgraded
 from training.distributed import World
 from training.metrics import read_newest_record
 from training.run_folder import RunFolder
@@ -27,19 +31,38 @@ def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
     return checkpoint
 
 
-def load_state(run: RunFolder, world: World) -> tuple[dict[str, Any], Checkpoint | None]:
+def load_state(run: RunFolder, world: World, overrides: Sequence[str]) -> tuple[dict[str, Any], Checkpoint | None]:
     """Return the run's settings and the checkpoint to resume from, or None as `newest_checkpoint` does.
 
-    The main process reads them and sends them to the others, which may have no access to the run's folder.
+    The main process reads them and sends them to the others, which may have no access to the run's folder. If the
+    model will be sharded, they receive the shapes of the tensors only. overrides: of the settings.
     """
     checkpoint, content, config_yaml = None, b"", b""
     with world.together():
         if world.is_main:
             checkpoint, config_yaml = newest_checkpoint(run), run.config.read_bytes()
-            content = to_bytes(checkpoint) if checkpoint and world.size > 1 else b""
+            if checkpoint and world.size > 1:
+                is_sharded = build_config(checkpoint.settings, overrides).train.parallel == "fsdp"
+                content = to_bytes(without_values(checkpoint) if is_sharded else checkpoint)
     content, config_yaml = world.share(content), world.share(config_yaml)
     if content and not world.is_main:
         checkpoint = from_bytes(content, run.latest)
     if checkpoint:
         return dict(checkpoint.settings), checkpoint
     return upgraded(parse_settings(config_yaml.decode(), run.config)), None
+
+
+def without_values(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint with tensors that have a shape and no values."""
+
+    def emptied(x: Any) -> Any:
+        if isinstance(x, Mapping):
+            return {name: emptied(value) for name, value in x.items()}
+        return x.to("meta") if isinstance(x, Tensor) and x.ndim else x
+
+    return dataclasses.replace(
+        checkpoint,
+        model=emptied(checkpoint.model),
+        trained=emptied(checkpoint.trained),
+        optimizers=[emptied(state) for state in checkpoint.optimizers],
+    )

@@ -64,7 +64,8 @@ def choose_device(name: str, world: World = ALONE) -> torch.device:
     Raises ValueError if the machine lacks the device.
     """
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        has_mps = torch.backends.mps.is_available() and world.size == 1
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:

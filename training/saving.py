@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from training.checkpoint import save_checkpoint
 from training.clock import Clock
 from training.command import explain
-from training.distributed import LostProcessError
+from training.distributed import LostProcessError, OtherProcessError, World, reaching_others
 from training.run_folder import RunFolder
 from training.runtime import Runtime, peak_memory_bytes
 from training.schedule import kept_steps
-from training.state import TrainingError, TrainingState
+from training.state import DivergedError, TrainingError, TrainingState
 
 
 class Saver:
@@ -36,19 +36,27 @@ class Saver:
         """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
         step = self.state.progress.step
         if step in self._steps_to_keep or (self._steps_to_keep and self.state.is_finished()):
-            weights = self.state.snapshot().weights_only()
+            weights = self.state.snapshot(weights_only=True)
             if self.runtime.world.is_main:
                 save_checkpoint(weights, self.run.kept(step))
 
 
 @contextlib.contextmanager
-def explained(run: RunFolder) -> Iterator[None]:
-    """Turn an error of the machine during a run into a TrainingError that says what to do."""
+def explained(run: RunFolder, world: World) -> Iterator[None]:
+    """Turn an error of the machine during a run into a TrainingError that says what to do.
+
+    Of an error that all processes have, only the main one speaks.
+    """
     try:
-        yield
+        with reaching_others():
+            yield
     except (OSError, LostProcessError) as error:
         is_saved = run.has_checkpoints() or not run.path.exists()  # the folder may be on the main process's host only
         saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
+    except DivergedError:
+        if world.is_main:
+            raise
+        raise OtherProcessError from None
     except ValueError as error:  # settings are checked by now, so this is a bug and not a user's mistake
         raise RuntimeError(str(error)) from error

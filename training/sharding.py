@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from model.gpt import GPT
 from training.checkpoint import CheckpointError
-from training.distributed import World, local, reaching_others
+from training.distributed import World, local
 from training.muon import Muon
 
 
@@ -29,17 +29,20 @@ def sharded(make: Callable[[], GPT], device: torch.device, world: World) -> GPT:
         model = make()
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    # By default, the root would stay whole after an evaluation.
+    fully_shard(model, mesh=mesh, reshard_after_forward=True)
     model.to_empty(device=device)
     whole = make() if world.is_main else None
     values = dict(whole.state_dict(keep_vars=True)) | dict(whole.named_buffers()) if whole else {}
-    with torch.no_grad(), reaching_others():
+    with torch.no_grad():
         for name, parameter in model.named_parameters():
             fill(parameter, values[name].detach() if whole else torch.empty(parameter.shape))
         for name, buffer in model.named_buffers():
             if whole:
                 buffer.copy_(values[name])
             dist.broadcast(buffer, src=0)
+        # FSDP allocates its buffers in the first pass. Those of an evaluation, in inference mode, could not be trained.
+        model(torch.zeros(1, 1, dtype=torch.long, device=device))
     return model
 
 
@@ -53,6 +56,7 @@ def copied(make: Callable[[], GPT], device: torch.device, world: World, model: G
 def fill(x: Tensor, whole: Tensor) -> None:
     """Give x its part of a whole tensor of the main process; the other processes pass one of the same shape."""
     if isinstance(x, DTensor):
+        whole = torch.empty(whole.shape) if whole.is_meta else whole
         whole = whole.to(device=x.device, dtype=x.dtype)
         local(x).copy_(local(distribute_tensor(whole, x.device_mesh, x.placements)))
     else:
@@ -64,8 +68,7 @@ def whole(values: Mapping[str, Any], world: World) -> dict[str, Any]:
     result = dict(values)
     for name, x in values.items():
         if isinstance(x, DTensor):
-            with reaching_others():
-                gathered = x.full_tensor()
+            gathered = x.full_tensor()
             result[name] = gathered.cpu() if world.is_main else torch.empty(0)
     return result
 
@@ -76,7 +79,7 @@ def fill_all(model: GPT, weights: Mapping[str, Tensor]) -> None:
     for name, parameter in parameters.items():
         if name not in weights or weights[name].shape != parameter.shape:
             raise CheckpointError(f"the checkpoint's weights do not fit its settings ({name})")
-    with torch.no_grad(), reaching_others():
+    with torch.no_grad():
         for name, parameter in parameters.items():
             fill(parameter, weights[name])
 
@@ -85,7 +88,7 @@ def sharded_state(optimizer: Optimizer, state: Mapping[int, Mapping[str, Any]]) 
     """Return an optimiser's state, by the numbers of its parameters, with tensors sharded as the parameters are."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     result: dict[int, dict[str, Any]] = {}
-    with torch.no_grad(), reaching_others():
+    with torch.no_grad():
         for number, values in state.items():
             result[number] = dict(values)
             for name, value in values.items():
@@ -124,21 +127,20 @@ class ShardedMuon(Muon):
         rows, columns = shape
         piece = parts[0].new_zeros(-(-rows // size), columns)  # every process sends as much
         mine = []
-        with reaching_others():
-            for i, part in enumerate(parts):
-                piece[: len(part)] = part
-                pieces = [torch.empty_like(piece) for _ in range(size)] if i % size == rank else None
-                dist.gather(piece, pieces, dst=i % size)
-                if pieces:
-                    mine.append(torch.cat(pieces)[:rows])
-            done = iter(super().orthogonalised(mine, [shape] * len(mine)) if mine else [])
-            results = []
-            for i, part in enumerate(parts):
-                received, pieces = torch.empty_like(piece), None
-                if i % size == rank:
-                    padded = piece.new_zeros(size * len(piece), columns)
-                    padded[:rows] = next(done)
-                    pieces = list(padded.chunk(size))
-                dist.scatter(received, pieces, src=i % size)
-                results.append(received[: len(part)])
+        for i, part in enumerate(parts):
+            piece[: len(part)] = part
+            pieces = [torch.empty_like(piece) for _ in range(size)] if i % size == rank else None
+            dist.gather(piece, pieces, dst=i % size)
+            if pieces:
+                mine.append(torch.cat(pieces)[:rows])
+        done = iter(super().orthogonalised(mine, [shape] * len(mine)) if mine else [])
+        results = []
+        for i, part in enumerate(parts):
+            received, pieces = torch.empty_like(piece), None
+            if i % size == rank:
+                padded = piece.new_zeros(size * len(piece), columns)
+                padded[:rows] = next(done)
+                pieces = list(padded.chunk(size))
+            dist.scatter(received, pieces, src=i % size)
+            results.append(received[: len(part)])
         return results

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.utils.checkpoint import checkpoint as recomputed
+from torch.utils.checkpoint import checkpoint as checkpoint_activations
 
 from data.corpus import Corpus
 from model.config import ModelConfig
@@ -59,6 +59,10 @@ class TrainingError(RuntimeError):
     """A run cannot continue; its earlier checkpoints remain valid."""
 
 
+class DivergedError(TrainingError):
+    """The training has failed in the same way in all processes."""
+
+
 class TrainingState:
     """The model, its optimisers and the progress of a run.
 
@@ -88,7 +92,7 @@ class TrainingState:
         self.average = WeightAverage(self.model, config.optim.average_fraction, copy=copy)
         if config.train.activation_checkpointing:
             for block in self.model.blocks:
-                block.forward = partial(recomputed, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+                block.forward = recomputing(block.forward)  # type: ignore[method-assign]
         self.progress = Progress()
         self.gate = UpdateGate(self.model, sharing=self.world if sharding else ALONE)
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
@@ -125,7 +129,7 @@ class TrainingState:
             self.progress.skipped_in_a_row += 1
             yield step, name
             if self.progress.skipped_in_a_row >= MOST_SKIPPED:
-                raise TrainingError(
+                raise DivergedError(
                     f"{MOST_SKIPPED} updates in a row were skipped, because {name} was infinite or NaN; lower optim.lr "
                     "or optim.muon_lr, or set optim.grad_clip=1"
                 )
@@ -138,22 +142,29 @@ class TrainingState:
         self.progress.evaluations_since_best = 0 if is_best else self.progress.evaluations_since_best + 1
         return is_best
 
-    def snapshot(self) -> Checkpoint:
-        """Return the state as a checkpoint. Raises TrainingError if a weight is not finite.
+    def snapshot(self, *, weights_only: bool = False) -> Checkpoint:
+        """Return the state, or the weights to sample from, as a checkpoint.
 
-        All processes must call it. If the model is sharded, only the main process receives the tensors.
+        All processes must call it. If the model is sharded, only the main process receives the tensors. Raises
+        DivergedError if a weight is not finite.
         """
         self.check_finite()
         self.progress.loss_sum, self.progress.loss_count = self.loss_sum.item(), int(self.loss_count)
+        has_average = self.config.optim.average_fraction > 0
         return Checkpoint(
             settings=to_dict(self.config),
             characters=self.corpus.vocabulary.characters,
-            corpus={"name": self.corpus.name, "digest": self.corpus.digest, "n_characters": len(self.corpus.ids)},
+            corpus={
+                "name": self.corpus.name,
+                "digest": self.corpus.digest,
+                "n_characters": len(self.corpus.ids),
+                "n_train": self.corpus.n_train,
+            },
             model=self._whole(self.average.model.state_dict()),
-            trained=self._whole(self.model.state_dict()) if self.config.optim.average_fraction else None,
+            trained=None if weights_only or not has_average else self._whole(self.model.state_dict()),
             optimizers=[
-                {number: self._whole(state) for number, state in optimizer.state_dict()["state"].items()}
-                for optimizer in self.optimizers
+                {} if weights_only else {number: self._whole(state) for number, state in states.items()}
+                for states in (optimizer.state_dict()["state"] for optimizer in self.optimizers)
             ],
             progress=dataclasses.asdict(self.progress),
         )
@@ -201,7 +212,7 @@ class TrainingState:
         finite = [local(tensor).isfinite().all() for tensor in tensors if tensor.device == self.loss_sum.device]
         is_bad = not torch.stack(finite).all()  # a single result, so that the CPU waits for a GPU once
         if self.world.agree(is_bad):
-            raise TrainingError(
+            raise DivergedError(
                 f"the weights or the optimiser's state became infinite or NaN by step {self.progress.step:,}; "
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
@@ -222,9 +233,22 @@ class TrainingState:
         pairs["train.eval_characters"] = (before.train.eval_characters, self.config.train.eval_characters)
         pairs["optim.name"] = (before.optim.name, self.config.optim.name)
         pairs["the text's SHA-256"] = (f"{checkpoint.corpus['digest'][:12]}...", f"{self.corpus.digest[:12]}...")
+        n_train = checkpoint.corpus.get("n_train")  # of a text with a separate validation text
+        pairs["the length of the training text"] = (n_train, self.corpus.n_train)
         now, then = set(self.corpus.vocabulary.characters), set(checkpoint.characters)
         pairs["the vocabulary"] = (f"with {_shown(then - now)}", f"with {_shown(now - then)}")
         return [f"{name} was {then} and is {now}" for name, (then, now) in pairs.items() if then != now]
+
+
+def recomputing(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function whose activations are computed again in the backward pass (Chen et al., 2016)."""
+
+    def run(*arguments: Any) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            return checkpoint_activations(forward, *arguments, use_reentrant=False)
+        return forward(*arguments)
+
+    return run
 
 
 def _restored(values: Mapping[str, Any]) -> Progress:

@@ -1,4 +1,4 @@
-"""Measure how training scales: python -m experiments.scaling
+"""Measure how training scales: python -m experiments.benchmark.scaling
 
 It measures the cost per character as the text, the context, the model and the number of processes grow, and how Muon
 gains from processes.
@@ -34,7 +34,7 @@ from training.metrics import read_records
 from training.muon import Muon
 from training.runtime import choose_runtime, keep_freed_memory, peak_memory_bytes, processor_name
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "configs" / "shakespeare.yaml"
 WHOLE_CONTEXT = ["train.grow_context_at=[]"]  # all steps cost the same
 PARTS = ("text", "context", "model", "processes", "muon")
@@ -47,11 +47,11 @@ PROCESS_RUNS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.scaling", description=__doc__)
+    parser = CommandParser(prog="experiments.benchmark.scaling", description=__doc__)
     parser.add_argument("--only", choices=PARTS, help="measure this part only")
     parser.add_argument("--gigabytes", type=float, default=1, metavar="N", help="of the largest text (%(default)s)")
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.scaling", lambda: run(options), memory="measure one part with --only")
+    return tell_mistakes("experiments.benchmark.scaling", lambda: run(options), memory="measure one part with --only")
 
 
 def run(options: argparse.Namespace) -> int:
