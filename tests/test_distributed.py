@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-
-from tests.conftest import ROOT, TINY_CONFIG, TINY_TEXT
-from tests.helpers import assert_same_but_for_the_name, metrics, untimed
-from tests.several_processes import CHECKS
+from conftest import ROOT, TINY_CONFIG, TINY_TEXT
+from helpers import assert_same_but_for_the_name, metrics, untimed
+from several_processes import CHECKS
 
 LIMIT_S = 240  # detects a hang
 LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]

@@ -3,9 +3,11 @@
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -41,9 +43,10 @@ def hosts():
         yield names
 
 
-def start(hosts, folders, *arguments):
+def start(hosts, folders, *arguments, restarts=0):
     """Start one process of train.py on each host, in its own folder; return torchrun's processes."""
     launcher = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=10.77.0.1"]
+    launcher.append(f"--max-restarts={restarts}")
     command = [str(ROOT / "train.py"), *arguments, f"--timeout={LIMIT_S}"]
     return [
         subprocess.Popen(
@@ -64,36 +67,54 @@ def finish(processes, expected):
     return outputs
 
 
-@pytest.mark.slow
-@pytest.mark.root
-def test_a_run_on_two_hosts_ends_when_the_network_fails_and_resumes_exactly(workplace, hosts):
-    folders = [workplace / "first", workplace / "second"]  # hosts without a common file system
+SETTINGS = ["--config", "tiny.yaml", "train.batch_size=6", "train.max_steps=300", "train.checkpoint_every_steps=10"]
+
+
+@pytest.fixture
+def folders(workplace):
+    """Return the folders of two hosts without a common file system."""
+    folders = [workplace / "first", workplace / "second"]
     for folder in folders:
         folder.mkdir()
         for name in ("tiny.yaml", "text.txt"):
             shutil.copy(workplace / name, folder)
-    settings = ["--config", "tiny.yaml", "train.batch_size=6", "train.max_steps=300", "train.checkpoint_every_steps=10"]
-    finish(start(hosts, folders, *settings, "train.name=calm"), expected=0)
+    return folders
 
-    processes = start(hosts, folders, *settings, "train.name=cut")
-    file = folders[0] / "runs/cut/metrics.jsonl"
+
+def wait_for_step_30(run):
     end = time.monotonic() + HANG_S
-    while not file.exists() or '"step": 30' not in file.read_text():
+    while not (run / "metrics.jsonl").exists() or '"step": 30' not in (run / "metrics.jsonl").read_text():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_run_on_two_hosts_survives_a_failure_of_the_network_and_of_a_process_and_ends_exactly(hosts, folders):
+    calm, cut, killed = (folders[0] / "runs" / name for name in ("calm", "cut", "killed"))
+    finish(start(hosts, folders, *SETTINGS, "train.name=calm"), expected=0)
+
+    processes = start(hosts, folders, *SETTINGS, "train.name=cut")
+    wait_for_step_30(cut)
     ip("-n", hosts[1], "link", "set", "eth0", "down")
-    cut = time.monotonic()
+    began_s = time.monotonic()
     outputs = finish(processes, expected=1)
-    assert time.monotonic() - cut < BOUND_S
+    assert time.monotonic() - began_s < BOUND_S
     for rank, output in enumerate(outputs):
         lines = [line for line in output.splitlines() if line.startswith("train.py: ")]
         assert len(lines) == 1
         assert f"process {rank}: another process of this run has ended or cannot be reached" in lines[0]
         assert lines[0].endswith("resume with --resume runs/cut")
     assert not (folders[1] / "runs").exists()
-
     ip("-n", hosts[1], "link", "set", "eth0", "up")
     finish(start(hosts, folders, "--resume", "runs/cut"), expected=0)
-    calm, cut = (folders[0] / "runs" / name for name in ("calm", "cut"))
-    assert untimed(metrics(cut)) == untimed(metrics(calm))
-    assert_same_but_for_the_name(*(run / "checkpoints/latest.pt" for run in (calm, cut)))
+
+    processes = start(hosts, folders, *SETTINGS, "train.name=killed", restarts=1)
+    wait_for_step_30(killed)
+    children = Path(f"/proc/{processes[1].pid}/task/{processes[1].pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    finish(processes, expected=0)
+
+    for run in (cut, killed):
+        assert untimed(metrics(run)) == untimed(metrics(calm))
+        assert_same_but_for_the_name(*(each / "checkpoints/latest.pt" for each in (calm, run)))
