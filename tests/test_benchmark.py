@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import scaling
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, time_repeats
 from experiments.benchmark.memory import measure_context
@@ -141,3 +142,13 @@ def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
     assert last == [Figure("memory", "MB", [1.0])]
     assert len(failures) == 1
     assert failures[0].startswith("first failed: TypeError: ")
+
+
+@pytest.mark.slow
+def test_the_scaling_command_measures_texts_and_muon_in_two_processes(capsys):
+    assert scaling.main(["--only", "text", "--gigabytes", "0.002"]) == 0
+    output = capsys.readouterr().out
+    assert "encoding, text of 1 MB" in output
+    assert "training, text of 2 MB" in output
+    assert scaling.main(["--only", "muon"]) == 0
+    assert "Muon's step, 2 processes" in capsys.readouterr().out

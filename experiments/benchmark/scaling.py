@@ -163,7 +163,12 @@ def muon_steps() -> Iterator[Figure]:
 def _time_muon(rank: int, size: int, *, divided: bool) -> list[float]:
     """Return the milliseconds of steps in one of `size` processes, which share the cores."""
     if size > 1:
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": str(size),
+        }
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}
     with join_world(60) as world:
         n_layer, n_embd = MODELS["11M"]
