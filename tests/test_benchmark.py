@@ -133,6 +133,7 @@ def test_the_cache_of_a_stream_has_keys_and_values_of_every_head_and_position():
     assert measure_cache("a", config).values == [3 * 2 * 2 * 8 * 10 * 4 / 1e3]  # layers, k and v, heads, D, T, bytes
 
 
+@pytest.mark.slow
 def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
     figure = ("memory", Figure, {"name": "memory", "unit": "MB", "values": [1.0]})
     jobs = [("first", divmod, {"unknown": 1}), figure]

@@ -16,6 +16,7 @@ def two_runs(workplace, *settings):
     return [workplace / "runs" / name / "checkpoints" / "latest.pt" for name in ("a", "b")]
 
 
+@pytest.mark.slow
 def test_two_deterministic_runs_on_a_cpu_are_equal(workplace):
     assert_same_but_for_the_name(*two_runs(workplace, "train.device=cpu"))
 

@@ -215,7 +215,8 @@ def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
 
 
 def test_a_process_whose_others_never_start_gives_up(workplace):
-    environment = os.environ | {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    environment = os.environ | {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
     command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", "--timeout", "1"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert result.returncode == 1
@@ -240,3 +241,12 @@ def test_train_py_starts_the_processes_of_a_run_by_itself(workplace):
     command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", *settings]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
     assert "Running on 2 processes, each on cpu" in output
+
+
+def test_an_environment_that_is_not_that_of_torchrun_is_an_error_in_one_line(workplace):
+    environment = os.environ | {"WORLD_SIZE": "2", "RANK": "0"}
+    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert result.returncode == 2
+    (line,) = lines_of_train(result.stderr)
+    assert "WORLD_SIZE is set, but LOCAL_RANK" in line

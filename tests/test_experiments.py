@@ -148,6 +148,7 @@ def test_the_reverse_command_prints_strings_and_the_number_of_correct_ones(capsy
     assert re.search(r"^\d+ of \d+ strings", printed, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_textbook_command_prints_the_same_sample_for_the_same_seed(capsys):
     outputs = []
     for seed in ("1", "1", "2"):

@@ -19,6 +19,7 @@ def test_a_race_ends_at_the_first_evaluation_that_reaches_the_target(workplace):
     assert result.elapsed_s > 0.5  # it includes the imports of Python and PyTorch
 
 
+@pytest.mark.slow
 def test_an_unreached_target_is_reported_with_the_best_loss_of_the_run(workplace, capsys):
     first = race(workplace / "tiny.yaml", 0.01, 0, [])
     second = race(workplace / "tiny.yaml", 0.01, 0, ["train.max_steps=20"])

@@ -68,6 +68,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workp
     assert (parts / "samples.txt").read_bytes() == (whole / "samples.txt").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_bit_for_bit_from_its_last_checkpoint(workplace):
     settings = ["train.max_steps=250", "train.checkpoint_every_steps=33", "train.eval_every_steps=70"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
@@ -97,6 +98,7 @@ def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(work
     assert untimed(metrics(parts)) == untimed(metrics(whole))
 
 
+@pytest.mark.slow
 def test_the_evaluation_at_the_end_of_a_run_can_be_interrupted_too(workplace, capsys):
     (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
     settings = ["data.split=[0.1,0.9,0]", "train.max_steps=20"]

@@ -56,6 +56,7 @@ def tiny_sweep(workplace):
     return workplace / "runs"
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(tiny_sweep, workplace):
     finished = run_script("train.py", "--config", "tiny.yaml", *SWEEP, "--workers", "2")
     assert finished.returncode == 0, finished.stderr

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 
+import pytest
 from conftest import ROOT, run_script
 from helpers import heed_signals
 
@@ -68,6 +69,7 @@ def test_signals_that_the_parent_process_ignores_stay_ignored(workplace):
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 40
 
 
+@pytest.mark.slow
 def test_a_run_continues_if_the_output_pipe_is_closed(workplace):
     train_200_steps = f"{sys.executable} {ROOT / 'train.py'} --config tiny.yaml train.max_steps=200"
     command = f"{train_200_steps} | head -n 1; exit ${{PIPESTATUS[0]}}"
