@@ -193,13 +193,14 @@ def test_a_signal_to_one_process_stops_all(workplace):
 
 
 @pytest.mark.slow
-def test_if_torchrun_itself_is_killed_its_processes_save_and_stop(workplace):
+def test_if_torchrun_itself_is_killed_its_processes_save_and_stop_and_the_run_resumes_exactly(workplace, calm):
     process = train(2, *LONG, name="orphaned")
     wait_for_step("orphaned", 30)
     process.kill()
     output, _ = finish(process, expected=-signal.SIGKILL)
     assert "Stopped by SIGTERM after step" in output
     finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/orphaned"))
+    assert_same_but_for_the_name(Path("runs/orphaned/checkpoints/latest.pt"), calm / "checkpoints/latest.pt")
 
 
 @pytest.mark.slow
