@@ -18,6 +18,7 @@ from data.corpus import load_corpus
 from model.config import ModelConfig
 from model.gpt import GPT
 from training import muon
+from training.command import run_command
 from training.config import Config, OptimConfig, TrainConfig
 from training.distributed import ALONE, OtherProcessError, World, join_world, local
 from training.evaluation import EvaluationStoppedError, evaluate
@@ -217,10 +218,16 @@ CHECKS = (
     the_processes_share_the_cores,
 )
 
-if __name__ == "__main__":
+
+def main() -> int:
     with join_world(60) as world:
         assert world.size > 1
         for check in CHECKS:
             check(world)
             if world.is_main:
                 print("passed:", check.__name__.replace("_", " "))
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,6 +1,11 @@
 """What all commands share: errors of one line."""
 
+import os
+import subprocess
+import sys
+
 import pytest
+from conftest import ROOT
 
 import train
 from training.command import LONGEST_LINE, one_line
@@ -53,3 +58,24 @@ def test_an_invalid_option_produces_one_line_without_control_characters(capsys, 
     said = capsys.readouterr().err
     assert (end.value.code, said.count("\n")) == (2, 1)
     assert said[:-1].isprintable()
+
+
+def test_no_thread_keeps_a_process_of_torchrun_from_ending():
+    """PyTorch's process groups leave threads that abort or block an interpreter that ends."""
+    program = (
+        "import threading; from training.command import run_command\n"
+        "def main():\n"
+        "    threading.Thread(target=threading.Event().wait).start()\n"
+        "    print('done')\n"
+        "    return 7\n"
+        "run_command(main)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ | {"WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=60,  # detects a hang
+    )
+    assert (finished.returncode, finished.stdout) == (7, "done\n")

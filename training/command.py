@@ -83,4 +83,10 @@ def run_command(main) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(main())
+    status = main()
+    if "WORLD_SIZE" in os.environ:  # torchrun started this process
+        # Threads of PyTorch's process groups may still hold tensors, and abort or block an interpreter that ends.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
