@@ -20,7 +20,10 @@ RUN_BY_CI |= {
     "ruff format --check .",
     "pip install matplotlib scipy selenium hypothesis zstandard mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
 }
-SHORTER = {"--config": ["train.max_steps=4", "train.eval_every_steps=2"], "--resume": ["train.max_steps=6"]}
+SHORTER = {
+    "--config": ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=2000"],
+    "--resume": ["train.max_steps=6"],
+}
 
 
 def text(page):

@@ -34,6 +34,7 @@ class Checkpoint:
     settings: the config as nested mappings. characters: the vocabulary in the order of the ids. corpus: name, digest
     and n_characters of the text. model: the model's state dict. optimizers: each optimiser's state. progress: see
     `training.state.Progress`. trained: the weights that training continues with, if those of `model` are averages.
+    part: the rank of a process and the number of processes, if its tensors are the rows that this process holds.
     """
 
     settings: Mapping[str, Any]
@@ -43,6 +44,7 @@ class Checkpoint:
     optimizers: list[Mapping]
     progress: Mapping[str, Any]
     trained: Mapping[str, torch.Tensor] | None = None
+    part: tuple[int, int] | None = None
 
     @property
     def step(self) -> int:
@@ -95,6 +97,15 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in a file. Raises CheckpointError if it is missing, damaged or not from this project."""
+    checkpoint = load_part(path)
+    if checkpoint.part:
+        run = path.parent.parent
+        raise CheckpointError(f"{path}: is a part of a checkpoint; join the parts with python -m training.join {run}")
+    return checkpoint
+
+
+def load_part(path: Path) -> Checkpoint:
+    """Return the checkpoint in a file, which may be a part of one. Raises CheckpointError as `load_checkpoint` does."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -135,6 +146,7 @@ def _check_types(checkpoint: Checkpoint) -> None:
         "corpus": isinstance(checkpoint.corpus.get("name"), str) and isinstance(checkpoint.corpus.get("digest"), str),
         "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
         "optimizers": all(isinstance(state, dict) for each in checkpoint.optimizers for state in each.values()),
+        "part": checkpoint.part is None or [type(number) for number in checkpoint.part] == [int, int],
         "progress": type(checkpoint.progress.get("step")) is int and checkpoint.step >= 0,
     }
     if wrong := [name for name in right if not right[name]]:

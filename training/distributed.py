@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,6 +114,12 @@ class World:
         if self.size == 1:
             return number
         return int(self.largest(torch.tensor(number)))
+
+    def common(self, numbers: Iterable[int]) -> set[int]:
+        """Return the numbers, 0 or above and at most two, that all processes have."""
+        mine = torch.tensor([*numbers, -1, -1][:2])
+        every = [set(row) for row in self._gather(mine).tolist()] if self.size > 1 else [set(mine.tolist())]
+        return set.intersection(*every) - {-1}
 
     def add(self, x: Tensor) -> Tensor:
         """Replace x by the sum of the processes' x, and return it. It has the same bits in every process."""

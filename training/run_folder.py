@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from data.files import remove_partial_files, replace_text
-from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, load_part, save_checkpoint
 
 RUNS = Path("runs")
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
@@ -19,16 +20,19 @@ class RunFolder:
 
     checkpoints/: latest.pt, previous.pt (the one before), best.pt, and the weights step-N.pt. has-saved.txt says that
     there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning.
+
+    part: of a sharded checkpoint, such as "0-of-2": latest.0-of-2.pt and so on take the place of latest.pt.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, part: str = ""):
         self.path = path
+        suffix = f".{part}.pt" if part else ".pt"
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.txt"
-        self.latest = path / "checkpoints" / "latest.pt"
-        self.previous = path / "checkpoints" / "previous.pt"
-        self.best = path / "checkpoints" / "best.pt"
+        self.latest = path / "checkpoints" / f"latest{suffix}"
+        self.previous = path / "checkpoints" / f"previous{suffix}"
+        self.best = path / "checkpoints" / f"best{suffix}"
         self.saved_note = path / "has-saved.txt"
 
     @classmethod
@@ -56,6 +60,27 @@ class RunFolder:
         self.metrics.touch()
         self.samples.touch()
         self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
+
+    def part(self, rank: int, size: int) -> "RunFolder":
+        """Return the run with the checkpoints of one of several processes that save their parts."""
+        return RunFolder(self.path, part=f"{rank}-of-{size}")
+
+    def n_parts(self) -> int:
+        """Return into how many parts the newest sharded checkpoint is divided; 0 if there is none."""
+        files = sorted(self.latest.parent.glob("latest.*-of-*.pt"), key=lambda file: file.stat().st_mtime_ns)
+        sizes = [file.name.split("-of-")[-1].removesuffix(".pt") for file in files]
+        return int(sizes[-1]) if sizes and sizes[-1].isdecimal() else 0
+
+    def part_files(self) -> dict[int, Path]:
+        """Return the intact files of this part, by step; print a warning for each damaged one."""
+        files = {}
+        for path in (self.previous, self.latest):
+            if path.exists():
+                try:
+                    files[load_part(path).step] = path
+                except CheckpointError as error:
+                    print(f"warning: {error}", file=sys.stderr)
+        return files
 
     def write_config(self, config_yaml: str) -> None:
         replace_text(self.config, config_yaml)
@@ -99,8 +124,14 @@ class RunFolder:
         if not self.saved_note.exists():
             replace_text(self.saved_note, "This run has saved checkpoints. It resumes only from one of them.\n")
 
-    def has_checkpoints(self) -> bool:
+    def has_whole_checkpoints(self) -> bool:
+        """Return whether there is a checkpoint to resume from in one file."""
         return any(path.exists() for path in (self.latest, self.previous, self.best))
+
+    def has_checkpoints(self) -> bool:
+        """Return whether there is a checkpoint to resume from, in one file or in parts."""
+        files = (self.latest, self.previous, self.best)
+        return any(any(path.parent.glob(f"{path.stem}.*pt")) for path in files)
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """Return the newest intact checkpoint and a warning for each damaged one.
@@ -183,6 +214,8 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         if file is None:
             inside = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
             hint = f"; it contains runs, so give one of them, such as {inside[0]}" if inside else ""
+            if RunFolder(path).n_parts():
+                hint = f"; its checkpoints are in parts, so join them first with python -m training.join {path}"
             raise CheckpointError(f"{path}: the folder has no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
         return file
     return path

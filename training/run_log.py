@@ -116,7 +116,10 @@ class RunLog:
                 f"{self._unit}, context {config.model.block_size}, at step {progress.best_step:,}"
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
-        self._console.say(f"To sample text:\n  {_command('sample.py', '--checkpoint', self.run.path)}")
+        self._console.say("To sample text:")
+        if self.run.n_parts():
+            self._console.say(f"  {shlex.join(['python', '-m', 'training.join', str(self.run.path)])}")
+        self._console.say(f"  {_command('sample.py', '--checkpoint', self.run.path)}")
 
     def close(self) -> None:
         self._console.close()

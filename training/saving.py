@@ -29,7 +29,9 @@ class Saver:
         if is_main:
             progress.log_sizes = self.run.sizes()
         checkpoint = self.state.snapshot()
-        if is_main:
+        if checkpoint.part:
+            self.run.part(*checkpoint.part).save(checkpoint, is_best=is_best)
+        elif is_main:
             self.run.save(checkpoint, is_best=is_best)
 
     def keep(self) -> None:

@@ -53,9 +53,14 @@ def copied(make: Callable[[], GPT], device: torch.device, world: World, model: G
     return copy
 
 
-def fill(x: Tensor, whole: Tensor) -> None:
-    """Give x its part of a whole tensor of the main process; the other processes pass one of the same shape."""
-    if isinstance(x, DTensor):
+def fill(x: Tensor, whole: Tensor, *, is_part: bool = False) -> None:
+    """Give x its part of a whole tensor of the main process; the other processes pass one of the same shape.
+
+    is_part: every process passes its own part instead.
+    """
+    if is_part:
+        local(x).copy_(whole)
+    elif isinstance(x, DTensor):
         whole = torch.empty(whole.shape) if whole.is_meta else whole
         whole = whole.to(device=x.device, dtype=x.dtype)
         local(x).copy_(local(distribute_tensor(whole, x.device_mesh, x.placements)))
@@ -73,28 +78,43 @@ def whole(values: Mapping[str, Any], world: World) -> dict[str, Any]:
     return result
 
 
-def fill_all(model: GPT, weights: Mapping[str, Tensor]) -> None:
-    """Load whole weights into a sharded model. Raises CheckpointError if they are not of this model."""
+def parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with this process's parts of the tensors, copied to the CPU."""
+    return {name: local(x).detach().to("cpu", copy=True) if isinstance(x, Tensor) else x for name, x in values.items()}
+
+
+def fill_all(model: GPT, weights: Mapping[str, Tensor], *, is_part: bool) -> None:
+    """Load weights into a sharded model: whole ones or, if is_part, this process's parts.
+
+    Raises CheckpointError if they are not of this model.
+    """
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
-        if name not in weights or weights[name].shape != parameter.shape:
+        shape = local(parameter).shape if is_part else parameter.shape
+        if name not in weights or weights[name].shape != shape:
             raise CheckpointError(f"the checkpoint's weights do not fit its settings ({name})")
     with torch.no_grad():
         for name, parameter in parameters.items():
-            fill(parameter, weights[name])
+            fill(parameter, weights[name], is_part=is_part)
 
 
-def sharded_state(optimizer: Optimizer, state: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return an optimiser's state, by the numbers of its parameters, with tensors sharded as the parameters are."""
+def sharded_state(
+    optimizer: Optimizer, state: Mapping[int, Mapping[str, Any]], *, is_part: bool
+) -> dict[int, dict[str, Any]]:
+    """Return an optimiser's state, by the numbers of its parameters, with tensors sharded as the parameters are.
+
+    state: with whole tensors or, if is_part, with this process's parts.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     result: dict[int, dict[str, Any]] = {}
     with torch.no_grad():
         for number, values in state.items():
             result[number] = dict(values)
             for name, value in values.items():
-                if isinstance(value, Tensor) and value.shape == parameters[number].shape:
+                shape = local(parameters[number]).shape if is_part else parameters[number].shape
+                if isinstance(value, Tensor) and value.shape == shape:
                     result[number][name] = torch.empty_like(parameters[number])
-                    fill(result[number][name], value)
+                    fill(result[number][name], value, is_part=is_part)
     return result
 
 

@@ -145,8 +145,8 @@ class TrainingState:
     def snapshot(self, *, weights_only: bool = False) -> Checkpoint:
         """Return the state, or the weights to sample from, as a checkpoint.
 
-        All processes must call it. If the model is sharded, only the main process receives the tensors. Raises
-        DivergedError if a weight is not finite.
+        All processes must call it. If the model is sharded, only the main process receives the tensors, or with
+        `train.sharded_checkpoints` each process those that it holds. Raises DivergedError if a weight is not finite.
         """
         self.check_finite()
         self.progress.loss_sum, self.progress.loss_count = self.loss_sum.item(), int(self.loss_count)
@@ -160,13 +160,14 @@ class TrainingState:
                 "n_characters": len(self.corpus.ids),
                 "n_train": self.corpus.n_train,
             },
-            model=self._whole(self.average.model.state_dict()),
-            trained=None if weights_only or not has_average else self._whole(self.model.state_dict()),
+            model=self._saved(self.average.model.state_dict()),
+            trained=None if weights_only or not has_average else self._saved(self.model.state_dict()),
             optimizers=[
-                {} if weights_only else {number: self._whole(state) for number, state in states.items()}
+                {} if weights_only else {number: self._saved(state) for number, state in states.items()}
                 for states in (optimizer.state_dict()["state"] for optimizer in self.optimizers)
             ],
             progress=dataclasses.asdict(self.progress),
+            part=(self.world.rank, self.world.size) if self._saves_parts else None,
         )
 
     def restore(self, checkpoint: Checkpoint) -> list[str]:
@@ -179,12 +180,13 @@ class TrainingState:
                 f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
-        load = self._sharding.fill_all if self._sharding else load_weights
+        is_part = checkpoint.part is not None
+        load = partial(self._sharding.fill_all, is_part=is_part) if self._sharding else load_weights
         load(self.average.model, checkpoint.model)
         load(self.model, checkpoint.trained or checkpoint.model)
         for optimizer, state in zip(self.optimizers, checkpoint.optimizers, strict=True):
             if self._sharding:
-                state = self._sharding.sharded_state(optimizer, state)
+                state = self._sharding.sharded_state(optimizer, state, is_part=is_part)
             # Learning rates and other settings come from the config, which may have changed.
             optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         self.progress = _restored(checkpoint.progress)
@@ -217,8 +219,14 @@ class TrainingState:
                 "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
 
-    def _whole(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._sharding.whole(tensors, self.world) if self._sharding else tensors
+    @property
+    def _saves_parts(self) -> bool:
+        return self._sharding is not None and self.config.train.sharded_checkpoints
+
+    def _saved(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._sharding:
+            return tensors
+        return self._sharding.parts(tensors) if self._saves_parts else self._sharding.whole(tensors, self.world)
 
     def _differences(self, checkpoint: Checkpoint) -> list[str]:
         before = checkpoint.config()
