@@ -18,7 +18,8 @@ from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
-CHUNKS_AT_ONCE = 16  # read and hashed
+CHUNKS_AT_ONCE = 16  # read, hashed and written
+CONTAIN_ASCII = ("ascii", "utf-8", "iso8859-1", "cp1252")  # encodings in which ASCII bytes are ASCII characters
 UNICODE = 0x110000
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -32,10 +33,15 @@ class Encoded(NamedTuple):
 
 def scan(files: list[Path], encoding: str) -> tuple[str, str]:
     """Return the digest and the set of characters of the files, reading them once."""
-    seen = np.zeros(UNICODE, dtype=bool)
+    seen, seen_ascii = np.zeros(UNICODE, dtype=bool), b""
     with FileHashes() as hashes:
-        for _, text in _read(files, encoding, hashes, "Reading"):
-            seen[code_points(text)] = True
+        for _, pieces in _read(files, encoding, hashes, "Reading"):
+            for piece in pieces:
+                if isinstance(piece, str):
+                    seen[code_points(piece)] = True
+                elif new := piece.translate(None, seen_ascii):
+                    seen_ascii += bytes(set(new))
+        seen[list(seen_ascii)] = True
         return hashes.digest(), "".join(map(chr, np.flatnonzero(seen)))
 
 
@@ -48,14 +54,18 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
     changed = ValueError(f"{files[0]}: the text changed while it was being read; start again")
     try:
         with replacing(target) as out, FileHashes() as hashes, BackgroundHash() as ids_hash:
-            for number, text in _read(files, encoding, hashes, "Encoding"):
+            for number, pieces in _read(files, encoding, hashes, "Encoding"):
                 try:
-                    ids = vocabulary.encode(text)
+                    encoded = [
+                        vocabulary.encode(piece) if isinstance(piece, str) else vocabulary.encode_ascii(piece)
+                        for piece in pieces
+                    ]
                 except UnknownCharacterError:
                     raise changed from None
+                ids = np.concatenate(encoded)
                 out.write(ids.data)
                 ids_hash.update(ids.data)
-                file_characters[number] += len(text)
+                file_characters[number] += len(ids)
             if hashes.digest() != digest:
                 raise changed
             ids_digest = ids_hash.hexdigest()
@@ -133,8 +143,11 @@ class FileHashes:
         return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _read(files: list[Path], encoding: str, hashes: FileHashes, doing: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of a file and a piece of its text, in order, and hash the uncompressed files."""
+def _read(files: list[Path], encoding: str, hashes: FileHashes, doing: str) -> Iterator[tuple[int, list[str | bytes]]]:
+    """Yield the number of a file and pieces of its text, in order, and hash the uncompressed files.
+
+    Pieces in ASCII may be bytes, which are faster than text.
+    """
     total = sum(path.stat().st_size for path in files)
     with tqdm(total=total, unit="B", unit_scale=True, desc=doing, disable=None, delay=1, leave=False) as bar:
         n_bytes_before = 0  # in earlier files, compressed
@@ -143,26 +156,29 @@ def _read(files: list[Path], encoding: str, hashes: FileHashes, doing: str) -> I
             with open_text(path) as (read, file):
                 while content := read(CHUNKS_AT_ONCE * CHUNK_BYTES):
                     hashes.update(content)
-                    view = memoryview(content)
-                    for start in range(0, len(view), CHUNK_BYTES):
-                        yield number, decode(view[start : start + CHUNK_BYTES])
+                    starts = range(0, len(content), CHUNK_BYTES)
+                    yield number, [decode(content[start : start + CHUNK_BYTES]) for start in starts]
                     bar.update(n_bytes_before + file.tell() - bar.n)
-                yield number, decode(b"", final=True)
+                yield number, [decode(b"", final=True)]
                 n_bytes_before += file.tell()
             hashes.end_file()
 
 
 class _PositionedDecoder:
-    """An incremental decoder whose errors name the file and the byte."""
+    """An incremental decoder whose errors name the file and the byte. It may return ASCII as it is."""
 
     def __init__(self, path: Path, encoding: str):
         self.path, self.encoding = path, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._contains_ascii = codecs.lookup(encoding).name in CONTAIN_ASCII
         self._n_decoded = 0  # bytes decoded so far, without those still in the decoder's buffer
 
-    def __call__(self, content: bytes | memoryview, *, final: bool = False) -> str:
+    def __call__(self, content: bytes, *, final: bool = False) -> str | bytes:
         decoder, encoding = self._decoder, self.encoding
         n_buffered = len(decoder.getstate()[0])
+        if self._contains_ascii and not n_buffered and content.isascii():
+            self._n_decoded += len(content)
+            return content
         try:
             text = decoder.decode(content, final=final)
         except UnicodeDecodeError as error:

@@ -146,10 +146,17 @@ def test_the_error_for_text_that_is_not_utf8_names_the_offset_of_the_byte(tmp_pa
         load_corpus(cut_short, cache=cache)
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig"])
-def test_other_text_encodings_can_be_read(tmp_path, cache, encoding):
-    corpus = load_corpus(write(tmp_path / "a.txt", "café\n".encode(encoding)), encoding, cache=cache)
-    assert corpus.vocabulary.decode(corpus.ids[:]) == "café\n"
+@pytest.mark.parametrize("text", ["café\n", "cafe\n"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "utf-7", "utf-8-sig"])
+def test_other_text_encodings_can_be_read(tmp_path, cache, encoding, text):
+    corpus = load_corpus(write(tmp_path / "a.txt", text.encode(encoding)), encoding, cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids[:]) == text
+
+
+def test_a_piece_in_ascii_of_a_text_with_many_characters_is_encoded(tmp_path, cache):
+    text = "".join(map(chr, range(256, 600))) + "\n" + "plain\n" * 20_000
+    corpus = load_corpus(write(tmp_path / "a.txt", text), cache=cache)
+    assert corpus.vocabulary.decode(corpus.ids[:]) == text
 
 
 def test_utf16_without_a_byte_order_mark_needs_its_byte_order(tmp_path, cache):
@@ -196,7 +203,7 @@ def test_the_fallback_does_not_replace_a_missing_file(cache):
 
 
 def test_a_failed_encoding_leaves_no_partial_file(tmp_path, cache, monkeypatch):
-    path = write(tmp_path / "a.txt", "some text\n")
+    path = write(tmp_path / "a.txt", "søme text\n")
     monkeypatch.setattr(encoding.Vocabulary, "encode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         load_corpus(path, cache=cache)
