@@ -14,11 +14,12 @@ PAGES = [
     *(ROOT / f"{d}/README.md" for d in ("configs", "model", "experiments", "experiments/studies")),
 ]
 # .ci/run itself runs these commands.
-RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 2 --dist loadfile", "mypy"}
+RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 2", "mypy"}
 RUN_BY_CI |= {
     "ruff check .",
     "ruff format --check .",
-    "pip install matplotlib scipy selenium hypothesis zstandard pytest-xdist mypy==2.4.1 types-PyYAML types-tqdm ruff==0.17.5",
+    "pip install matplotlib scipy selenium hypothesis zstandard pytest-xdist mypy==2.4.1 types-PyYAML types-tqdm "
+    "ruff==0.17.5",
 }
 SHORTER = {
     "--config": ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=2000"],

@@ -43,7 +43,14 @@ CHARACTERS = 8192  # per step, as the context grows
 PROCESS_RUNS = {
     "1.2M": ["train.max_steps=60", "train.log_every_steps=10"],
     "11M": ["model.n_layer=6", "model.n_head=6", "model.n_embd=384", "train.max_steps=12", "train.log_every_steps=3"],
+    "32M": ["model.n_layer=8", "model.n_head=9", "model.n_embd=576", "train.max_steps=5", "train.log_every_steps=1"],
 }
+PROCESSES: tuple[list[str], ...] = (
+    ["train.processes=1"],
+    ["train.processes=2"],
+    ["train.processes=2", "train.parallel=fsdp"],
+    ["train.processes=2", "train.parallel=fsdp", "train.sharded_checkpoints=true"],
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,12 +136,13 @@ def _training(name: str, config: Config, peaks: dict[str, float], repeats: int) 
 
 
 def processes() -> Iterator[Figure]:
-    """Train with 1 and 2 processes, which share the same cores."""
+    """Train with 1 and 2 processes, which share the same cores. The memory is that of process 0, with a checkpoint."""
     for model, sizes in PROCESS_RUNS.items():
-        for settings in (["train.processes=1"], ["train.processes=2"], ["train.processes=2", "train.parallel=fsdp"]):
+        for settings in PROCESSES:
             with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
                 command = [sys.executable, str(ROOT / "train.py"), "--config", str(RECIPE), "train.device=cpu"]
                 quick = ["data.corpus=selmere", "train.sample_length=0", "train.eval_characters=1000"]
+                quick += ["train.checkpoint_every_steps=3"]
                 finished = subprocess.run(
                     [*command, *quick, *WHOLE_CONTEXT, *sizes, *settings, "train.name=x"],
                     cwd=folder,
@@ -148,6 +156,8 @@ def processes() -> Iterator[Figure]:
             rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record][1:]
             shown = " ".join(setting.partition(".")[2] for setting in settings)
             yield Figure(f"training, {model} parameters, {shown}", "characters/s", [*map(float, rates)])
+            peak = records[-1]["peak_memory_bytes"]
+            yield Figure(f"training, {model} parameters, {shown}: memory", "MB", [peak / 1e6])
 
 
 def muon_steps() -> Iterator[Figure]:
