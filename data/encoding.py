@@ -19,7 +19,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
 CHUNKS_AT_ONCE = 16  # read, hashed and written
-CONTAIN_ASCII = ("ascii", "utf-8", "iso8859-1", "cp1252")  # encodings in which ASCII bytes are ASCII characters
+CONTAIN_ASCII = ("ascii", "utf-8", "iso8859-1", "cp1252")  # stateless, and an ASCII byte is its character
 UNICODE = 0x110000
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -60,14 +60,15 @@ def test_an_invalid_option_produces_one_line_without_control_characters(capsys, 
     assert said[:-1].isprintable()
 
 
-def test_no_thread_keeps_a_process_of_torchrun_from_ending():
+@pytest.mark.parametrize(("end", "status", "error"), [("return 7", 7, ""), ("1 / 0", 1, "ZeroDivisionError")])
+def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
     """PyTorch's process groups leave threads that abort or block an interpreter that ends."""
     program = (
         "import threading; from training.command import run_command\n"
         "def main():\n"
         "    threading.Thread(target=threading.Event().wait).start()\n"
         "    print('done')\n"
-        "    return 7\n"
+        f"    {end}\n"
         "run_command(main)"
     )
     finished = subprocess.run(
@@ -78,4 +79,5 @@ def test_no_thread_keeps_a_process_of_torchrun_from_ending():
         text=True,
         timeout=60,  # detects a hang
     )
-    assert (finished.returncode, finished.stdout) == (7, "done\n")
+    assert (finished.returncode, finished.stdout) == (status, "done\n")
+    assert error in finished.stderr

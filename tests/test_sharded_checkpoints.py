@@ -1,7 +1,8 @@
-"""Checkpoints of which each process saves its part."""
+"""Checkpoints that are divided: each process saves the part of the state that it holds."""
 
 import dataclasses
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -14,15 +15,15 @@ from torchrun import finish, lines_of_train, torchrun, train, wait_for_step, wor
 
 import train as command
 from training import join
-from training.checkpoint import load_checkpoint, save_checkpoint
+from training.checkpoint import CheckpointError, Part, load_checkpoint, load_file, save_checkpoint
 from training.run_folder import RunFolder
 
 SETTINGS = ["train.parallel=fsdp", "train.sharded_checkpoints=true", "optim.average_fraction=0.1"]
-SETTINGS += ["train.checkpoint_every_steps=10", "train.max_steps=60"]
+SETTINGS += ["train.checkpoint_every_steps=10", "train.eval_every_steps=30", "train.max_steps=60"]
 
 
-def part_of(checkpoint, rank, size):
-    """Return the rows of a checkpoint's tensors that a process holds."""
+def rows_of(checkpoint, rank, size):
+    """Return a checkpoint with the rows that a process holds."""
 
     def rows(values):
         chunks = {name: x.chunk(size) if torch.is_tensor(x) and x.ndim else x for name, x in values.items()}
@@ -37,100 +38,114 @@ def part_of(checkpoint, rank, size):
         model=rows(checkpoint.model),
         trained=checkpoint.trained and rows(checkpoint.trained),
         optimizers=[{n: rows(state) for n, state in states.items()} for states in checkpoint.optimizers],
-        part=(rank, size),
     )
 
 
-@pytest.fixture
-def divided(workplace):
-    """Return a run of 20 steps whose checkpoints of steps 10 and 20 are in three parts, and its whole checkpoint."""
-    settings = ["train.max_steps=20", "train.checkpoint_every_steps=10", "optim.average_fraction=0.1"]
+def divide(run, path, save, size):
+    """Replace a checkpoint's file by parts."""
+    whole = load_checkpoint(path)
+    for rank in range(size):
+        part = Part(save, rank, size)
+        save_checkpoint(dataclasses.replace(rows_of(whole, rank, size), part=part), run.part(part))
+    empty = dataclasses.replace(whole, model={}, trained=None, optimizers=[], part=Part(save, None, size))
+    save_checkpoint(empty, path)
+
+
+@pytest.fixture(params=[0, 0.1])
+def divided(request, workplace):
+    """Return a run with averaged weights or without, whose checkpoints are in three parts, and a copy with whole ones.
+
+    Its latest and best checkpoint is of step 20, the previous one of step 10.
+    """
+    settings = ["train.max_steps=20", "train.checkpoint_every_steps=10", f"optim.average_fraction={request.param}"]
     assert command.main(["--config", "tiny.yaml", *settings]) == 0
-    run = RunFolder(workplace / "runs/tiny")
-    for path in (run.previous, run.latest):
-        for rank in range(3):
-            whole = load_checkpoint(path)
-            run.part(rank, 3).save(part_of(whole, rank, 3), is_best=whole.step == 20)
-    whole = run.latest.rename(workplace / "whole.pt")
-    run.previous.rename(workplace / "previous.pt")
-    run.best.unlink()
+    run, whole = RunFolder(workplace / "runs/tiny"), RunFolder(workplace / "whole")
+    shutil.copytree(run.path, whole.path)
+    for path, save in ((run.previous, "step-10-a"), (run.latest, "step-20-b"), (run.best, "step-20-b")):
+        divide(run, path, save, 3)
     return run, whole
 
 
-@pytest.mark.parametrize("average", [0, 0.1])
-def test_the_joined_parts_are_the_whole_checkpoint(divided, average):
+def test_joined_checkpoints_are_the_whole_ones_and_their_parts_are_removed(divided, capsys):
     run, whole = divided
-    if not average:
-        checkpoint = dataclasses.replace(load_checkpoint(whole), trained=None)
-        save_checkpoint(checkpoint, whole)
-        for rank in range(3):
-            run.part(rank, 3).save(part_of(checkpoint, rank, 3))
     assert join.main([str(run.path)]) == 0
-    assert_same_state(run.latest, whole)
-    assert load_checkpoint(run.latest).trained is None or average
+    assert "joined 3 parts of step 20" in capsys.readouterr().out
+    for file in ("latest", "previous", "best"):
+        assert_same_state(getattr(run, file), getattr(whole, file))
+    assert not list(run.parts.iterdir())
     assert command.main(["--resume", str(run.path), "train.max_steps=25"]) == 0
+    assert join.main([str(run.path)]) == 2
+    assert "has no checkpoint in parts" in capsys.readouterr().err
+    assert load_checkpoint(run.latest).step == 25
 
 
-def test_if_one_part_is_damaged_or_older_the_checkpoint_before_is_joined(divided, capsys):
-    run, _ = divided
-    damaged = run.part(1, 3).latest
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    run.part(2, 3).previous.replace(run.part(2, 3).latest)  # this process was killed before its second save
-    run.part(0, 3).best.unlink()
+def test_a_checkpoint_of_which_a_part_is_missing_damaged_or_another_one_is_not_joined(divided, capsys):
+    run, whole = divided
+    previous, latest = run.part(Part("step-10-a", 1, 3)), run.part(Part("step-20-b", 1, 3))
+    previous.write_bytes(previous.read_bytes()[:-1])
     assert join.main([str(run.path)]) == 0
-    assert_same_state(run.latest, run.path.parent.parent / "previous.pt")
-    output, errors = capsys.readouterr()
-    assert "Joined 3 parts of step 10" in output
-    assert "No best.pt" in output
-    assert f"{damaged}: is damaged" in errors
-
-
-def test_parts_that_do_not_belong_together_are_not_joined(divided, capsys):
-    run, _ = divided
-    shutil.copy(run.part(1, 3).latest, run.part(2, 3).latest)
+    assert f"{run.previous} stays in parts: {previous}: is damaged" in capsys.readouterr().err
+    assert_same_state(run.latest, whole.latest)
+    assert load_file(run.previous).part
+    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == {"step-10-a"}
+    divide(run, run.latest, "step-20-b", 3)
+    shutil.copy(run.part(Part("step-20-b", 2, 3)), latest)
     assert join.main([str(run.path)]) == 2
-    assert "part 2 of 3 is of another checkpoint" in capsys.readouterr().err
-    run.part(2, 3).latest.unlink()
-    run.part(2, 3).previous.unlink()
+    assert f"{latest}: is another part than its name says" in capsys.readouterr().err
+    latest.unlink()
     assert join.main([str(run.path)]) == 2
-    assert f"{run.part(2, 3).latest}: is missing" in capsys.readouterr().err
-    assert not run.latest.exists()
+    assert f"{latest}: is missing" in capsys.readouterr().err
+    assert load_file(run.latest).part
 
 
 def test_one_process_says_how_to_use_a_run_in_parts(divided, capsys):
     run, _ = divided
-    advice = f"python -m training.join {run.path}"
     assert command.main(["--resume", str(run.path)]) == 2
     error = capsys.readouterr().err
-    assert "step 20 is in 3 parts" in error
-    assert advice in error
-    for checkpoint in (run.path, run.part(0, 3).latest):
-        assert advice in run_script("sample.py", "--checkpoint", checkpoint).stderr
-    shutil.copy(run.path.parent.parent / "previous.pt", run.latest)  # an older checkpoint does not hide the newer parts
-    assert command.main(["--resume", str(run.path)]) == 2
-    assert "step 20 is in 3 parts" in capsys.readouterr().err
+    assert "divided among 3 processes; resume it with 3 processes and train.parallel=fsdp" in error
+    assert f"python -m training.join {run.path}" in error
+    for file in (run.best, run.part(Part("step-20-b", 0, 3))):
+        with pytest.raises(CheckpointError, match="divided into 3 parts; join them first: python -m training"):
+            load_checkpoint(file)
+    assert "is divided into 3 parts" in run_script("sample.py", "--checkpoint", run.path).stderr
 
 
-def test_a_run_without_parts_has_nothing_to_join(workplace, capsys):
-    assert command.main(["--config", "tiny.yaml", "train.max_steps=2"]) == 0
-    assert join.main(["runs/tiny"]) == 2
-    assert "has no parts to join" in capsys.readouterr().err
+def test_if_the_files_that_refer_to_a_save_are_set_aside_the_save_before_is_the_newest(divided):
+    run, _ = divided
+    run.set_aside("step-20-b")
+    newest, warnings = run.load_newest()
+    assert (newest.part.save, newest.step, warnings) == ("step-10-a", 10, [])
+    assert sorted(path.name for path in run.latest.parent.glob("*.damaged")) == ["best.damaged", "latest.damaged"]
+
+
+def steps_resumed_from(output):
+    return [int(step.replace(",", "")) for step in re.findall(r"resuming from step ([\d,]+)", output)]
 
 
 @pytest.mark.slow
-def test_a_run_in_parts_survives_a_killed_process_and_ends_like_a_run_with_whole_checkpoints(workplace):
+def test_a_run_in_parts_survives_kills_and_damage_and_ends_like_a_run_with_whole_checkpoints(workplace):
     finish(train(2, *SETTINGS, "train.sharded_checkpoints=false", name="whole"))
     process = train(2, *SETTINGS, name="parts", options=["--max-restarts=1"])
     wait_for_step("parts", 30)
     os.kill(workers(process)[1], signal.SIGKILL)
-    finish(process)
+    output, _ = finish(process)
+    assert steps_resumed_from(output)[-1] in (20, 30, 40, 50)
     run = RunFolder(Path("runs/parts"))
-    assert not run.latest.exists()
-    # As if process 1 had been killed between its last two saves.
-    run.part(1, 2).previous.replace(run.part(1, 2).latest)
-    finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/parts"))
+    assert {load_file(path).part.size for path in (run.latest, run.previous, run.best)} == {2}
+    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == set(run.saves())
+
+    # A kill before the save was complete, and a damaged part: the run resumes from the save before.
+    unfinished = run.part(Part("step-70-x", 0, 2))
+    shutil.copy(run.part(load_file(run.latest).part._replace(rank=0)), unfinished)
+    damaged = run.part(load_file(run.latest).part._replace(rank=1))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    output, errors = finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/parts"))
+    assert f"{damaged}: is damaged" in errors
+    assert steps_resumed_from(output) == [50]
+    assert not unfinished.exists()
+
     assert join.main(["runs/parts"]) == 0
-    for file in ("latest.pt", "best.pt"):
+    for file in ("latest.pt", "previous.pt", "best.pt"):
         whole, joined = Path("runs/whole/checkpoints") / file, Path("runs/parts/checkpoints") / file
         checkpoint = load_checkpoint(joined)
         checkpoint.settings["train"]["sharded_checkpoints"] = False
@@ -139,12 +154,22 @@ def test_a_run_in_parts_survives_a_killed_process_and_ends_like_a_run_with_whole
 
 
 @pytest.mark.slow
-def test_parts_are_resumed_only_by_as_many_processes(workplace):
-    finish(train(2, *SETTINGS, name="parts"))
-    longer = ["--resume", "runs/parts", "train.max_steps=70"]
-    for n, settings in ((3, []), (2, ["train.parallel=ddp", "train.sharded_checkpoints=false"])):
-        _, errors = finish(torchrun(n, str(ROOT / "train.py"), *longer, *settings), expected=1)
+def test_parts_are_resumed_only_by_as_many_processes_and_a_run_can_change_to_parts_and_back(workplace):
+    finish(train(2, *SETTINGS, "train.sharded_checkpoints=false", name="parts"))
+    resume = [str(ROOT / "train.py"), "--resume", "runs/parts"]
+    output, _ = finish(
+        torchrun(3, *resume, "train.batch_size=6", "train.max_steps=70", "train.sharded_checkpoints=true")
+    )
+    assert steps_resumed_from(output) == [60]
+    for n, settings in ((2, []), (3, ["train.parallel=ddp", "train.sharded_checkpoints=false"])):
+        _, errors = finish(torchrun(n, *resume, "train.max_steps=80", *settings), expected=1)
         (line,) = lines_of_train(errors)
-        assert "step 60 is in 2 parts; resume with 2 processes and train.parallel=fsdp" in line
+        assert "divided among 3 processes; resume it with 3 processes and train.parallel=fsdp" in line
+    output, _ = finish(torchrun(3, *resume, "train.max_steps=80", "train.sharded_checkpoints=false"))
+    assert steps_resumed_from(output) == [70]
+    run = RunFolder(Path("runs/parts"))
+    assert load_checkpoint(run.latest).step == 80
+    assert load_file(run.previous).part.size == 3
     assert join.main(["runs/parts"]) == 0
-    finish(torchrun(4, str(ROOT / "train.py"), *longer))
+    output, _ = finish(torchrun(1, *resume, "train.max_steps=90"))
+    assert steps_resumed_from(output) == [80]

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +27,18 @@ class CheckpointError(ValueError):
     """A checkpoint is missing, damaged, or not from this project."""
 
 
+class Part(NamedTuple):
+    """What a file has of a checkpoint that is divided among `size` files: the rows of process `rank`.
+
+    rank None: no tensors; the file says that the save is complete and refers to the others. save: a name that all files
+    of a save share, and no other save has.
+    """
+
+    save: str
+    rank: int | None
+    size: int
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Everything that sampling and resuming need.
@@ -34,7 +46,7 @@ class Checkpoint:
     settings: the config as nested mappings. characters: the vocabulary in the order of the ids. corpus: name, digest
     and n_characters of the text. model: the model's state dict. optimizers: each optimiser's state. progress: see
     `training.state.Progress`. trained: the weights that training continues with, if those of `model` are averages.
-    part: the rank of a process and the number of processes, if its tensors are the rows that this process holds.
+    part: see `Part`, if the checkpoint is divided among files.
     """
 
     settings: Mapping[str, Any]
@@ -44,7 +56,7 @@ class Checkpoint:
     optimizers: list[Mapping]
     progress: Mapping[str, Any]
     trained: Mapping[str, torch.Tensor] | None = None
-    part: tuple[int, int] | None = None
+    part: Part | None = None
 
     @property
     def step(self) -> int:
@@ -91,21 +103,24 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
 def to_bytes(checkpoint: Checkpoint) -> bytes:
     """Return the content of the checkpoint's file."""
     buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
+    part = tuple(checkpoint.part) if checkpoint.part else None  # no class, so that torch.load needs no permission
+    torch.save({"format": FORMAT, **vars(checkpoint), "part": part}, buffer)
     return _sealed(buffer.getvalue())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in a file. Raises CheckpointError if it is missing, damaged or not from this project."""
-    checkpoint = load_part(path)
+    checkpoint = load_file(path)
     if checkpoint.part:
-        run = path.parent.parent
-        raise CheckpointError(f"{path}: is a part of a checkpoint; join the parts with python -m training.join {run}")
+        raise CheckpointError(
+            f"{path}: is divided into {checkpoint.part.size} parts; join them first: python -m training.join "
+            f"{path.parent.parent}"
+        )
     return checkpoint
 
 
-def load_part(path: Path) -> Checkpoint:
-    """Return the checkpoint in a file, which may be a part of one. Raises CheckpointError as `load_checkpoint` does."""
+def load_file(path: Path) -> Checkpoint:
+    """Return the content of a file, which may be divided. Raises CheckpointError as `load_checkpoint` does."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -124,6 +139,9 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
             raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         fields["settings"] = upgraded(fields["settings"])
+        if fields.get("part"):
+            save, rank, size = fields["part"]
+            fields["part"] = Part(str(save), None if rank is None else int(rank), int(size))
         checkpoint = Checkpoint(**fields)
         _check_types(checkpoint)
         return checkpoint
@@ -146,7 +164,7 @@ def _check_types(checkpoint: Checkpoint) -> None:
         "corpus": isinstance(checkpoint.corpus.get("name"), str) and isinstance(checkpoint.corpus.get("digest"), str),
         "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
         "optimizers": all(isinstance(state, dict) for each in checkpoint.optimizers for state in each.values()),
-        "part": checkpoint.part is None or [type(number) for number in checkpoint.part] == [int, int],
+        "part": checkpoint.part is None or checkpoint.part.save.replace("-", "").isalnum(),
         "progress": type(checkpoint.progress.get("step")) is int and checkpoint.step >= 0,
     }
     if wrong := [name for name in right if not right[name]]:

@@ -1,9 +1,11 @@
 """What all commands share: one-line errors, and output streams that do not fail."""
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
 from typing import NoReturn
@@ -79,14 +81,23 @@ def tell_mistakes(program: str, work: Callable[[], int], *, memory: str, encodin
         return 128 + signal.SIGINT
 
 
-def run_command(main) -> NoReturn:
+def run_command(main: Callable[[], int]) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    status = main()
     if "WORLD_SIZE" in os.environ:  # torchrun started this process
-        # Threads of PyTorch's process groups may still hold tensors, and abort or block an interpreter that ends.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
+        _exit_at_once(main)
+    sys.exit(main())
+
+
+def _exit_at_once(main: Callable[[], int]) -> NoReturn:
+    """Exit without ending the interpreter: threads of PyTorch's process groups may abort or block its end."""
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, AttributeError):  # closed
+            stream.flush()
+    os._exit(status)

@@ -71,7 +71,7 @@ class TrainConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
     processes: int = 1  # that train together on this machine; torchrun may start another number
     parallel: Literal["ddp", "fsdp"] = "ddp"  # ddp: each process has the whole model; fsdp: a part of everything
-    sharded_checkpoints: bool = False  # fsdp: each process saves its part; training.join makes one file of the parts
+    sharded_checkpoints: bool = False  # fsdp: each process saves its part of a checkpoint
     activation_checkpointing: bool = False  # compute activations twice instead of storing them
     deterministic: bool = False  # on a GPU: the same weights every time, at the cost of speed; a CPU needs no setting
     compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour

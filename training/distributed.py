@@ -1,7 +1,8 @@
 """Several processes that train one model: torchrun starts them, and PyTorch's process groups connect them.
 
 Every process holds the state of the run, or a part of it (`training.sharding`), and computes the gradients of its share
-of each batch. All take the same decisions at the same step. Process 0 alone writes files and shows progress.
+of each batch. All take the same decisions at the same step. Process 0 shows progress and writes the run's folder, but
+each process may write its part of a checkpoint.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,12 +115,6 @@ class World:
         if self.size == 1:
             return number
         return int(self.largest(torch.tensor(number)))
-
-    def common(self, numbers: Iterable[int]) -> set[int]:
-        """Return the numbers, 0 or above and at most two, that all processes have."""
-        mine = torch.tensor([*numbers, -1, -1][:2])
-        every = [set(row) for row in self._gather(mine).tolist()] if self.size > 1 else [set(mine.tolist())]
-        return set.intersection(*every) - {-1}
 
     def add(self, x: Tensor) -> Tensor:
         """Replace x by the sum of the processes' x, and return it. It has the same bits in every process."""

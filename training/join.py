@@ -1,7 +1,8 @@
-"""Join the parts of a run's sharded checkpoints: python -m training.join runs/NAME"""
+"""Join the parts of a run's divided checkpoints: python -m training.join runs/NAME"""
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from model.gpt import GPT
-from training.checkpoint import Checkpoint, CheckpointError, load_part, save_checkpoint
+from training.checkpoint import Checkpoint, CheckpointError, Part, load_file, save_checkpoint
 from training.command import CommandParser, run_command, tell_mistakes
 from training.run_folder import RunFolder
 
@@ -23,58 +24,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog="python -m training.join",
-        description="Make one file of the parts that the processes of a run saved with train.sharded_checkpoints, to "
-        "sample from it or to resume with another number of processes. The parts stay. If several hosts have saved "
-        "them, copy all into one folder first. The memory must hold the whole checkpoint twice.",
+        description="Make one file of each checkpoint that the processes of a run saved in parts "
+        "(train.sharded_checkpoints=true), to sample from it or to resume with another number of processes. If several "
+        "hosts have parts, copy all into checkpoints/parts of the main process's run folder first. This needs memory "
+        "for four times the size of the checkpoint.",
     )
     parser.add_argument("run", type=Path, help="the run folder, such as runs/shakespeare")
     return parser.parse_args(arguments)
 
 
 def join(folder: Path) -> int:
-    """Write latest.pt and best.pt of the run in a folder."""
+    """Replace the divided checkpoints of the run in a folder, and remove their parts."""
     run = RunFolder.find(folder)
     with run.lock():
-        n = run.n_parts()
-        if not n:
-            raise CheckpointError(f"{run.path}: has no parts to join (checkpoints/latest.0-of-2.pt and so on)")
-        parts = [run.part(rank, n) for rank in range(n)]
-        save(newest(parts), run.latest)
-        try:
-            save([part.best for part in parts], run.best)
-        except CheckpointError as error:  # sampling then uses the latest one
-            print(f"No best.pt: {error}")
+        divided = {}
+        for path in (run.latest, run.previous, run.best):
+            if path.exists() and (part := load_file(path).part):
+                divided[path] = part
+        if not divided:
+            raise CheckpointError(f"{run.path}: has no checkpoint in parts")
+        for path, part in divided.items():
+            try:
+                checkpoint = joined(run, part)
+            except CheckpointError as error:
+                if path == run.latest:
+                    raise
+                print(f"training.join: warning: {path} stays in parts: {error}", file=sys.stderr)
+                continue
+            save_checkpoint(checkpoint, path)
+            print(f"{path}: joined {part.size} parts of step {checkpoint.step:,}")
+        run.remove_parts(but_of=run.saves())
     return 0
 
 
-def newest(parts: Sequence[RunFolder]) -> list[Path]:
-    """Return the files of the newest checkpoint whose parts are all intact."""
-    files = [part.part_files() for part in parts]
-    common = set.intersection(*map(set, files))
-    if not common:
-        missing = next((part.latest for part, found in zip(parts, files, strict=True) if not found), parts[0].latest)
-        raise CheckpointError(f"{missing}: is missing or not of the same step as the other parts; copy all parts here")
-    return [found[max(common)] for found in files]
-
-
-def save(files: Sequence[Path], target: Path) -> None:
-    """Join the files and save the result."""
-    checkpoint = joined([load_part(file) for file in files])
-    save_checkpoint(checkpoint, target)
-    print(f"Joined {len(files)} parts of step {checkpoint.step:,} to {target}")
-
-
-def joined(parts: Sequence[Checkpoint]) -> Checkpoint:
-    """Return the checkpoint of which these are the parts, in the order of the ranks.
-
-    Raises CheckpointError if they are not parts of one checkpoint.
-    """
-    first = parts[0]
-    for rank, part in enumerate(parts):
-        if part.part != (rank, len(parts)) or part.step != first.step or part.settings != first.settings:
-            raise CheckpointError(f"part {rank} of {len(parts)} is of another checkpoint (step {part.step:,})")
+def joined(run: RunFolder, part: Part) -> Checkpoint:
+    """Return the whole checkpoint of a save. Raises CheckpointError if a part is missing or damaged."""
+    parts = [run.load_part(part._replace(rank=rank)) for rank in range(part.size)]
     whole = dataclasses.replace(
-        first,
+        parts[0],
         model=_rows([part.model for part in parts]),
         trained=_rows([part.trained for part in parts if part.trained is not None]) or None,
         optimizers=[
@@ -86,7 +73,7 @@ def joined(parts: Sequence[Checkpoint]) -> Checkpoint:
     with torch.device("meta"):
         model = GPT(whole.config().model, len(whole.characters))
     if wrong := [name for name, x in model.state_dict().items() if whole.model[name].shape != x.shape]:
-        raise CheckpointError(f"the joined weights do not fit the checkpoint's settings ({wrong[0]})")
+        raise CheckpointError(f"{run.part(part)}: the joined weights do not fit the settings ({wrong[0]})")
     return whole
 
 

@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from data.files import remove_partial_files, replace_text
-from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, load_part, save_checkpoint
+from training.checkpoint import Checkpoint, CheckpointError, Part, from_bytes, load_file, save_checkpoint
 
 RUNS = Path("runs")
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
@@ -21,18 +20,19 @@ class RunFolder:
     checkpoints/: latest.pt, previous.pt (the one before), best.pt, and the weights step-N.pt. has-saved.txt says that
     there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning.
 
-    part: of a sharded checkpoint, such as "0-of-2": latest.0-of-2.pt and so on take the place of latest.pt.
+    A divided checkpoint has its tensors in checkpoints/parts/SAVE.RANK-of-SIZE.pt. latest.pt, written after them, says
+    which save is complete.
     """
 
-    def __init__(self, path: Path, *, part: str = ""):
+    def __init__(self, path: Path):
         self.path = path
-        suffix = f".{part}.pt" if part else ".pt"
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.txt"
-        self.latest = path / "checkpoints" / f"latest{suffix}"
-        self.previous = path / "checkpoints" / f"previous{suffix}"
-        self.best = path / "checkpoints" / f"best{suffix}"
+        self.latest = path / "checkpoints" / "latest.pt"
+        self.previous = path / "checkpoints" / "previous.pt"
+        self.best = path / "checkpoints" / "best.pt"
+        self.parts = path / "checkpoints" / "parts"
         self.saved_note = path / "has-saved.txt"
 
     @classmethod
@@ -60,27 +60,6 @@ class RunFolder:
         self.metrics.touch()
         self.samples.touch()
         self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
-
-    def part(self, rank: int, size: int) -> "RunFolder":
-        """Return the run with the checkpoints of one of several processes that save their parts."""
-        return RunFolder(self.path, part=f"{rank}-of-{size}")
-
-    def n_parts(self) -> int:
-        """Return into how many parts the newest sharded checkpoint is divided; 0 if there is none."""
-        files = sorted(self.latest.parent.glob("latest.*-of-*.pt"), key=lambda file: file.stat().st_mtime_ns)
-        sizes = [file.name.split("-of-")[-1].removesuffix(".pt") for file in files]
-        return int(sizes[-1]) if sizes and sizes[-1].isdecimal() else 0
-
-    def part_files(self) -> dict[int, Path]:
-        """Return the intact files of this part, by step; print a warning for each damaged one."""
-        files = {}
-        for path in (self.previous, self.latest):
-            if path.exists():
-                try:
-                    files[load_part(path).step] = path
-                except CheckpointError as error:
-                    print(f"warning: {error}", file=sys.stderr)
-        return files
 
     def write_config(self, config_yaml: str) -> None:
         replace_text(self.config, config_yaml)
@@ -124,14 +103,8 @@ class RunFolder:
         if not self.saved_note.exists():
             replace_text(self.saved_note, "This run has saved checkpoints. It resumes only from one of them.\n")
 
-    def has_whole_checkpoints(self) -> bool:
-        """Return whether there is a checkpoint to resume from in one file."""
-        return any(path.exists() for path in (self.latest, self.previous, self.best))
-
     def has_checkpoints(self) -> bool:
-        """Return whether there is a checkpoint to resume from, in one file or in parts."""
-        files = (self.latest, self.previous, self.best)
-        return any(any(path.parent.glob(f"{path.stem}.*pt")) for path in files)
+        return any(path.exists() for path in (self.latest, self.previous, self.best))
 
     def load_newest(self) -> tuple[Checkpoint, list[str]]:
         """Return the newest intact checkpoint and a warning for each damaged one.
@@ -143,7 +116,7 @@ class RunFolder:
         for path in (self.latest, self.previous, self.best):
             if path.exists():
                 try:
-                    whole.append(load_checkpoint(path))
+                    whole.append(load_file(path))
                 except CheckpointError as error:
                     damaged[path] = str(error)
             if whole and path == self.latest:
@@ -153,13 +126,47 @@ class RunFolder:
             raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
         warnings = []
         for path, reason in damaged.items():
-            aside = path.with_suffix(".damaged")
-            path.replace(aside)  # or the next save would keep it instead of an intact one
-            warnings.append(f"{reason}; it is now called {aside.name}")
+            warnings.append(f"{reason}; it is now called {_set_aside(path).name}")
         newest = max(whole, key=lambda checkpoint: checkpoint.step)
         if not self.latest.exists():
             save_checkpoint(newest, self.latest)
         return newest, warnings
+
+    def set_aside(self, save: str) -> None:
+        """Rename the files that refer to a save of which a part is damaged or missing, to NAME.damaged."""
+        for path in (self.latest, self.previous, self.best):
+            if path.exists() and (part := load_file(path).part) and part.save == save:
+                _set_aside(path)
+
+    def part(self, part: Part) -> Path:
+        """Return the file of a part of a divided checkpoint."""
+        return self.parts / f"{part.save}.{part.rank}-of-{part.size}.pt"
+
+    def load_part(self, part: Part) -> Checkpoint:
+        """Return a part. Raises CheckpointError if it is missing, damaged or another one, OSError if unreadable."""
+        path = self.part(part)
+        try:
+            checkpoint = from_bytes(path.read_bytes(), path)
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: is missing") from None
+        if checkpoint.part != part:
+            raise CheckpointError(f"{path}: is another part than its name says ({checkpoint.part})")
+        return checkpoint
+
+    def saves(self) -> list[str]:
+        """Return the names of the saves to which the divided checkpoints refer: latest, previous and best."""
+        found = []
+        for path in (self.latest, self.previous, self.best):
+            with contextlib.suppress(CheckpointError):
+                if part := load_file(path).part:
+                    found.append(part.save)
+        return found
+
+    def remove_parts(self, *, but_of: Collection[str]) -> None:
+        """Remove parts of other saves, and of saves that were not completed. No process may be saving."""
+        for path in self.parts.glob("*"):
+            if path.name.partition(".")[0] not in but_of or path.suffix == ".part":
+                path.unlink(missing_ok=True)
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that `train.keep_checkpoints` keeps from a step."""
@@ -195,6 +202,11 @@ class RunFolder:
                 path.unlink()
 
 
+def _set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint, or the next save would keep it instead of an intact one."""
+    return path.replace(path.with_suffix(".damaged"))
+
+
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     """Return the checkpoint file for a file, a run folder (its best), or None (the best of the newest run).
 
@@ -214,8 +226,6 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         if file is None:
             inside = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
             hint = f"; it contains runs, so give one of them, such as {inside[0]}" if inside else ""
-            if RunFolder(path).n_parts():
-                hint = f"; its checkpoints are in parts, so join them first with python -m training.join {path}"
             raise CheckpointError(f"{path}: the folder has no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
         return file
     return path

@@ -117,7 +117,7 @@ class RunLog:
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say("To sample text:")
-        if self.run.n_parts():
+        if self.state.saves_parts:
             self._console.say(f"  {shlex.join(['python', '-m', 'training.join', str(self.run.path)])}")
         self._console.say(f"  {_command('sample.py', '--checkpoint', self.run.path)}")
 

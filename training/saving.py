@@ -1,9 +1,11 @@
 """Save the state of a run."""
 
 import contextlib
+import dataclasses
+import secrets
 from collections.abc import Iterator
 
-from training.checkpoint import save_checkpoint
+from training.checkpoint import Checkpoint, Part, save_checkpoint
 from training.clock import Clock
 from training.command import explain
 from training.distributed import LostProcessError, OtherProcessError, World, reaching_others
@@ -14,12 +16,17 @@ from training.state import DivergedError, TrainingError, TrainingState
 
 
 class Saver:
-    """Saves the checkpoints of a run. All processes call it, and the main one writes."""
+    """Saves the checkpoints of a run. All processes call it, and the main one writes.
+
+    With `train.sharded_checkpoints` each process writes its part.
+    """
 
     def __init__(self, state: TrainingState, run: RunFolder, runtime: Runtime, clock: Clock):
         self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
         settings = state.config.train
         self._steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
+        if state.saves_parts:
+            run.parts.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written is found before training
 
     def save(self, *, is_best: bool = False) -> None:
         """Save the latest checkpoint and, if it is the best, the best one."""
@@ -29,10 +36,28 @@ class Saver:
         if is_main:
             progress.log_sizes = self.run.sizes()
         checkpoint = self.state.snapshot()
-        if checkpoint.part:
-            self.run.part(*checkpoint.part).save(checkpoint, is_best=is_best)
+        if self.state.saves_parts:
+            self._save_parts(checkpoint, is_best=is_best)
         elif is_main:
             self.run.save(checkpoint, is_best=is_best)
+
+    def _save_parts(self, checkpoint: Checkpoint, *, is_best: bool) -> None:
+        """Save the parts of all processes and then, in the main one, the checkpoint that refers to them."""
+        world = self.runtime.world
+        save = world.share(f"step-{checkpoint.step}-{secrets.token_hex(4)}".encode()).decode()
+        part = Part(save, world.rank, world.size)
+        save_checkpoint(dataclasses.replace(checkpoint, part=part), self.run.part(part))
+        world.agree(0)  # all parts are on disk
+        needed = [save]
+        if world.is_main:
+            without_tensors = dataclasses.replace(
+                checkpoint, model={}, trained=None, optimizers=[], part=Part(save, None, world.size)
+            )
+            self.run.save(without_tensors, is_best=is_best)
+            needed = self.run.saves()
+        needed = world.share(" ".join(needed).encode()).decode().split()
+        if world.local_rank == 0:
+            self.run.remove_parts(but_of=needed)
 
     def keep(self) -> None:
         """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
@@ -53,7 +78,7 @@ def explained(run: RunFolder, world: World) -> Iterator[None]:
         with reaching_others():
             yield
     except (OSError, LostProcessError) as error:
-        is_saved = run.has_checkpoints() or not run.path.exists()  # the folder may be on the main process's host only
+        is_saved = run.has_checkpoints() or not run.config.exists()  # it may be on the main process's host only
         saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
     except DivergedError:

@@ -167,7 +167,6 @@ class TrainingState:
                 for states in (optimizer.state_dict()["state"] for optimizer in self.optimizers)
             ],
             progress=dataclasses.asdict(self.progress),
-            part=(self.world.rank, self.world.size) if self._saves_parts else None,
         )
 
     def restore(self, checkpoint: Checkpoint) -> list[str]:
@@ -180,7 +179,7 @@ class TrainingState:
                 f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
                 "start a new one with --config"
             )
-        is_part = checkpoint.part is not None
+        is_part = checkpoint.part is not None  # this process's part
         load = partial(self._sharding.fill_all, is_part=is_part) if self._sharding else load_weights
         load(self.average.model, checkpoint.model)
         load(self.model, checkpoint.trained or checkpoint.model)
@@ -220,13 +219,14 @@ class TrainingState:
             )
 
     @property
-    def _saves_parts(self) -> bool:
+    def saves_parts(self) -> bool:
+        """Whether each process saves the part of the state that it holds."""
         return self._sharding is not None and self.config.train.sharded_checkpoints
 
     def _saved(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._sharding:
             return tensors
-        return self._sharding.parts(tensors) if self._saves_parts else self._sharding.whole(tensors, self.world)
+        return self._sharding.parts(tensors) if self.saves_parts else self._sharding.whole(tensors, self.world)
 
     def _differences(self, checkpoint: Checkpoint) -> list[str]:
         before = checkpoint.config()
