@@ -217,7 +217,7 @@ ANYTHING = st.recursive(
 def test_any_value_in_a_sealed_checkpoint_is_loaded_or_an_error_in_one_line(folder, field, value):
     buffer = io.BytesIO()
     torch.save({"format": checkpoint_module.FORMAT, **vars(make_checkpoint()), field: value}, buffer)
-    (folder / "any.pt").write_bytes(checkpoint_module._sealed(buffer.getvalue()))
+    (folder / "any.pt").write_bytes(checkpoint_module._sealed(buffer))
     with pytest.raises(CheckpointError) as error:
         load_checkpoint(folder / "any.pt").build_model()  # the weights of make_checkpoint fit no GPT
     assert_one_line(error.value)

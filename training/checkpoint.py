@@ -100,12 +100,12 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
             raise OSError(f"{path}: {reason}") from None
 
 
-def to_bytes(checkpoint: Checkpoint) -> bytes:
+def to_bytes(checkpoint: Checkpoint) -> memoryview:
     """Return the content of the checkpoint's file."""
     buffer = io.BytesIO()
     part = tuple(checkpoint.part) if checkpoint.part else None  # no class, so that torch.load needs no permission
     torch.save({"format": FORMAT, **vars(checkpoint), "part": part}, buffer)
-    return _sealed(buffer.getvalue())
+    return _sealed(buffer)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -171,20 +171,28 @@ def _check_types(checkpoint: Checkpoint) -> None:
         raise TypeError(f"its {wrong[0]} cannot be {ours[wrong[0]]!r:.40}")
 
 
-def _sealed(archive: bytes) -> bytes:
-    """Return a zip archive whose comment is the SHA-256 of everything before it.
+def _sealed(archive: io.BytesIO) -> memoryview:
+    """Return the content of a zip archive, after making a seal its comment: the SHA-256 of everything before it.
 
     The checksums of the zip format do not cover its headers, and `torch.load` does not check them. The archive's last
     two bytes are the length of its comment, 0 before sealing.
     """
-    digest = hashlib.sha256(archive[:-2]).hexdigest().encode()
-    return archive[:-2] + struct.pack("<H", SEAL_BYTES) + SEAL + digest
+    seal = _seal(archive.getbuffer()[:-2])
+    archive.seek(-2, io.SEEK_END)
+    archive.write(seal)
+    return archive.getbuffer()
+
+
+def _seal(content: memoryview) -> bytes:
+    digest = hashlib.sha256(content).hexdigest().encode()
+    return struct.pack("<H", SEAL_BYTES) + SEAL + digest
 
 
 def _verify_seal(content: bytes, path: Path) -> None:
     if not content.strip(b"\0"):
         raise CheckpointError(f"{path}: is damaged (it is empty)")
-    if content == _sealed(content[: -SEAL_BYTES - 2] + b"\0\0"):
+    size = max(0, len(content) - SEAL_BYTES - 2)  # of the archive, without the length of its comment
+    if content[size:] == _seal(memoryview(content)[:size]):
         return
     is_archive = b"PK\3\4".startswith(content[:4])
     if not is_archive or content[-22:-18] == b"PK\5\6":  # an intact archive without a comment

@@ -27,7 +27,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Make one file of each checkpoint that the processes of a run saved in parts "
         "(train.sharded_checkpoints=true), to sample from it or to resume with another number of processes. If several "
         "hosts have parts, copy all into checkpoints/parts of the main process's run folder first. This needs memory "
-        "for four times the size of the checkpoint.",
+        "for twice the size of the checkpoint.",
     )
     parser.add_argument("run", type=Path, help="the run folder, such as runs/shakespeare")
     return parser.parse_args(arguments)

@@ -46,7 +46,7 @@ def load_state(run: RunFolder, world: World, overrides: Sequence[str]) -> tuple[
                 is_sharded = False
                 if checkpoint and world.size > 1:
                     is_sharded = build_config(checkpoint.settings, overrides).train.parallel == "fsdp"
-                    content = to_bytes(without_values(checkpoint) if is_sharded else checkpoint)
+                    content = bytes(to_bytes(without_values(checkpoint) if is_sharded else checkpoint))
                 if checkpoint and checkpoint.part:
                     check_parts(run, checkpoint.part, world.size if is_sharded else 1)
         content, config_yaml = world.share(content), world.share(config_yaml)
