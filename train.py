@@ -110,6 +110,8 @@ def start(options: argparse.Namespace, world: World) -> int:
         folder = RunFolder.create(name, to_yaml(config)).path if world.is_main else Path()
     state = TrainingState(config, corpus, runtime)
     run = RunFolder(Path(world.share(bytes(folder)).decode()))
+    with world.together():
+        run.check_new()
     with run.lock() if world.is_main else contextlib.nullcontext():
         return train(state, run, runtime)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, run_script
+from conftest import ROOT, TINY_CONFIG, TINY_TEXT, run_script
 from helpers import assert_same_but_for_the_name, assert_same_state
 from torchrun import finish, lines_of_train, torchrun, train, wait_for_step, workers
 
@@ -79,23 +79,24 @@ def test_joined_checkpoints_are_the_whole_ones_and_their_parts_are_removed(divid
     assert load_checkpoint(run.latest).step == 25
 
 
-def test_a_checkpoint_of_which_a_part_is_missing_damaged_or_another_one_is_not_joined(divided, capsys):
+def test_a_save_of_which_a_part_is_missing_damaged_or_another_one_is_not_joined_but_the_others_are(divided, capsys):
     run, whole = divided
     previous, latest = run.part(Part("step-10-a", 1, 3)), run.part(Part("step-20-b", 1, 3))
-    previous.write_bytes(previous.read_bytes()[:-1])
-    assert join.main([str(run.path)]) == 0
-    assert f"{run.previous} stays in parts: {previous}: is damaged" in capsys.readouterr().err
-    assert_same_state(run.latest, whole.latest)
-    assert load_file(run.previous).part
-    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == {"step-10-a"}
-    divide(run, run.latest, "step-20-b", 3)
-    shutil.copy(run.part(Part("step-20-b", 2, 3)), latest)
-    assert join.main([str(run.path)]) == 2
-    assert f"{latest}: is another part than its name says" in capsys.readouterr().err
     latest.unlink()
     assert join.main([str(run.path)]) == 2
-    assert f"{latest}: is missing" in capsys.readouterr().err
-    assert load_file(run.latest).part
+    error = capsys.readouterr().err
+    assert f"latest.pt and best.pt cannot be joined: {latest}: is missing; start each process on the host" in error
+    assert_same_state(run.previous, whole.previous)
+    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == {"step-20-b"}
+
+    divide(run, run.previous, "step-10-a", 3)
+    previous.write_bytes(previous.read_bytes()[:-1])
+    shutil.copy(run.part(Part("step-20-b", 2, 3)), latest)
+    assert join.main([str(run.path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{previous}: is damaged" in error
+    assert f"{latest}: is another part than its name says" in error
+    assert all(load_file(path).part for path in (run.latest, run.previous, run.best))
 
 
 def test_one_process_says_how_to_use_a_run_in_parts(divided, capsys):
@@ -105,7 +106,8 @@ def test_one_process_says_how_to_use_a_run_in_parts(divided, capsys):
     assert "divided among 3 processes; resume it with 3 processes and train.parallel=fsdp" in error
     assert f"python -m training.join {run.path}" in error
     for file in (run.best, run.part(Part("step-20-b", 0, 3))):
-        with pytest.raises(CheckpointError, match="divided into 3 parts; join them first: python -m training"):
+        message = f"is divided into 3 parts; join them first: python -m training.join {run.path}"
+        with pytest.raises(CheckpointError, match=f"{re.escape(message)}$"):
             load_checkpoint(file)
     assert "is divided into 3 parts" in run_script("sample.py", "--checkpoint", run.path).stderr
 
@@ -122,9 +124,21 @@ def steps_resumed_from(output):
     return [int(step.replace(",", "")) for step in re.findall(r"resuming from step ([\d,]+)", output)]
 
 
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory):
+    """Return the folder of a sharded run that saves whole checkpoints."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        finish(train(2, *SETTINGS, "train.sharded_checkpoints=false", name="whole"))
+    return folder / "runs/whole"
+
+
 @pytest.mark.slow
-def test_a_run_in_parts_survives_kills_and_damage_and_ends_like_a_run_with_whole_checkpoints(workplace):
-    finish(train(2, *SETTINGS, "train.sharded_checkpoints=false", name="whole"))
+def test_a_run_in_parts_survives_kills_and_damage_and_ends_like_a_run_with_whole_checkpoints(workplace, whole_run):
+    shutil.copytree(whole_run, "runs/whole")
     process = train(2, *SETTINGS, name="parts", options=["--max-restarts=1"])
     wait_for_step("parts", 30)
     os.kill(workers(process)[1], signal.SIGKILL)
@@ -132,7 +146,7 @@ def test_a_run_in_parts_survives_kills_and_damage_and_ends_like_a_run_with_whole
     assert steps_resumed_from(output)[-1] in (20, 30, 40, 50)
     run = RunFolder(Path("runs/parts"))
     assert {load_file(path).part.size for path in (run.latest, run.previous, run.best)} == {2}
-    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == set(run.saves())
+    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == set(run.saves().values())
 
     # A kill before the save was complete, and a damaged part: the run resumes from the save before.
     unfinished = run.part(Part("step-70-x", 0, 2))
@@ -144,13 +158,81 @@ def test_a_run_in_parts_survives_kills_and_damage_and_ends_like_a_run_with_whole
     assert steps_resumed_from(output) == [50]
     assert not unfinished.exists()
 
-    assert join.main(["runs/parts"]) == 0
+    assert_same_as_whole("parts")
+
+
+def assert_same_as_whole(name):
+    assert join.main([f"runs/{name}"]) == 0
     for file in ("latest.pt", "previous.pt", "best.pt"):
-        whole, joined = Path("runs/whole/checkpoints") / file, Path("runs/parts/checkpoints") / file
+        whole, joined = Path("runs/whole/checkpoints") / file, Path("runs", name, "checkpoints") / file
         checkpoint = load_checkpoint(joined)
         checkpoint.settings["train"]["sharded_checkpoints"] = False
         save_checkpoint(checkpoint, joined)
         assert_same_but_for_the_name(joined, whole)
+
+
+# Kills a process of the first attempt in its third save: when it opens the file of its part, or renames a file.
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+import train
+from training.command import run_command
+rank, event, name, number = {rank}, {event!r}, {name!r}, {number}
+count = 0
+def hook(happened, arguments):
+    global count
+    if happened == event and name in str(arguments[0]):
+        count += 1
+        if count == number:
+            open("killed.txt", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+if os.environ["RANK"] == str(rank) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.addaudithook(hook)
+run_command(train.main)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rank", "event", "name", "number"),
+    [
+        (1, "open", "1-of-2.pt", 1),  # its first part: there is no checkpoint yet
+        (1, "open", "1-of-2.pt", 3),
+        (0, "os.rename", "0-of-2.pt", 3),  # its part is on disk
+        (0, "os.rename", "latest.pt", 4),  # all parts are on disk; latest.pt has become previous.pt
+        (0, "os.remove", "0-of-2.pt", 1),  # the checkpoint is complete; old parts are being removed
+    ],
+)
+def test_a_run_whose_process_is_killed_inside_a_save_in_parts_resumes_exactly(
+    workplace, rank, event, name, number, whole_run
+):
+    (workplace / "killed.py").write_text(
+        KILLED.format(root=str(ROOT), rank=rank, event=event, name=name, number=number), encoding="utf-8"
+    )
+    shutil.copytree(whole_run, "runs/whole")
+    arguments = ["--config", "tiny.yaml", "train.batch_size=8", *SETTINGS, "train.name=killed"]
+    finish(torchrun(2, "killed.py", *arguments, options=["--max-restarts=1"]))
+    assert Path("killed.txt").exists()
+    run = RunFolder(Path("runs/killed"))
+    assert {path.name.partition(".")[0] for path in run.parts.iterdir()} == set(run.saves().values())
+    assert_same_as_whole("killed")
+
+
+@pytest.mark.slow
+def test_a_missing_part_is_an_error_and_nothing_is_renamed(workplace):
+    finish(train(2, *SETTINGS, name="parts"))
+    run = RunFolder(Path("runs/parts"))
+    part = run.part(load_file(run.latest).part._replace(rank=1))
+    part.rename("elsewhere")
+    _, errors = finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/parts", "train.max_steps=70"), expected=1)
+    assert lines_of_train(errors) == [
+        f"train.py: {part}: is missing; start each process on the host that has its part, or copy the part here"
+    ]
+    assert run.latest.exists()
+    Path("elsewhere").rename(part)
+    resumed = run_script("train.py", "--resume", "runs/parts", "train.max_steps=70", "train.processes=2")
+    assert steps_resumed_from(resumed.stdout) == [60]
+    assert resumed.returncode == 0, resumed.stderr
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import torch
 from data.files import replacing
 from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
+from training.command import is_out_of_memory
 from training.config import Config
 from training.config_file import build_config, upgraded
 
@@ -109,24 +110,25 @@ def to_bytes(checkpoint: Checkpoint) -> memoryview:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint in a file. Raises CheckpointError if it is missing, damaged or not from this project."""
+    """Return the checkpoint in a file.
+
+    Raises CheckpointError if it is missing, damaged or not from this project, OSError if it cannot be read.
+    """
     checkpoint = load_file(path)
     if checkpoint.part:
+        run = path.parents[1 if checkpoint.part.rank is None else 2]
         raise CheckpointError(
-            f"{path}: is divided into {checkpoint.part.size} parts; join them first: python -m training.join "
-            f"{path.parent.parent}"
+            f"{path}: is divided into {checkpoint.part.size} parts; join them first: python -m training.join {run}"
         )
     return checkpoint
 
 
 def load_file(path: Path) -> Checkpoint:
-    """Return the content of a file, which may be divided. Raises CheckpointError as `load_checkpoint` does."""
+    """Return the content of a file, which may be divided. Raises errors as `load_checkpoint` does."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     return from_bytes(content, path)
 
 
@@ -150,6 +152,8 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
     except ValueError as error:
         raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
 
 

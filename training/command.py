@@ -98,6 +98,6 @@ def _exit_at_once(main: Callable[[], int]) -> NoReturn:
         traceback.print_exc()
         status = 1
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, AttributeError):  # closed
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
             stream.flush()
     os._exit(status)

@@ -56,7 +56,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and shows progress."""
+        """Whether this process writes the run's folder and shows progress."""
         return self.rank == 0
 
     def run_before_restart(self) -> Path | None:

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m training.join",
         description="Make one file of each checkpoint that the processes of a run saved in parts "
         "(train.sharded_checkpoints=true), to sample from it or to resume with another number of processes. If several "
-        "hosts have parts, copy all into checkpoints/parts of the main process's run folder first. This needs memory "
-        "for twice the size of the checkpoint.",
+        "hosts have parts, first copy all into checkpoints/parts of the run folder of process 0. This needs a little "
+        "more than twice the memory of the checkpoint.",
     )
     parser.add_argument("run", type=Path, help="the run folder, such as runs/shakespeare")
     return parser.parse_args(arguments)
@@ -37,28 +36,33 @@ def join(folder: Path) -> int:
     """Replace the divided checkpoints of the run in a folder, and remove their parts."""
     run = RunFolder.find(folder)
     with run.lock():
-        divided = {}
-        for path in (run.latest, run.previous, run.best):
-            if path.exists() and (part := load_file(path).part):
-                divided[path] = part
-        if not divided:
-            raise CheckpointError(f"{run.path}: has no checkpoint in parts")
-        for path, part in divided.items():
+        saves = run.saves()
+        problems = []
+        for save in dict.fromkeys(saves.values()):
+            paths = [path for path in saves if saves[path] == save]
             try:
-                checkpoint = joined(run, part)
-            except CheckpointError as error:
-                if path == run.latest:
-                    raise
-                print(f"training.join: warning: {path} stays in parts: {error}", file=sys.stderr)
-                continue
-            save_checkpoint(checkpoint, path)
-            print(f"{path}: joined {part.size} parts of step {checkpoint.step:,}")
-        run.remove_parts(but_of=run.saves())
+                replace_by_whole(run, paths)
+            except (CheckpointError, FileNotFoundError) as error:
+                problems.append(f"{' and '.join(path.name for path in paths)} cannot be joined: {error}")
+        run.remove_parts(but_of=run.saves().values())
+        if problems:
+            raise CheckpointError("; ".join(problems))
+        if not saves:
+            raise CheckpointError(f"{run.path}: has no checkpoint in parts")
     return 0
 
 
+def replace_by_whole(run: RunFolder, paths: Sequence[Path]) -> None:
+    """Replace files that refer to the same save."""
+    part = load_file(paths[0]).part
+    assert part
+    checkpoint = joined(run, part)
+    save_checkpoint(checkpoint, *paths)
+    print(f"{' and '.join(map(str, paths))}: joined {part.size} parts of step {checkpoint.step:,}")
+
+
 def joined(run: RunFolder, part: Part) -> Checkpoint:
-    """Return the whole checkpoint of a save. Raises CheckpointError if a part is missing or damaged."""
+    """Return the whole checkpoint of a save. Raises errors as `RunFolder.load_part` does."""
     parts = [run.load_part(part._replace(rank=rank)) for rank in range(part.size)]
     whole = dataclasses.replace(
         parts[0],

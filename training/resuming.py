@@ -43,18 +43,21 @@ def load_state(run: RunFolder, world: World, overrides: Sequence[str]) -> tuple[
         with world.together():
             if world.is_main:
                 checkpoint, config_yaml = newest_checkpoint(run), run.config.read_bytes()
-                is_sharded = False
-                if checkpoint and world.size > 1:
-                    is_sharded = build_config(checkpoint.settings, overrides).train.parallel == "fsdp"
-                    content = bytes(to_bytes(without_values(checkpoint) if is_sharded else checkpoint))
-                if checkpoint and checkpoint.part:
-                    check_parts(run, checkpoint.part, world.size if is_sharded else 1)
+                if checkpoint:
+                    settings = build_config(checkpoint.settings, overrides).train
+                    if checkpoint.part:
+                        # A single process that torchrun has not started becomes torchrun later.
+                        size = settings.processes if world.store is None else world.size
+                        check_parts(run, checkpoint.part, size if settings.parallel == "fsdp" else 1)
+                    if world.size > 1:
+                        is_sharded = settings.parallel == "fsdp"
+                        content = bytes(to_bytes(without_values(checkpoint) if is_sharded else checkpoint))
         content, config_yaml = world.share(content), world.share(config_yaml)
         if content and not world.is_main:
             checkpoint = from_bytes(content, run.latest)
         if not checkpoint:
             return upgraded(parse_settings(config_yaml.decode(), run.config)), None
-        if checkpoint.part:
+        if checkpoint.part and world.size > 1:
             checkpoint = own_part(run, checkpoint.part, world)
         if checkpoint:
             return dict(checkpoint.settings), checkpoint
@@ -72,14 +75,15 @@ def check_parts(run: RunFolder, part: Part, n_shards: int) -> None:
 def own_part(run: RunFolder, part: Part, world: World) -> Checkpoint | None:
     """Return this process's part of the newest checkpoint.
 
-    None if a process lacks its part; then the checkpoint before becomes the newest one.
+    None if a part is damaged; then the checkpoint before becomes the newest one. Raises OSError, or OtherProcessError,
+    if a part cannot be read.
     """
     own = None
     with world.together():
         try:
             own = run.load_part(part._replace(rank=world.rank))
         except CheckpointError as error:
-            print(f"train.py: warning: {error}; resuming from the checkpoint before", file=sys.stderr)
+            print(f"train.py: warning: {error}; trying the one before", file=sys.stderr)
     if not world.agree(own is None):
         return own
     with world.together():

@@ -61,6 +61,11 @@ class RunFolder:
         self.samples.touch()
         self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
 
+    def check_new(self) -> None:
+        """Raise ValueError if this host has parts of checkpoints of an earlier run of this name."""
+        if self.parts.exists():
+            raise ValueError(f"{self.parts}: has parts of another run; remove that run, or set another train.name")
+
     def write_config(self, config_yaml: str) -> None:
         replace_text(self.config, config_yaml)
 
@@ -134,8 +139,8 @@ class RunFolder:
 
     def set_aside(self, save: str) -> None:
         """Rename the files that refer to a save of which a part is damaged or missing, to NAME.damaged."""
-        for path in (self.latest, self.previous, self.best):
-            if path.exists() and (part := load_file(path).part) and part.save == save:
+        for path, other in self.saves().items():
+            if other == save:
                 _set_aside(path)
 
     def part(self, part: Part) -> Path:
@@ -143,30 +148,34 @@ class RunFolder:
         return self.parts / f"{part.save}.{part.rank}-of-{part.size}.pt"
 
     def load_part(self, part: Part) -> Checkpoint:
-        """Return a part. Raises CheckpointError if it is missing, damaged or another one, OSError if unreadable."""
+        """Return a part. Raises CheckpointError if it is damaged or another one, OSError if missing or unreadable."""
         path = self.part(part)
         try:
-            checkpoint = from_bytes(path.read_bytes(), path)
+            content = path.read_bytes()
         except FileNotFoundError:
-            raise CheckpointError(f"{path}: is missing") from None
+            raise FileNotFoundError(
+                f"{path}: is missing; start each process on the host that has its part, or copy the part here"
+            ) from None
+        checkpoint = from_bytes(content, path)
         if checkpoint.part != part:
             raise CheckpointError(f"{path}: is another part than its name says ({checkpoint.part})")
         return checkpoint
 
-    def saves(self) -> list[str]:
-        """Return the names of the saves to which the divided checkpoints refer: latest, previous and best."""
-        found = []
+    def saves(self) -> dict[Path, str]:
+        """Return the saves to which latest, previous and best refer, if they are divided."""
+        found = {}
         for path in (self.latest, self.previous, self.best):
             with contextlib.suppress(CheckpointError):
                 if part := load_file(path).part:
-                    found.append(part.save)
+                    found[path] = part.save
         return found
 
     def remove_parts(self, *, but_of: Collection[str]) -> None:
         """Remove parts of other saves, and of saves that were not completed. No process may be saving."""
-        for path in self.parts.glob("*"):
+        for path in self.parts.glob("step-*-of-*"):
             if path.name.partition(".")[0] not in but_of or path.suffix == ".part":
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that `train.keep_checkpoints` keeps from a step."""

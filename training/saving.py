@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 from training.checkpoint import Checkpoint, Part, save_checkpoint
 from training.clock import Clock
@@ -25,8 +26,10 @@ class Saver:
         self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
         settings = state.config.train
         self._steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
-        if state.saves_parts:
-            run.parts.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written is found before training
+        self._saves: dict[Path, str] = {}  # in the main process: as `RunFolder.saves`, which reads whole files too
+        if runtime.world.agree(run.parts.exists()):
+            self._saves = run.saves() if runtime.world.is_main else {}
+            self._remove_old_parts()
 
     def save(self, *, is_best: bool = False) -> None:
         """Save the latest checkpoint and, if it is the best, the best one."""
@@ -48,15 +51,18 @@ class Saver:
         part = Part(save, world.rank, world.size)
         save_checkpoint(dataclasses.replace(checkpoint, part=part), self.run.part(part))
         world.agree(0)  # all parts are on disk
-        needed = [save]
         if world.is_main:
-            without_tensors = dataclasses.replace(
-                checkpoint, model={}, trained=None, optimizers=[], part=Part(save, None, world.size)
-            )
+            part = Part(save, None, world.size)
+            without_tensors = dataclasses.replace(checkpoint, model={}, trained=None, optimizers=[], part=part)
             self.run.save(without_tensors, is_best=is_best)
-            needed = self.run.saves()
-        needed = world.share(" ".join(needed).encode()).decode().split()
-        if world.local_rank == 0:
+            if before := self._saves.get(self.run.latest):
+                self._saves[self.run.previous] = before
+            self._saves |= dict.fromkeys([self.run.latest] + [self.run.best] * is_best, save)
+        self._remove_old_parts()
+
+    def _remove_old_parts(self) -> None:
+        needed = self.runtime.world.share(" ".join(self._saves.values()).encode()).decode().split()
+        if self.runtime.world.local_rank == 0:
             self.run.remove_parts(but_of=needed)
 
     def keep(self) -> None:
