@@ -40,7 +40,7 @@ def stopped_run(config, *overrides, after_step, with_signal):
             ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"],
             marks=pytest.mark.slow,
         ),
-        (signal.SIGHUP, 129, ["train.dtype=float32", "optim.average_fraction=0.2"]),
+        pytest.param(signal.SIGHUP, 129, ["train.dtype=float32", "optim.average_fraction=0.2"], marks=pytest.mark.slow),
     ],
     ids=[
         "Ctrl-C with Muon and a growing context",
@@ -80,6 +80,7 @@ def test_a_killed_run_resumes_bit_for_bit_from_its_last_checkpoint(workplace):
     assert untimed(metrics(parts)) == untimed(metrics(whole))
 
 
+@pytest.mark.slow
 def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(workplace):
     (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
     settings = ["data.split=[0.1,0.9,0]", "train.max_steps=40", "train.log_every_steps=20"]

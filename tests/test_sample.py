@@ -115,6 +115,7 @@ def test_many_samples_are_the_same_texts_as_few(write):
     assert re.findall(r"--- sample (\d+) ---", many) == [str(n) for n in range(1, 67)]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_samples(tmp_path):
     """The key-value cache of one stream of this model has 2 MB."""
     config = ModelConfig(n_layer=4, n_head=2, n_embd=128, block_size=512)

@@ -86,6 +86,7 @@ def test_a_run_continues_if_the_output_cannot_encode_the_text(workplace):
     assert "--checkpoint runs/tiny" in finished.stdout
 
 
+@pytest.mark.slow
 def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace):
     piped = run_script("train.py", "--config", "tiny.yaml")
     assert "\r" not in piped.stdout + piped.stderr
