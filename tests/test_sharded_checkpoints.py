@@ -171,7 +171,7 @@ def assert_same_as_whole(name):
         assert_same_but_for_the_name(joined, whole)
 
 
-# Kills a process of the first attempt in its third save: when it opens the file of its part, or renames a file.
+# Kills a process of the first attempt when it opens, renames or removes such a file for the n-th time.
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})

@@ -53,7 +53,7 @@ def join(folder: Path) -> int:
 
 
 def replace_by_whole(run: RunFolder, paths: Sequence[Path]) -> None:
-    """Replace files that refer to the same save."""
+    """Replace the files, which refer to the same save, by whole ones."""
     part = load_file(paths[0]).part
     assert part
     checkpoint = joined(run, part)
@@ -66,18 +66,18 @@ def joined(run: RunFolder, part: Part) -> Checkpoint:
     parts = [run.load_part(part._replace(rank=rank)) for rank in range(part.size)]
     whole = dataclasses.replace(
         parts[0],
-        model=_rows([part.model for part in parts]),
-        trained=_rows([part.trained for part in parts if part.trained is not None]) or None,
+        model=_rows([each.model for each in parts]),
+        trained=_rows([each.trained for each in parts if each.trained is not None]) or None,
         optimizers=[
             {number: _rows([state[number] for state in states]) for number in states[0]}
-            for states in zip(*(part.optimizers for part in parts), strict=True)
+            for states in zip(*(each.optimizers for each in parts), strict=True)
         ],
         part=None,
     )
     with torch.device("meta"):
         model = GPT(whole.config().model, len(whole.characters))
     if wrong := [name for name, x in model.state_dict().items() if whole.model[name].shape != x.shape]:
-        raise CheckpointError(f"{run.part(part)}: the joined weights do not fit the settings ({wrong[0]})")
+        raise CheckpointError(f"{run.path}: the joined weights of {part.save} do not fit the settings ({wrong[0]})")
     return whole
 
 

@@ -46,7 +46,7 @@ def load_state(run: RunFolder, world: World, overrides: Sequence[str]) -> tuple[
                 if checkpoint:
                     settings = build_config(checkpoint.settings, overrides).train
                     if checkpoint.part:
-                        # A single process that torchrun has not started becomes torchrun later.
+                        # Without torchrun, this process starts as many before it restores the state.
                         size = settings.processes if world.store is None else world.size
                         check_parts(run, checkpoint.part, size if settings.parallel == "fsdp" else 1)
                     if world.size > 1:

@@ -26,7 +26,7 @@ class Saver:
         self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
         settings = state.config.train
         self._steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
-        self._saves: dict[Path, str] = {}  # in the main process: as `RunFolder.saves`, which reads whole files too
+        self._saves: dict[Path, str] = {}  # in the main process; see `RunFolder.saves`, which reads the files
         if runtime.world.agree(run.parts.exists()):
             self._saves = run.saves() if runtime.world.is_main else {}
             self._remove_old_parts()
