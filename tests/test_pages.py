@@ -108,6 +108,21 @@ def test_text_has_enough_contrast_with_its_background(browser, folder, page, dar
             assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (selector, element.text)
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_label_of_a_chart_is_cut_off(browser, folder, page):
+    open_page(browser, folder / page)
+    labels = browser.execute_script(
+        """return [...document.querySelectorAll("figure svg text")].map(text => {
+            const label = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
+            const inside = label.left >= chart.left - 1 && label.right <= chart.right + 1 &&
+                           label.top >= chart.top - 1 && label.bottom <= chart.bottom + 1;
+            return [text.textContent, inside];
+        })"""
+    )
+    assert len(labels) >= 10
+    assert [label for label, inside in labels if not inside] == []
+
+
 def luminance(colour):
     """Return the relative luminance of a CSS rgb(...), as defined by WCAG 2."""
     red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])

@@ -173,7 +173,7 @@ def _importance(axes, analysis: Analysis) -> None:
     axes.bar(range(len(gains)), gains, color=SERIES[0])
     labelled = len(names) <= MOST_NAMED_BARS
     axes.set_xticks(range(len(names)) if labelled else [], names if labelled else [], rotation=90)
-    axes.set(xlabel="silenced head", ylabel="increase of the validation loss, nats per character")
+    axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")
 
 
 def _cumulative(axes, analysis: Analysis) -> None:
