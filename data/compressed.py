@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 SUFFIXES = (".gz", ".zip", ".zst")
+# zipfile raises NotImplementedError if a file in the archive is compressed in a way that it does not know.
 DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 
 PIECE_BYTES = 1 << 12  # of a .zst file; its content may be 10,000 times as large
