@@ -19,7 +19,7 @@ class OptimConfig:
     beta1: float = 0.9
     beta2: float = 0.95
     weight_decay: float = 0.0  # of the blocks' matrices only; scaled by the learning rate
-    lm_head_weight_decay: float = 0.0  # scaled by the learning rate; keeps predictions from becoming overconfident
+    lm_head_weight_decay: float = 0.0  # scaled by the learning rate; makes predictions less overconfident
     warmup_steps: int = 20  # linear, from 0
     decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"
