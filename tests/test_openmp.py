@@ -25,6 +25,7 @@ def test_openmp_threads_of_every_command_spin_for_a_short_time(command):
     assert spin_count(*command) == 8000
 
 
+@pytest.mark.slow
 def test_a_spin_count_or_wait_policy_set_by_the_user_is_kept():
     assert spin_count("train.py", GOMP_SPINCOUNT="77") == 77
     assert spin_count("train.py", OMP_WAIT_POLICY="active") > 1_000_000
