@@ -1,7 +1,6 @@
 """The model and nothing else: no files, no command line, no training.
 
-README.md gives the reading order: `textbook/gpt.py`, then `attention.py`, `self_attention.py`, `positions.py`,
-`mlp.py`, `block.py` and `gpt.py`.
+README.md gives the reading order.
 """
 
 from model.attention import attend

@@ -8,15 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.dropout import dropout as drop
-from model.kernels import backward
+from model.kernels import hand_written
 from model.scoring import Score, check_widths, scaled_dot
 
-# A CPU is faster with the T x S weights in memory up to this number of keys.
+# In bfloat16, training on a CPU is faster with the T x S weights in memory up to this number of keys.
 LONGEST_EXPLICIT = 512
 
 
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
-    """Return a lower-triangular mask (T, S), True where the query may attend; the queries are the last T positions."""
+    """Return a lower-triangular mask of T queries, the last positions, and S keys: (T, S), True where visible."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
 
@@ -35,7 +35,7 @@ def masked_softmax(scores: Tensor, *, visible: Tensor | None = None, causal: boo
         return F.softmax(scores, dim=-1)
     hidden = visible == 0
     weights = F.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
-    # A softmax over no keys is NaN. This fill removes the NaN here, and the one above in the backward pass.
+    # A softmax over no keys is NaN. This fill removes it here, and the fill above removes it from the gradients.
     return weights.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
 
 
@@ -89,7 +89,7 @@ def attend(
     if implementation == "fused":
         return _fused(q, k, v, visible, causal, bias, dropout)
     if implementation == "hand-written backward":
-        return backward.causal_attention(q, k, v, dropout)
+        return hand_written.causal_attention(q, k, v, dropout)
     weights = drop(attention_weights(q, k, score=score, visible=visible, causal=causal, bias=bias), dropout)
     return (_join_groups(weights, v) @ v).reshape(*q.shape[:-1], v.size(-1))
 
@@ -113,7 +113,7 @@ def _choose(form: str, q: Tensor, k: Tensor, score: Score, *, simply_causal: boo
     slow_backward = q.requires_grad and q.dtype == torch.bfloat16 and S <= LONGEST_EXPLICIT
     if q.device.type != "cpu" or not (slow_backward or dropout):
         return "fused"
-    return "hand-written backward" if simply_causal and T == S and backward.is_faster(q) else "explicit"
+    return "hand-written backward" if simply_causal and T == S and hand_written.is_faster(q) else "explicit"
 
 
 def _fused(
@@ -122,11 +122,13 @@ def _fused(
     """Compute `attend` with PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
     T, S = q.size(-2), k.size(-2)
     grouped = q.ndim == 4 and q.size(1) != k.size(1)
+    # PyTorch's is_causal aligns the first query with the first key. A single query, the last position, sees all keys.
     if visible is None and bias is None and not (causal and 1 < T < S):
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
         )
-    mask, blind = causal_mask(T, S, q.device) if causal else None, None
+    mask = causal_mask(T, S, q.device) if causal else None
+    blind = None  # the queries that see no key
     if visible is not None:
         visible = torch.atleast_2d(visible if visible.dtype == torch.bool else visible != 0)
         mask = visible if mask is None else mask & visible

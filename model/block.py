@@ -15,7 +15,7 @@ from model.shape import LayerShape
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2 (Radford et al., 2019).
 
-    With `model.conv_width`, the MLP also reads the positions just before: x + mlp(conv(norm(x))).
+    With `model.conv_width` above 1, the MLP also reads the positions just before: x + mlp(conv(norm(x))).
     """
 
     def __init__(self, config: ModelConfig, layer: LayerShape):
@@ -26,9 +26,9 @@ class Block(nn.Module):
         self.conv = CausalConv(config.n_embd, config.conv_width) if config.conv_width > 1 else None
         self.mlp = MLPS[config.mlp](config.n_embd, bias=config.bias, dropout=config.dropout)
 
-    def forward(self, x: Tensor, positions: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Map x (B, T, C) to (B, T, C). Other arguments: see `SelfAttention.forward`."""
-        x = x + self.attention(self.attention_norm(x), positions, places, cache)
+        x = x + self.attention(self.attention_norm(x), scheme, places, cache)
         y = self.mlp_norm(x)
         if self.conv is not None:
             y = self.conv(y, places, cache)

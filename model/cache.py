@@ -36,7 +36,7 @@ class LayerCache:
         return self.keys.index_copy_(2, index, k), self.values.index_copy_(2, index, v)
 
     def update_inputs(self, x: Tensor, index: slice | Tensor) -> Tensor:
-        """Write inputs x (B, T, C) of the convolution; return them after those before, (B, W - 1 + T, C)."""
+        """Write inputs x (B, T, C) of the convolution; return them with the W - 1 before, (B, W - 1 + T, C)."""
         if isinstance(index, slice):
             self.inputs[:, index.start + self.n_before : index.stop + self.n_before] = x
             return self.inputs[:, index.start : index.stop + self.n_before]
@@ -91,7 +91,7 @@ class StaticKVCache:
 
     def places(self, T: int) -> Places:
         index = self.length + self.every_place[:T]  # (T,)
-        return Places(index, visible=self.every_place <= index[:, None])
+        return Places(index, visible=self.every_place <= index[:, None])  # (T, block_size)
 
     def advance(self, T: int) -> None:
         self.length += T

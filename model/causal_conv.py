@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.cache import LayerCache
-from model.kernels import backward
+from model.kernels import hand_written
 from model.positions import Places
 
 
@@ -18,12 +18,12 @@ class CausalConv(nn.Module):
 
     def __init__(self, n_embd: int, width: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width - 1, 1, n_embd))
+        self.weight = nn.Parameter(torch.empty(width - 1, 1, n_embd))  # (W - 1, 1, C), w_1 first
 
     def forward(self, x: Tensor, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Convolve x (B, T, C) at positions `places`, continuing the positions in the cache."""
-        if cache is None and backward.is_faster(x):
-            return backward.causal_conv(x, self.weight)
+        if cache is None and hand_written.is_faster(x):
+            return hand_written.causal_conv(x, self.weight)
         T, n_before = x.size(1), len(self.weight)
         whole = F.pad(x, (0, 0, n_before, 0)) if cache is None else cache.update_inputs(x, places.index)
         y = x

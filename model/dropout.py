@@ -10,8 +10,8 @@ from model.kernels.dropout import keep_mask
 def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
     """Zero each element of x with probability p and divide the others by 1 - p (Srivastava et al., 2014).
 
-    Return x itself outside training. On a CPU this takes an eighth of the time of `F.dropout`. Raises ValueError unless
-    0 <= p < 1.
+    Return x itself outside training. On a CPU this takes an eighth of the time of `F.dropout`. Raises ValueError in
+    training if p is not a probability; a CPU refuses 1 as well.
     """
     if not (p and training):
         return x

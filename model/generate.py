@@ -1,5 +1,6 @@
 """Sampling text: one character after another, each drawn from the probabilities that the model predicts."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from model.cache import KVCache, StaticKVCache
 from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 
-LOWEST_TEMPERATURE = 1e-6  # below it, logits would overflow; only the likeliest character can be drawn anyway
+LOWEST_TEMPERATURE = 1e-6  # a lower one counts as 0: only the likeliest could be drawn, and logits might overflow
 UNITS = 2**30  # probabilities are rounded to multiples of 1 / UNITS
 DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not grow with the length
 
@@ -55,8 +56,9 @@ class Sampling:
         if self.top_p < 1:
             descending, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
             reached_before = descending.cumsum(-1) - descending >= self.top_p
-            reached_before[:, 0] = False
-            probabilities = probabilities.masked_fill(reached_before.gather(-1, order.argsort(-1)), 0.0)
+            reached_before[:, 0] = False  # keeps one, even if top_p is 0 in float32
+            unsorted = order.argsort(-1)  # undoes the sort
+            probabilities = probabilities.masked_fill(reached_before.gather(-1, unsorted), 0.0)
         if self.min_p > 0:
             floor = self.min_p * probabilities.amax(-1, keepdim=True)
             probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
@@ -141,7 +143,7 @@ def window_start(n_seen: int, block_size: int) -> int:
     if n_seen <= block_size:
         return 0
     stride = max(1, block_size // 2)
-    return -(-(n_seen - block_size) // stride) * stride
+    return math.ceil((n_seen - block_size) / stride) * stride
 
 
 def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[Tensor]:

@@ -49,12 +49,12 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def init_weights(self) -> None:
-        """Initialise all weights.
+        """Initialise the weights.
 
-        The linear maps that write into the residual stream, and the language-model head, start at zero. So every block
-        starts as the identity and the model predicts every character with equal probability (loss ln V). The maps that
-        read the residual stream are normal with standard deviation 1 / sqrt(C), which keeps the variance of their
-        input. Embeddings have a standard deviation of 0.3, because the first blocks soon add outputs of that size;
+        `lm_head` and the `proj` of attention and MLP, whose outputs are added to x, start at zero. So every block
+        starts as the identity and the model predicts every character with equal probability (loss ln V). The other
+        linear maps are normal with standard deviation 1 / sqrt(in_features), which keeps the variance of their input.
+        Embeddings have a standard deviation of 0.3, because the first blocks soon add outputs of that size;
         embeddings of GPT-2's 0.02 would be lost in them (experiments/studies/RECORDS.md).
         """
         for module in self.modules():
@@ -93,7 +93,7 @@ class GPT(nn.Module):
             cache.advance(T)
         logits = self.lm_head(self.norm(x))  # (B, T, V)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if cap := self.config.logit_softcap:
+        if cap := self.config.logit_softcap:  # keeps logits between -cap and cap (Gemma 2, 2024)
             logits = cap * torch.tanh(logits / cap)
         return logits
 

@@ -1,4 +1,4 @@
-"""The MLP of a block, which transforms each position alone: one class for each nonlinearity."""
+"""The MLP (feed-forward network) of a block transforms each position alone: one class for each nonlinearity."""
 
 from abc import ABC, abstractmethod
 
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.dropout import dropout
-from model.kernels import backward
+from model.kernels import hand_written
 
 
 class MLP(nn.Module, ABC):
@@ -36,7 +36,7 @@ class SquaredReLU(MLP):
     """max(x, 0)^2 (So et al., 2021)."""
 
     def activate(self, x: Tensor) -> Tensor:
-        return backward.squared_relu(x) if backward.is_faster(x) else F.relu(x).square()
+        return hand_written.squared_relu(x) if hand_written.is_faster(x) else F.relu(x).square()
 
 
 class GELU(MLP):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from model.kernels import backward
+from model.kernels import hand_written
 from model.shape import LayerShape
 
 
@@ -37,7 +37,7 @@ class PositionScheme:
         return x
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
-        """Return the queries or keys x (B, T, H, D) with their positions."""
+        """Return the queries and keys x (B, T, H + K, D) with their positions."""
         return x
 
     def bias(self, n_head: int, places: Places, n_keys: int) -> Tensor | None:
@@ -58,7 +58,8 @@ class Learned(PositionScheme, nn.Embedding):
 class Tables(nn.Module):
     """Tables computed from the config and therefore not stored in checkpoints.
 
-    They have the model's dtype, converted from float64: a float64 model never gets values rounded to float32.
+    They have the model's dtype. `.to()` and `.double()` call `_apply`, which converts from float64 again, so that a
+    float64 model never gets values rounded to float32.
     """
 
     def __init__(self, exact: dict[str, Tensor]):
@@ -110,8 +111,8 @@ def rotary_table(head_size: int, block_size: int) -> Tensor:
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the pairs of channels of x (B, T, H, D) by angles given as cosines and sines (T, 1, D/2)."""
-    if backward.is_faster(x):
-        return backward.rotate_pairs(x, cos, sin)
+    if hand_written.is_faster(x):
+        return hand_written.rotate_pairs(x, cos, sin)
     first, second = x.chunk(2, dim=-1)  # (B, T, H, D/2) each
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
@@ -122,7 +123,7 @@ class Alibi(PositionScheme, Tables):
     Head h of H, counted from 1, subtracts 2^(-8 h / H) times the distance. If H is not a power of two, let n be the
     next lower one: the first n heads take the slopes for n heads, the others every second slope for 2 n heads.
 
-    The penalties are T x S numbers for each head, so memory is quadratic in the context length, on a CPU as well.
+    The penalties are T x S numbers for each head, so memory is quadratic in the context length.
     """
 
     def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):

@@ -19,7 +19,7 @@ class QueryKeyNorm(nn.Module):
     def __init__(self, layer: LayerShape, scale: float | str):
         super().__init__()
         self.layer = layer
-        self.fixed_scale = layer.head_size**0.5 if isinstance(scale, str) else scale
+        self.fixed_scale = layer.head_size**0.5 if isinstance(scale, str) else scale  # unused if learned
         self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
 
     def forward(self, qk: Tensor) -> Tensor:

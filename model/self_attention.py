@@ -26,9 +26,9 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
-    def forward(self, x: Tensor, positions: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache."""
-        q, k, v = self.project(x, positions, places)
+        q, k, v = self.project(x, scheme, places)
         if cache is not None:
             k, v = cache.update(k, v, places.index)  # (B, K, S, D)
         y = attend(
@@ -38,25 +38,25 @@ class SelfAttention(nn.Module):
             score=self.score,
             visible=places.visible,
             causal=places.visible is None,
-            bias=positions.bias(self.n_head, places, k.size(2)),
+            bias=scheme.bias(self.n_head, places, k.size(2)),
             dropout=self.dropout if self.training else 0.0,
             form=self.form,
         )  # (B, H, T, D)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
         return dropout(self.proj(y), self.dropout, training=self.training)
 
-    def project(self, x: Tensor, positions: PositionScheme, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, scheme: PositionScheme, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (B, H, T, D), keys and values (B, K, T, D) of x (B, T, C)."""
         B, T, _ = x.shape
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
         if self.qk_norm is not None:
             qk = self.qk_norm(qk)
-        q, k = positions.rotate(qk, places).split((H, K), dim=2)
+        q, k = scheme.rotate(qk, places).split((H, K), dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
-    def weights(self, x: Tensor, positions: PositionScheme, places: Places) -> Tensor:
+    def weights(self, x: Tensor, scheme: PositionScheme, places: Places) -> Tensor:
         """Return the attention weights (B, H, T, T) of x (B, T, C), without dropout, for inspection."""
-        q, k, _ = self.project(x, positions, places)
-        bias = positions.bias(self.n_head, places, k.size(2))
+        q, k, _ = self.project(x, scheme, places)
+        bias = scheme.bias(self.n_head, places, k.size(2))
         return attention_weights(q, k, score=self.score, causal=True, bias=bias)

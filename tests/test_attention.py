@@ -169,7 +169,9 @@ def test_auto_selects_the_implementation_that_was_measured_to_be_fastest(monkeyp
 
     monkeypatch.setattr(attention, "_fused", record("fused", attention._fused))
     monkeypatch.setattr(attention, "attention_weights", record("explicit", attention.attention_weights))
-    monkeypatch.setattr(attention.backward, "causal_attention", record("written", attention.backward.causal_attention))
+    monkeypatch.setattr(
+        attention.hand_written, "causal_attention", record("written", attention.hand_written.causal_attention)
+    )
 
     def choice(dtype, requires_grad=True, S=8, **options):
         q, k = torch.zeros(1, 2, 8, 4, dtype=dtype, requires_grad=requires_grad), torch.zeros(1, 2, S, 4, dtype=dtype)

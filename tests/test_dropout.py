@@ -3,7 +3,7 @@ import torch
 
 from model.attention import attend
 from model.dropout import dropout
-from model.kernels import backward
+from model.kernels import hand_written
 from model.kernels.dropout import keep_mask
 
 
@@ -62,7 +62,7 @@ def test_the_hand_written_backward_pass_drops_the_same_weights_as_the_explicit_f
     results = []
     for form in (
         lambda: attend(q, k, v, causal=True, dropout=0.3, form="explicit"),
-        lambda: backward.causal_attention(q, k, v, 0.3),
+        lambda: hand_written.causal_attention(q, k, v, 0.3),
     ):
         torch.manual_seed(7)
         y = form()

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from model.attention import attend
 from model.config import ModelConfig
 from model.gpt import GPT
-from model.kernels import backward
+from model.kernels import hand_written
 from model.positions import rotary_table
 
 B, T, H, D = 2, 5, 3, 4
@@ -36,18 +36,18 @@ def case(name):
     turns = tuple(rotary_table(D, 9)[:, 2 : 2 + T])
     shared = tuple(torch.randn(B, 1, T, D, requires_grad=True) for _ in range(2))
     return {
-        "RMS norm": (backward.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
-        "RMS norm with factors": (backward.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
-        "causal convolution": (backward.causal_conv, plain_conv, (x.flatten(0, 1), taps)),
-        "squared ReLU": (backward.squared_relu, lambda x: F.relu(x).square(), (x,)),
-        "rotation": (backward.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
-        "causal attention": (backward.causal_attention, plain_attention, (q, k, v)),
+        "RMS norm": (hand_written.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
+        "RMS norm with factors": (hand_written.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
+        "causal convolution": (hand_written.causal_conv, plain_conv, (x.flatten(0, 1), taps)),
+        "squared ReLU": (hand_written.squared_relu, lambda x: F.relu(x).square(), (x,)),
+        "rotation": (hand_written.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
+        "causal attention": (hand_written.causal_attention, plain_attention, (q, k, v)),
         "attention with wider values": (
-            backward.causal_attention,
+            hand_written.causal_attention,
             plain_attention,
             (q, k, torch.randn(B, H, T, D + 3, requires_grad=True)),
         ),
-        "attention with a shared key head": (backward.causal_attention, plain_attention, (q, *shared)),
+        "attention with a shared key head": (hand_written.causal_attention, plain_attention, (q, *shared)),
     }[name]
 
 
@@ -86,12 +86,12 @@ def test_a_hand_written_gradient_equals_finite_differences(name):
 def test_the_norm_in_bfloat16_equals_pytorchs_to_rounding(scale):
     """Training uses one and evaluation the other. They must agree for small numbers too, for which eps matters."""
     x = (scale * torch.randn(50, 64)).bfloat16().requires_grad_()
-    torch.testing.assert_close(backward.rms_norm(x), F.rms_norm(x, (64,)), rtol=0.02, atol=0.01)
+    torch.testing.assert_close(hand_written.rms_norm(x), F.rms_norm(x, (64,)), rtol=0.02, atol=0.01)
 
 
 def test_the_norm_of_zeros_has_finite_gradients():
     x = torch.zeros(3, 4, requires_grad=True)
-    backward.rms_norm(x).sum().backward()
+    hand_written.rms_norm(x).sum().backward()
     assert x.grad.isfinite().all()
 
 
@@ -107,7 +107,7 @@ def test_a_model_has_the_same_gradients_with_and_without_hand_written_backward_p
         return [parameter.grad for parameter in model.parameters()]
 
     with_them = gradients()
-    monkeypatch.setattr(backward, "is_faster", lambda x: False)
+    monkeypatch.setattr(hand_written, "is_faster", lambda x: False)
     plain = gradients()
     assert all(gradient.abs().sum() > 0 for gradient in plain)
     torch.testing.assert_close(with_them, plain)
@@ -116,12 +116,12 @@ def test_a_model_has_the_same_gradients_with_and_without_hand_written_backward_p
 def test_the_norm_returns_the_autocast_dtype_as_linear_layers_do():
     x = torch.randn(B, T, D, dtype=torch.float32, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = backward.rms_norm(x)
+        y = hand_written.rms_norm(x)
     assert y.dtype == torch.bfloat16
     y.float().square().sum().backward()
     assert x.grad.dtype == torch.float32
 
 
 def test_hand_written_operations_run_only_if_gradients_are_needed():
-    assert backward.is_faster(torch.zeros(2, requires_grad=True))
-    assert not backward.is_faster(torch.zeros(2))
+    assert hand_written.is_faster(torch.zeros(2, requires_grad=True))
+    assert not hand_written.is_faster(torch.zeros(2))

@@ -1,7 +1,8 @@
 """A whole GPT in one file: characters to ids, attention, training, sampling. Read it from top to bottom.
 
-The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters,
-C channels, H heads of D channels each, V characters in the vocabulary.
+The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters
+(at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads of D = head_size channels;
+V = vocab_size characters in the vocabulary.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,10 @@ def decode(ids: Tensor, characters: str) -> str:
 
 
 class TextbookHead(nn.Module):
-    """Each position looks for something (query), offers something (key), and passes something on (value)."""
+    """Each position looks for something (query), offers something (key), and passes something on (value).
+
+    (B, T, C) -> (B, T, D).
+    """
 
     tril: Tensor
 
@@ -37,7 +41,7 @@ class TextbookHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         T = x.size(1)
         q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each
-        scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T): row t compares query t with every key
+        scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T); / sqrt(D) keeps their variance near 1
         scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future
         weights = F.softmax(scores, dim=-1)  # each row sums to 1
         return weights @ v  # (B, T, D)
@@ -109,7 +113,7 @@ def random_windows(ids: Tensor, batch_size: int, block_size: int) -> tuple[Tenso
 
 
 def train(model: TextbookGPT, ids: Tensor, *, batch_size: int, lr: float) -> Iterator[float]:
-    """Train on a text, one step for each loss that the caller takes."""
+    """Train without end; each step yields its loss, in nats per character."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     while True:
         inputs, targets = random_windows(ids, batch_size, model.block_size)
