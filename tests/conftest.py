@@ -37,26 +37,34 @@ def corpus_mirror(monkeypatch):
 def workplace(tmp_path, monkeypatch):
     """Return a new working directory that contains a tiny text and a tiny config."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
-    (tmp_path / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    write_tiny(tmp_path)
     return tmp_path
+
+
+def write_tiny(folder):
+    """Write the tiny text and the tiny config into a folder."""
+    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
+    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+
+
+def train_tiny(folder, *settings):
+    """Train in a folder, on the tiny text with the tiny config."""
+    write_tiny(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        import train  # after OMP_NUM_THREADS is set
+
+        assert train.main(["--config", "tiny.yaml", *settings]) == 0
 
 
 @pytest.fixture(scope="session")
 def runs_folder(tmp_path_factory):
     """Return a working directory with six tiny runs, runs/1-0 to runs/3-1, and one of another context length."""
     folder = tmp_path_factory.mktemp("report")
-    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
-    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        import train  # after OMP_NUM_THREADS is set
-
-        for n in HEADS:
-            for seed in SEEDS:
-                settings = [f"model.n_head={n}", f"train.seed={seed}", f"train.name={n}-{seed}", *SHORT]
-                assert train.main(["--config", "tiny.yaml", *settings]) == 0
-        assert train.main(["--config", "tiny.yaml", "train.name=context", "model.block_size=8", *SHORT]) == 0
+    for n in HEADS:
+        for seed in SEEDS:
+            train_tiny(folder, f"model.n_head={n}", f"train.seed={seed}", f"train.name={n}-{seed}", *SHORT)
+    train_tiny(folder, "train.name=context", "model.block_size=8", *SHORT)
     return folder
 
 

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
-from conftest import ROOT, run_script
+from conftest import ROOT, run_script, train_tiny
 
 import train
 from experiments.heads.__main__ import main as heads_command
@@ -17,9 +18,17 @@ from training.run_folder import RunFolder
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    train_tiny(folder, "optim.average_fraction=0.1")
+    return folder
+
+
 @pytest.fixture
-def run(workplace):
-    assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.1"]) == 0
+def run(trained, workplace):
+    """Return a copy of the trained run, which a test may change."""
+    shutil.copytree(trained, workplace, dirs_exist_ok=True)
     return RunFolder(workplace / "runs" / "tiny")
 
 
@@ -134,6 +143,7 @@ def test_a_text_that_the_model_was_not_trained_on_is_an_error(run, workplace, ca
     assert "is not the one that" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_page_is_written_even_if_the_output_pipe_is_closed(run, workplace):
     command = f"{sys.executable} -m experiments.heads --windows 2 | true; exit ${{PIPESTATUS[0]}}"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -39,6 +39,7 @@ def test_a_race_with_an_invalid_config_produces_a_one_line_error_and_no_folder(w
     assert not (workplace / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_race_whose_run_fails_reports_the_error_of_the_training_command(workplace):
     settings = ["optim.name=adamw", "optim.lr=1e30", "model.logit_softcap=0", "model.norm=layer"]
     with pytest.raises(ValueError, match=r"train\.py: 10 updates in a row were skipped"):

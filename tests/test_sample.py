@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, run_script
+from conftest import ROOT, train_tiny
 from helpers import make_checkpoint
 
 import sample
-import train
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.checkpoint import save_checkpoint
@@ -21,14 +20,8 @@ from training.config_file import to_dict
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Return a working directory that contains a trained run."""
-    from conftest import TINY_CONFIG, TINY_TEXT
-
     folder = tmp_path_factory.mktemp("trained")
-    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
-    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert train.main(["--config", "tiny.yaml"]) == 0
+    train_tiny(folder)
     return folder
 
 
@@ -75,8 +68,9 @@ def test_a_run_folder_or_a_checkpoint_file_can_be_given(write):
 
 
 def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(write):
-    assert text(write("--seed", 5)) == text(write("--seed", 5))
-    assert text(write("--seed", 5)) != text(write("--seed", 6))
+    five, again, six = (text(write("--length", 99, "--seed", seed)) for seed in (5, 5, 6))
+    assert five == again
+    assert five != six
 
 
 def test_each_sample_continues_the_prompt_and_the_first_equals_a_single_sample(write):
@@ -89,18 +83,18 @@ def test_each_sample_continues_the_prompt_and_the_first_equals_a_single_sample(w
 
 
 def test_temperature_0_and_top_k_1_give_the_greedy_text(write):
-    likeliest = text(write("--temperature", 0))
-    assert text(write("--top-k", 1)) == likeliest
-    assert text(write("--top-p", 1e-9)) == likeliest
-    assert text(write("--min-p", 1)) == likeliest
-    assert text(write()) != likeliest
+    likeliest = text(write("--length", 99, "--temperature", 0))
+    assert text(write("--length", 99, "--top-k", 1)) == likeliest
+    assert text(write("--length", 99, "--top-p", 1e-9)) == likeliest
+    assert text(write("--length", 99, "--min-p", 1)) == likeliest
+    assert text(write("--length", 99)) != likeliest
 
 
 def test_a_prompt_can_come_from_a_file_or_from_standard_input(write, trained):
-    expected = text(write("--prompt", "98 bottles\n"))
+    expected = text(write("--length", 99, "--prompt", "98 bottles\n"))
     (trained / "prompt.txt").write_bytes(b"98 bottles\n")
-    assert text(write("--prompt-file", "prompt.txt")) == expected
-    assert text(write("--prompt-file", "-", stdin=b"98 bottles\n")) == expected
+    assert text(write("--length", 99, "--prompt-file", "prompt.txt")) == expected
+    assert text(write("--length", 99, "--prompt-file", "-", stdin=b"98 bottles\n")) == expected
 
 
 def test_a_prompt_of_a_million_characters_can_be_continued(write, trained):
@@ -195,9 +189,9 @@ def test_an_unknown_character_is_reported_with_its_position_or_skipped(write):
     assert (status, output) == (2, "")
     assert "character 5 of the prompt, 'ö' (U+00F6) is not in the vocabulary" in errors
     assert "--unknown skip" in errors
-    skipped = text(write("--prompt", "99 böttles🙂", "--unknown", "skip"))
-    assert skipped == text(write("--prompt", "99 bttles"))
-    assert text(write("--prompt", "öäü", "--unknown", "skip")) == text(write())
+    skipped = text(write("--length", 99, "--prompt", "99 böttles🙂", "--unknown", "skip"))
+    assert skipped == text(write("--length", 99, "--prompt", "99 bttles"))
+    assert text(write("--length", 99, "--prompt", "öäü", "--unknown", "skip")) == text(write("--length", 99))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +233,8 @@ def test_the_error_for_a_prompt_that_is_not_utf8_gives_the_offset(write):
 
 def test_without_a_run_the_error_says_how_to_train_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run_script("sample.py", cwd=tmp_path).stderr.endswith(
+    assert sample.main([]) == 2
+    assert capsys.readouterr().err.endswith(
         "train first with python train.py --config configs/shakespeare.yaml, or give one with --checkpoint\n"
     )
 
@@ -265,9 +260,10 @@ def test_text_is_printed_while_it_is_sampled(trained):
     assert "Exception" not in errors
 
 
-def test_help_is_complete_and_short():
-    helped = run_script("sample.py", "--help")
-    assert helped.returncode == 0
+def test_help_is_complete_and_short(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        sample.main(["--help"])
+    help_text = capsys.readouterr().out
     options = "checkpoint prompt prompt-file interactive length samples temperature top-k top-p min-p seed stop device"
-    assert {*options.split(), "unknown", "help"} == set(re.findall(r"^  (?:-h, )?--([\w-]+)", helped.stdout, re.M))
-    assert len(helped.stdout.splitlines()) < 35
+    assert {*options.split(), "unknown", "help"} == set(re.findall(r"^  (?:-h, )?--([\w-]+)", help_text, re.M))
+    assert len(help_text.splitlines()) < 35

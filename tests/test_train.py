@@ -112,11 +112,11 @@ def test_any_text_can_be_trained_on_and_sampled(workplace, text, name, capsys):
     (workplace / name).write_text(text, encoding="utf-8")
     assert train.main(["--config", "tiny.yaml", f"data.corpus={name}", "train.max_steps=20"]) == 0
     capsys.readouterr()
-    sampled = run_script("sample.py", "--length", "20", "--prompt", text[:5])
-    assert sampled.returncode == 0, sampled.stderr
-    assert sampled.stdout.startswith(text[:5])
-    assert set(sampled.stdout) <= set(text)
-    assert len(sampled.stdout) == 5 + 20 + 1
+    assert sample.main(["--length", "20", "--prompt", text[:5]]) == 0
+    sampled = capsys.readouterr().out
+    assert sampled.startswith(text[:5])
+    assert set(sampled) <= set(text)
+    assert len(sampled) == 5 + 20 + 1
 
 
 def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
