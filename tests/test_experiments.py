@@ -86,10 +86,11 @@ def test_the_picture_contains_its_patches_row_by_row():
     assert patches.picture(attend(x, x, x))[1, 0] == 0.5  # half of what is seen from a pale patch is dark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        pytest.param("pooling", "Gaussian, learned w = ", marks=pytest.mark.slow),
+        ("pooling", "Gaussian, learned w = "),
         ("patches", "X2  0.1888  0.3112  0.1888  0.3112"),
     ],
 )

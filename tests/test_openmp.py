@@ -20,7 +20,15 @@ def spin_count(*command, **variables):
     return int(found[1])
 
 
-@pytest.mark.parametrize("command", [["train.py"], ["sample.py"], ["-m", "experiments.heads"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train.py"],
+        pytest.param(["sample.py"], marks=pytest.mark.slow),
+        pytest.param(["-m", "experiments.heads"], marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
 def test_openmp_threads_of_every_command_spin_for_a_short_time(command):
     assert spin_count(*command) == 8000
 

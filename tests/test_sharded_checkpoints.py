@@ -13,6 +13,7 @@ from conftest import ROOT, TINY_CONFIG, TINY_TEXT, run_script
 from helpers import assert_same_but_for_the_name, assert_same_state
 from torchrun import finish, lines_of_train, torchrun, train, wait_for_step, workers
 
+import sample
 import train as command
 from training import join
 from training.checkpoint import CheckpointError, Part, load_checkpoint, load_file, save_checkpoint
@@ -109,7 +110,8 @@ def test_one_process_says_how_to_use_a_run_in_parts(divided, capsys):
         message = f"is divided into 3 parts; join them first: python -m training.join {run.path}"
         with pytest.raises(CheckpointError, match=f"{re.escape(message)}$"):
             load_checkpoint(file)
-    assert "is divided into 3 parts" in run_script("sample.py", "--checkpoint", run.path).stderr
+    assert sample.main(["--checkpoint", str(run.path)]) == 2
+    assert "is divided into 3 parts" in capsys.readouterr().err
 
 
 def test_if_the_files_that_refer_to_a_save_are_set_aside_the_save_before_is_the_newest(divided):

@@ -81,6 +81,7 @@ def test_a_run_continues_if_the_output_pipe_is_closed(workplace):
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 200
 
 
+@pytest.mark.slow
 def test_a_run_continues_if_the_output_cannot_encode_the_text(workplace):
     (workplace / "text.txt").write_text("床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n" * 30, encoding="utf-8")
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
