@@ -5,7 +5,7 @@ from helpers import make_checkpoint
 
 import train
 from experiments.torture import disturbed_run
-from experiments.torture.__main__ import main
+from experiments.torture.__main__ import main, undisturbed_run
 from experiments.torture.compare import checkpoint_differences, differences
 from training.checkpoint import save_checkpoint
 from training.run_folder import RunFolder
@@ -16,6 +16,12 @@ def test_a_round_of_faults_loses_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["--rounds", "2", "--minutes", "30", "--seed", "1"]) == 0, capsys.readouterr().err
     assert "2 runs recovered, 0 lost" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_do_not_damage_the_text_of_each_other():
+    with undisturbed_run(1) as first, undisturbed_run(1) as second:
+        assert first.encoded != second.encoded
 
 
 def test_equal_checkpoints_have_no_differences_and_a_changed_tensor_is_named(tmp_path):

@@ -94,7 +94,9 @@ def undisturbed_run(processes: int) -> Iterator[Undisturbed]:
     with tempfile.TemporaryDirectory(prefix="torture-") as name:
         folder = Path(name).resolve()
         text, config = folder / "text.txt", folder / "run.yaml"
-        text.write_text((BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
+        play = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:60_000]
+        # Equal texts share one encoded file, and the faults of another command must not damage the text of this one.
+        text.write_text(f"{folder.name}\n{play}", encoding="utf-8")
         config.write_text(CONFIG.format(text=text, processes=processes), encoding="utf-8")
         encoded, record = cached_text([text], "utf-8", cache).path(cache), record_path([text], "utf-8", cache)
         try:
