@@ -5,7 +5,7 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
-import training.openmp  # noqa: F401, I001 - before torch
+import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
 import functools
@@ -17,9 +17,10 @@ from pathlib import Path
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
-from training.checkpoint import load_checkpoint
-from training.command import CommandParser, explain, run_command, tell_mistakes
-from training.run_folder import find_checkpoint
+from training.runs.checkpoint import load_checkpoint
+from cli.command import CommandParser, run_command, report_errors
+from cli.errors import UserError, checking_values, explain
+from training.runs.run_folder import find_checkpoint
 from training.runtime import choose_device
 from training.sampling import stream_text
 
@@ -30,7 +31,7 @@ MOST_SAMPLES = 10_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake."""
     options = parse(arguments)
-    return tell_mistakes("sample.py", lambda: run(options), memory="lower --samples", encoding="utf-8")
+    return report_errors("sample.py", lambda: run(options), memory="lower --samples", encoding="utf-8")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -56,7 +57,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     check(options)
-    sampling = Sampling(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p)
+    with checking_values():
+        sampling = Sampling(
+            temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p
+        )
     device = choose_device(options.device)
     path = find_checkpoint(options.checkpoint)
     checkpoint = load_checkpoint(path)
@@ -75,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
 def check(options: argparse.Namespace) -> None:
     for name, lowest in (("length", 0), ("samples", 1), ("seed", 0)):
         if (value := getattr(options, name)) < lowest:
-            raise ValueError(f"--{name} {value} must be at least {lowest}")
+            raise UserError(f"--{name} {value} must be at least {lowest}")
     if options.samples > MOST_SAMPLES:
-        raise ValueError(f"--samples {options.samples} must be at most {MOST_SAMPLES:,}; use another --seed for more")
+        raise UserError(f"--samples {options.samples} must be at most {MOST_SAMPLES:,}; use another --seed for more")
     if options.seed >= 2**32:
-        raise ValueError(f"--seed {options.seed} must be below 2^32")
+        raise UserError(f"--seed {options.seed} must be below 2^32")
     if "" in options.stop:
-        raise ValueError("--stop needs at least one character")
+        raise UserError("--stop needs at least one character")
 
 
 def read_prompt(options: argparse.Namespace) -> str:
@@ -89,12 +93,12 @@ def read_prompt(options: argparse.Namespace) -> str:
         return options.prompt
     name = "standard input" if options.prompt_file == "-" else options.prompt_file
     if options.prompt_file == "-" and sys.stdin is None:
-        raise ValueError("--prompt-file - reads standard input, which is closed; give a file")
+        raise UserError("--prompt-file - reads standard input, which is closed; give a file")
     content = sys.stdin.buffer.read() if options.prompt_file == "-" else Path(options.prompt_file).read_bytes()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise UserError(
             f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it to UTF-8"
         ) from None
 
@@ -122,7 +126,7 @@ class PromptSampler:
     def interact(self) -> None:
         """Continue one line of input after another, each with the next seed."""
         if sys.stdin is None:
-            raise ValueError("--interactive reads standard input, which is closed; use --prompt")
+            raise UserError("--interactive reads standard input, which is closed; use --prompt")
         if sys.stdin.isatty():
             print("Type a prompt, or Ctrl-D to quit.", file=sys.stderr)
         seed = self.options.seed
@@ -136,7 +140,7 @@ class PromptSampler:
                 prompt = known_characters(line.rstrip("\r\n"), self.vocabulary, skip=self.options.unknown == "skip")
                 self.sample(prompt, seed=seed)
                 seed += 1
-            except ValueError as error:
+            except UserError as error:
                 print(f"sample.py: {explain(error)}", file=sys.stderr)
 
     def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]], *, first: int = 0) -> None:
@@ -176,13 +180,13 @@ class StopText:
 
 
 def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:
-    """Return the prompt. Drop unknown characters if `skip` is set; otherwise, raise ValueError at the first."""
+    """Return the prompt. Drop unknown characters if `skip` is set; otherwise, raise UserError at the first."""
     if skip:
         return "".join(c for c in prompt if c in vocabulary)
     try:
         vocabulary.encode(prompt)
     except UnknownCharacterError as error:
-        raise ValueError(
+        raise UserError(
             f"character {error.position + 1:,} of the prompt, {error}; the model knows these {len(vocabulary)}: "
             f"{shortened(vocabulary.characters)}; leave it out, or use --unknown skip"
         ) from None

@@ -7,7 +7,7 @@ STARTED_S = time.perf_counter()  # before the imports, which are part of a run's
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
-import training.openmp  # noqa: F401, I001 - before torch
+import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
 import contextlib
@@ -18,21 +18,22 @@ from pathlib import Path
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from training.clock import Clock
-from training.command import CommandParser, explain, run_command, tell_mistakes
-from training.config_file import build_config, naming, read_settings, to_yaml
-from training.distributed import LostProcessError, OtherProcessError, World, join_world
+from training.log.clock import Clock
+from cli.command import CommandParser, run_command, report_errors
+from cli.errors import explain, UserError
+from training.settings.config_file import build_config, naming, read_settings, to_yaml
+from training.processes.distributed import LostProcessError, OtherProcessError, World, join_world
 from training.evaluation import EvaluationStoppedError, evaluate
-from training.preparation import check_agreement, prepare_machine, prepare_text, start_processes
-from training.resuming import load_state
-from training.run_folder import RunFolder
-from training.run_log import RunLog
+from training.runs.preparation import check_agreement, prepare_machine, prepare_text, start_processes
+from training.runs.resuming import load_state
+from training.runs.run_folder import RunFolder
+from training.log.run_log import RunLog
 from training.runtime import Runtime, keep_freed_memory
 from training.sampling import sample_text
-from training.saving import Saver, explained
+from training.runs.saving import Saver, explained
 from training.state import TrainingError, TrainingState
 from training.step import CompilationError, TrainingStep
-from training.stopping import StopRequest
+from cli.stopping import StopRequest
 from training.sweep.launch import is_sweep, resume_sweep, start_sweep
 from training.sweep.plan import make_plan
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"train.py: {explain(error)}", file=sys.stderr)
             return 1
 
-    return tell_mistakes("train.py", work, memory="lower train.batch_size, model.block_size or model.n_embd")
+    return report_errors("train.py", work, memory="lower train.batch_size, model.block_size or model.n_embd")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -150,9 +151,9 @@ def resume(options: argparse.Namespace, world: World) -> int:
 
 def check_options(options: argparse.Namespace, world: World, *, is_sweep: bool) -> None:
     if options.workers and not is_sweep:
-        raise ValueError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
+        raise UserError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
     if is_sweep and world.store is not None:
-        raise ValueError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
+        raise UserError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
 
 
 def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Sequence[str] = ()) -> int:

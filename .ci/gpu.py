@@ -22,7 +22,7 @@ from pathlib import Path
 from step_runner import ROOT, TARGET_LOSS, StepRunner
 
 sys.path.insert(0, str(ROOT))
-from training.metrics import read_records
+from training.runs.metrics import read_records
 
 DESCRIBE = """
 import importlib.util, json, torch

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from cli.errors import UserError
+
 SUFFIXES = (".gz", ".zip", ".zst")
 # zipfile raises NotImplementedError if a file in the archive is compressed in a way that it does not know.
 DAMAGED = (EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
@@ -22,7 +24,7 @@ Read = Callable[[int], bytes]  # takes a number of bytes and returns about as ma
 def open_text(path: Path) -> Iterator[tuple[Read, BinaryIO]]:
     """Open a file and return a function that reads its uncompressed content, and the file itself.
 
-    Raises ValueError if the content cannot be unpacked.
+    Raises UserError if the content cannot be unpacked.
     """
     try:
         with path.open("rb") as file:
@@ -39,15 +41,15 @@ def open_text(path: Path) -> Iterator[tuple[Read, BinaryIO]]:
     except (*DAMAGED, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the archive
             raise
-        raise ValueError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
+        raise UserError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
 
 
 def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) != 1:
-        raise ValueError(f"{path} contains {len(members)} files; unpack it and give the folder or a glob")
+        raise UserError(f"{path} contains {len(members)} files; unpack it and give the folder or a glob")
     if members[0].flag_bits & 1:
-        raise ValueError(f"{path} is encrypted; unpack it yourself")
+        raise UserError(f"{path} is encrypted; unpack it yourself")
     return members[0]
 
 
@@ -55,7 +57,7 @@ def _zstandard_reader(file: BinaryIO, path: Path) -> Read:
     try:
         import zstandard
     except ImportError:
-        raise ValueError(f"{path}: .zst files need pip install zstandard; install it, or unpack the file") from None
+        raise UserError(f"{path}: .zst files need pip install zstandard; install it, or unpack the file") from None
     frame, unread = zstandard.ZstdDecompressor().decompressobj(), b""
 
     def read(n_bytes: int) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cli.errors import UserError
 from data.config import DataConfig
 from data.encoded_cache import BYTES, cached_text
 from data.encoded_text import EncodedText
@@ -44,7 +45,7 @@ class Corpus:
     def split(self, split: Sequence[float], block_size: int) -> Split:
         """Return the text's three parts by `data.split`, which does not matter if there is a separate validation text.
 
-        Raises ValueError if the text is shorter than the given sizes, or a part is too short for a window of
+        Raises UserError if the text is shorter than the given sizes, or a part is too short for a window of
         block_size characters and the next character.
         """
         n = len(self.ids)
@@ -58,7 +59,7 @@ class Corpus:
         else:
             cuts = [int(train), int(train + validation), int(train + validation + test)]
             if cuts[-1] > n:
-                raise ValueError(
+                raise UserError(
                     f"data.split={list(split)} needs {cuts[-1]:,} characters, but {self.name} has {n:,}; lower it"
                 )
         parts = {
@@ -69,7 +70,7 @@ class Corpus:
         change = "change data.split" if self.n_train is None else "change data.val_corpus"
         for name, (size, needed) in parts.items():
             if size < needed:
-                raise ValueError(
+                raise UserError(
                     f"the corpus {self.name} is too short: model.block_size={block_size} needs {needed:,} characters "
                     f"for {name}, but there are {size:,}; lower model.block_size, {change} or use a longer text"
                 )
@@ -80,7 +81,7 @@ class Corpus:
 def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool = False) -> Corpus:
     """Open the config's corpus or, if its download fails and the config names a fallback, the fallback.
 
-    verify: see `cached_text`. Raises ValueError if the text is missing, empty, or not in data.encoding.
+    verify: see `cached_text`. Raises UserError if the text is missing, empty, or not in data.encoding.
     """
     settings: dict[str, Any] = {
         "encoding": config.encoding,

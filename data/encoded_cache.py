@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.errors import UserError
 from data.encoded_text import EncodedText
 from data.encoding import encode, file_digest, scan
 from data.files import exclusive, remove_partial_files, replace_text
@@ -49,7 +50,7 @@ def cached_text(files: list[Path], encoding: str, folder: Path, *, verify: bool 
     """Return the encoded text of the files; encode it if the cache does not have it.
 
     encoding: a text encoding, or BYTES. verify: compare the encoded file with its digest even if its size and times
-    have not changed. Processes that encode wait for each other. Raises ValueError if the files are empty or not in the
+    have not changed. Processes that encode wait for each other. Raises UserError if the files are empty or not in the
     encoding.
     """
     path = record_path(files, encoding, folder)
@@ -120,7 +121,7 @@ def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
     decoded_as = "latin-1" if encoding == BYTES else encoding  # latin-1 maps each byte to the character of its value
     digest, characters = scan(files, decoded_as)
     if not characters:
-        raise ValueError(f"the text {files[0]} is empty; choose a text that is not empty")
+        raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
     if encoding == BYTES:
         characters = "".join(map(chr, range(256)))
     is_settled = all(started_ns - max(times_ns) > SETTLED_NS for _, _, *times_ns in text_stats)

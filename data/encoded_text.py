@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.errors import UserError
 
-class DamagedTextError(OSError):
+
+class DamagedTextError(UserError):
     """The file of an encoded text has changed while it is in use."""
 
 

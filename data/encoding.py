@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from cli.errors import UserError
 from data.compressed import SUFFIXES, open_text
 from data.files import replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
@@ -48,7 +49,7 @@ def scan(files: list[Path], encoding: str) -> tuple[str, str]:
 def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> Encoded:
     """Write the ids of the files to target.
 
-    Raises ValueError if the files no longer have the digest, OSError if target cannot be written.
+    Raises UserError if the files no longer have the digest, OSError if target cannot be written.
     """
     file_characters = [0] * len(files)
     changed = ValueError(f"{files[0]}: the text changed while it was being read; start again")
@@ -182,12 +183,12 @@ class _PositionedDecoder:
         try:
             text = decoder.decode(content, final=final)
         except UnicodeDecodeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{self.path} is not {encoding}: byte {self._n_decoded + error.start:,} ({error.reason}); "
                 "convert the file or set data.encoding to its encoding, such as cp1252 or utf-16"
             ) from None
         except UnicodeError as error:  # UTF-16 or UTF-32 without a byte-order mark
             advice = f"set data.encoding={encoding}-le or {encoding}-be"
-            raise ValueError(f"{self.path} cannot be read as {encoding} ({error}); {advice}") from None
+            raise UserError(f"{self.path} cannot be read as {encoding} ({error}); {advice}") from None
         self._n_decoded += n_buffered + len(content) - len(decoder.getstate()[0])
         return text

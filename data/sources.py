@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from cli.errors import UserError
 from data.compressed import SUFFIXES
 from data.files import exclusive, remove_partial_files, replacing
 
@@ -26,7 +27,7 @@ TIMEOUT_S = 20  # without any data
 LONGEST_S = 300
 
 
-class DownloadError(ValueError):
+class DownloadError(UserError):
     """A named corpus is not in the cache and cannot be downloaded."""
 
 
@@ -73,17 +74,17 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data
         names = ("*.txt", *(f"*.txt{suffix}" for suffix in SUFFIXES))
         files = sorted(p for name in names for p in path.rglob(name) if p.is_file())
         if not files:
-            raise ValueError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
+            raise UserError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
     elif path.exists():
-        raise ValueError(f"{setting}={corpus}: not a regular file or folder; give a file, a folder or a glob")
+        raise UserError(f"{setting}={corpus}: not a regular file or folder; give a file, a folder or a glob")
     else:
         files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
-            raise ValueError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
+            raise UserError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.resolve() for p in files]
 
 
@@ -130,12 +131,12 @@ def _download(name: str, source: Download, target: Path) -> None:
 
 
 def _unpacked(archive: bytes, n_bytes: int) -> bytes:
-    """Return up to n_bytes + 1 of the first file of a .zip archive. Raises ValueError if there is none."""
+    """Return up to n_bytes + 1 of the first file of a .zip archive. Raises UserError if there is none."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as members, members.open(members.namelist()[0]) as file:
             return file.read(n_bytes + 1)
     except (zipfile.BadZipFile, zlib.error, IndexError, RuntimeError) as error:
-        raise ValueError(f"is not a .zip archive with a text ({error})") from None
+        raise UserError(f"is not a .zip archive with a text ({error})") from None
 
 
 def _mirrored(name: str) -> list[str]:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from cli.errors import UserError
 
-class UnknownCharacterError(ValueError):
+
+class UnknownCharacterError(UserError):
     """A text contains a character that is not in the vocabulary; `position` is its index in the text."""
 
     def __init__(self, character: str, position: int):

@@ -8,18 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cli.command import CommandParser, report_errors, run_command
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.encoded_text import EncodedText
 from model.textbook.bigram import Bigram
-from training.command import CommandParser, run_command, tell_mistakes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.bigram", description=__doc__)
     parser.add_argument("--corpus", default="selmere", metavar="NAME", help="a named corpus or a file (%(default)s)")
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.bigram", lambda: run(options.corpus), memory="use a shorter text")
+    return report_errors("experiments.bigram", lambda: run(options.corpus), memory="use a shorter text")
 
 
 def run(name: str) -> int:

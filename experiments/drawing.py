@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cli.errors import UserError
+
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
 INK, LINE, GROUND = "#010203", "#040506", "#070809"
 SERIES = [f"#0a0b{i:02x}" for i in range(8)]
@@ -29,11 +31,11 @@ PALETTE = """
 
 
 def load_pyplot():
-    """Return matplotlib.pyplot, set to draw into files. Raises ValueError if matplotlib is not installed."""
+    """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
-        raise ValueError("drawing needs matplotlib: pip install matplotlib") from None
+        raise UserError("drawing needs matplotlib: pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
 from experiments.drawing import load_pyplot
-from training.command import CommandParser, run_command, tell_mistakes
-from training.metrics import read_records
+from training.runs.metrics import read_records
 
 Curve = tuple[list[float], list[float], int]  # seconds and losses of the evaluations, and their context length
 
@@ -22,17 +23,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Drew {options.output}")
         return 0
 
-    return tell_mistakes("experiments.loss_over_time", run, memory="draw fewer runs")
+    return report_errors("experiments.loss_over_time", run, memory="draw fewer runs")
 
 
 def read_curve(run: Path) -> Curve:
     """Return the evaluations of a run: seconds since the command started, losses in nats per character, context.
 
-    Raises ValueError if the run has no evaluation.
+    Raises UserError if the run has no evaluation.
     """
     records = [record for record in read_records(run / "metrics.jsonl") if "val_loss" in record]
     if not records:
-        raise ValueError(f"{run} has no evaluation yet")
+        raise UserError(f"{run} has no evaluation yet")
     return [r["elapsed_s"] for r in records], [r["val_loss"] for r in records], records[-1]["val_context"]
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cli.command import CommandParser, report_errors, run_command
 from experiments.drawing import load_pyplot
 from experiments.formatting import in_columns
 from model.attention import attend, masked_softmax
 from model.scoring import scaled_dot
-from training.command import CommandParser, run_command, tell_mistakes
 
 # An 8 x 8 picture as its 4 x 4 patches, row by row: upper left, upper right, lower left, lower right.
 PALE = [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.patches", description=__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.patches", lambda: run(options.output), memory="close other programs")
+    return report_errors("experiments.patches", lambda: run(options.output), memory="close other programs")
 
 
 def run(output: Path | None) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cli.command import CommandParser, report_errors, run_command
 from experiments.drawing import load_pyplot
 from experiments.formatting import in_columns
 from model.textbook.pooling import (
@@ -17,7 +18,6 @@ from model.textbook.pooling import (
     pooling_weights,
     uniform_kernel,
 )
-from training.command import CommandParser, run_command, tell_mistakes
 
 N_EXAMPLES, N_TEST, NOISE, STEPS = 50, 50, 0.5, 300
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the examples (%(default)s)")
     options = parser.parse_args(arguments)
-    return tell_mistakes(
+    return report_errors(
         "experiments.pooling", lambda: run(options.seed, options.output), memory="close other programs"
     )
 

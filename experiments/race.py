@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.command import CommandParser, run_command, tell_mistakes
-from training.config_file import load_config, to_yaml
-from training.metrics import read_records
-from training.preparation import prepare_text
-from training.run_folder import RunFolder
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
+from training.runs.metrics import read_records
+from training.runs.preparation import prepare_text
+from training.runs.run_folder import RunFolder
+from training.settings.config_file import load_config, to_yaml
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 POLL_EVERY_S = 0.1
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
-    return tell_mistakes("experiments.race", lambda: run(options), memory="lower train.batch_size or model.n_embd")
+    return report_errors("experiments.race", lambda: run(options), memory="lower train.batch_size or model.n_embd")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> RaceResult:
     """Train with a seed up to the first evaluation at or below the target, and stop there.
 
-    The time includes evaluations and checkpoints; train.eval_every_steps sets the resolution. Raises ValueError if the
+    The time includes evaluations and checkpoints; train.eval_every_steps sets the resolution. Raises UserError if the
     config is invalid or the training command fails.
     """
     config = load_config(config_file, [*overrides, f"train.seed={seed}"])
@@ -94,12 +95,12 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
                 n_read = len(records)
             if process.returncode:
                 errors.seek(0)
-                raise ValueError(errors.read().strip() or f"the run ended with status {process.returncode}")
+                raise UserError(errors.read().strip() or f"the run ended with status {process.returncode}")
         finally:
             process.terminate()
             process.wait()
     if best is None:
-        raise ValueError("the run ended before its first evaluation; lower train.eval_every_steps")
+        raise UserError("the run ended before its first evaluation; lower train.eval_every_steps")
     return best
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cli.command import CommandParser, report_errors, run_command
 from model.textbook.encoder_decoder import EncoderDecoder
-from training.command import CommandParser, run_command, tell_mistakes
 
 LETTERS, LONGEST = "abcdefghijkl", 10
 START, END = len(LETTERS), len(LETTERS) + 1  # ids 0 to 11 are the letters
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.steps < 1:
         parser.error("--steps must be at least 1")
-    return tell_mistakes("experiments.reverse", lambda: run(options), memory="close other programs")
+    return report_errors("experiments.reverse", lambda: run(options), memory="close other programs")
 
 
 def run(options: argparse.Namespace) -> int:

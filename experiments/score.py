@@ -6,20 +6,21 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
 from data.batches import Ids
 from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
-from training.checkpoint import Checkpoint, load_checkpoint
-from training.command import CommandParser, run_command, tell_mistakes
 from training.evaluation import Evaluation, evaluate
-from training.preparation import reopen_corpus
-from training.run_folder import find_checkpoint
+from training.runs.checkpoint import Checkpoint, load_checkpoint
+from training.runs.preparation import reopen_corpus
+from training.runs.run_folder import find_checkpoint
 from training.runtime import choose_runtime
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    return tell_mistakes("experiments.score", lambda: run(options), memory="score a shorter text")
+    return report_errors("experiments.score", lambda: run(options), memory="score a shorter text")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -60,12 +61,12 @@ def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
 def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, Ids]:
     """Return the name and the ids of a part of the text that a checkpoint was trained on.
 
-    Raises ValueError if the text has changed or there is no test part.
+    Raises UserError if the text has changed or there is no test part.
     """
     corpus, config = reopen_corpus(checkpoint, path), checkpoint.config()
     ids = getattr(corpus.split(config.data.split, config.model.block_size), split)
     if len(ids) < 2:
-        raise ValueError(
+        raise UserError(
             f"{path} has no {split} split (data.split={list(config.data.split)}); train with a split such as "
             "data.split=[0.81, 0.09, 0.1]"
         )
@@ -73,18 +74,18 @@ def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, Ids
 
 
 def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, Ids]:
-    """Return the name and the ids of a text. Raises ValueError if the model does not know one of its characters."""
+    """Return the name and the ids of a text. Raises UserError if the model does not know one of its characters."""
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
         is_bytes = checkpoint.vocabulary.unit == "byte"
         text = file.read_bytes().decode("utf-8", "surrogateescape" if is_bytes else "strict")
         ids = checkpoint.vocabulary.encode(text)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
+        raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
     except UnknownCharacterError as error:
-        raise ValueError(f"{file}, character {error.position + 1:,}: {error}; score a text without it") from None
+        raise UserError(f"{file}, character {error.position + 1:,}: {error}; score a text without it") from None
     if len(ids) < 2:
-        raise ValueError(f"{file} is too short; the loss needs two characters or more")
+        raise UserError(f"{file} is too short; the loss needs two characters or more")
     return str(file), ids
 
 

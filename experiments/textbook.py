@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from cli.command import CommandParser, report_errors, run_command
 from data.sources import BUNDLED
 from model.textbook.gpt import TextbookGPT, decode, encode, sample, train
-from training.command import CommandParser, run_command, tell_mistakes
 
 SIZES = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64}
 BATCH_SIZE, LR, SAMPLE_LENGTH, LOG_EVERY_S = 16, 1e-3, 400, 5
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--seconds must be above 0")
     if options.steps is not None and options.steps < 1:
         parser.error("--steps must be at least 1")
-    return tell_mistakes("experiments.textbook", lambda: run(options), memory="close other programs")
+    return report_errors("experiments.textbook", lambda: run(options), memory="close other programs")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from cli.command import CommandParser, report_errors, run_command
 from experiments.formatting import in_columns
 from model.textbook.multi_head import MultiHeadAttention
 from model.textbook.trace import trace_attention
-from training.command import CommandParser, run_command, tell_mistakes
 
 # Three positions, four channels.
 EXAMPLE = torch.tensor([[[1.0, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]], dtype=torch.float64)
@@ -58,7 +58,7 @@ def _matrix(name: str, value: Tensor) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.trace", description=__doc__)
     parser.parse_args(arguments)
-    return tell_mistakes("experiments.trace", run, memory="close other programs")
+    return report_errors("experiments.trace", run, memory="close other programs")
 
 
 def run() -> int:

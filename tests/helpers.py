@@ -4,10 +4,10 @@ import signal
 
 import torch
 
-from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from training.config import Config
-from training.config_file import to_dict
-from training.metrics import read_records
+from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.runs.metrics import read_records
+from training.settings.config import Config
+from training.settings.config_file import to_dict
 from training.sweep.sweep_folder import SweepFolder
 
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes")  # these differ between any two runs

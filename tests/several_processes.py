@@ -13,20 +13,20 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from cli.command import run_command
 from data.batches import TrainingBatches
 from data.corpus import load_corpus
 from model.config import ModelConfig
 from model.gpt import GPT
-from training import muon
-from training.command import run_command
-from training.config import Config, OptimConfig, TrainConfig
-from training.distributed import ALONE, OtherProcessError, World, join_world, local
 from training.evaluation import EvaluationStoppedError, evaluate
+from training.optim import muon
+from training.processes.distributed import ALONE, OtherProcessError, World, join_world, local
+from training.processes.sharding import ShardedMuon
+from training.processes.threads import n_cores
 from training.runtime import Runtime
-from training.sharding import ShardedMuon
+from training.settings.config import Config, OptimConfig, TrainConfig
 from training.state import TrainingState
 from training.step import TrainingStep
-from training.threads import n_cores
 
 TINY = ModelConfig(n_layer=3, n_head=2, n_embd=16, block_size=8)
 

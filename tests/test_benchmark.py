@@ -20,7 +20,7 @@ from experiments.benchmark.training import flops_per_character, measure_training
 from experiments.benchmark.variants import measure_cache, read_variants
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.config_file import load_config
+from training.settings.config_file import load_config
 
 CPU = torch.device("cpu")
 

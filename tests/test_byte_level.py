@@ -10,7 +10,7 @@ from conftest import ROOT
 from data.config import DataConfig
 from data.corpus import load_corpus, open_corpus
 from data.vocabulary import ByteVocabulary
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 ANY_BYTES = bytes(range(256)) * 20 + "naïve 🙂\n".encode() * 20
 

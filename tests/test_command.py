@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 import train
-from training.command import LONGEST_LINE, one_line
+from cli.errors import LONGEST_LINE, one_line
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_invalid_option_produces_one_line_without_control_characters(capsys, 
 def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
     """PyTorch's process groups leave threads that abort or block an interpreter that ends."""
     program = (
-        "import threading; from training.command import run_command\n"
+        "import threading; from cli.command import run_command\n"
         "def main():\n"
         "    threading.Thread(target=threading.Event().wait).start()\n"
         "    print('done')\n"

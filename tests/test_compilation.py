@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, run_script
 from helpers import heed_signals
 
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
 COMPILED = ["train.compile=true", "train.dtype=float32", "model.n_layer=1", "model.dropout=0", "train.max_steps=3"]

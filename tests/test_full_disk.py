@@ -6,7 +6,7 @@ import resource
 import pytest
 from conftest import run_script
 
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
 

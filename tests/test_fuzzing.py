@@ -17,18 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sample
+from cli.errors import LONGEST_LINE, explain
 from data.corpus import load_corpus
 from data.vocabulary import Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampling
 from model.gpt import GPT
-from training import checkpoint as checkpoint_module
-from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint
-from training.command import LONGEST_LINE, explain
-from training.config import Config
-from training.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
-from training.metrics import read_newest_record, read_records
+from training.runs import checkpoint as checkpoint_module
+from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from training.runs.metrics import read_newest_record, read_records
 from training.sampling import stream_text
+from training.settings.config import Config
+from training.settings.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
 from training.sweep.plan import make_plan
 
 fuzz = settings(

@@ -9,10 +9,10 @@ from helpers import metrics
 import train
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
-from training.checkpoint import load_checkpoint
-from training.config_file import load_config
-from training.muon import Muon
+from training.optim.muon import Muon
+from training.runs.checkpoint import load_checkpoint
 from training.runtime import Runtime
+from training.settings.config_file import load_config
 from training.state import MOST_SKIPPED, TrainingError, TrainingState
 from training.step import TrainingStep
 

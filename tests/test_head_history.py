@@ -18,12 +18,12 @@ from experiments.heads.measures import TARGETS, HeadMeasures
 from experiments.heads.opened_model import open_model
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.checkpoint import load_checkpoint, save_checkpoint
-from training.config import Config
-from training.config_file import to_dict
-from training.run_folder import RunFolder
+from training.optim.schedule import kept_steps
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
+from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
-from training.schedule import kept_steps
+from training.settings.config import Config
+from training.settings.config_file import to_dict
 
 KEEP = "train.keep_checkpoints=7"
 

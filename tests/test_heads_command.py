@@ -12,8 +12,8 @@ from conftest import ROOT, run_script, train_tiny
 
 import train
 from experiments.heads.__main__ import main as heads_command
-from training.checkpoint import load_checkpoint
-from training.run_folder import RunFolder
+from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
 
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 

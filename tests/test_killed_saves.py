@@ -11,8 +11,8 @@ from conftest import ROOT, run_script
 
 import train
 from experiments.torture.compare import differences
-from training.checkpoint import load_checkpoint
-from training.run_folder import RunFolder
+from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training.metrics import append_record, read_newest_record, read_records
+from training.runs.metrics import append_record, read_newest_record, read_records
 
 RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, {"step": 3, "val_loss": 1.25}]
 

@@ -14,7 +14,7 @@ from torch import nn
 import train
 from experiments.heads.__main__ import main as heads_command
 from experiments.report.__main__ import main as report_command
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"

@@ -6,7 +6,7 @@ from model.config import ModelConfig
 from model.gpt import GPT
 from model.positions import POSITIONS, Alibi, Learned, Places, Rotary, alibi_slopes
 from model.shape import LayerShape
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 B, T, H, D, C = 2, 9, 3, 6, 10
 LAYERS = [LayerShape(H, H, D), LayerShape(H, H, 4)]

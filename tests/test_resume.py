@@ -10,8 +10,8 @@ from conftest import ROOT, TINY_TEXT, run_script
 from helpers import assert_same_but_for_the_name, assert_same_state, heed_signals, metrics, untimed
 
 import train
-from training.checkpoint import load_checkpoint
-from training.run_folder import RunFolder
+from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
 
 
 def stopped_run(config, *overrides, after_step, with_signal):

@@ -6,9 +6,9 @@ import pytest
 from conftest import ROOT
 from helpers import make_checkpoint
 
-from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from training.metrics import append_record
-from training.run_folder import RunFolder, find_checkpoint
+from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.metrics import append_record
+from training.runs.run_folder import RunFolder, find_checkpoint
 
 
 def make_run(root, name="a", steps=()):
@@ -104,7 +104,7 @@ def test_a_run_is_found_from_its_folder_or_from_a_checkpoint_in_it(tmp_path):
 
 def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock(tmp_path):
     run = make_run(tmp_path)
-    hold = "import sys, pathlib; from training.run_folder import RunFolder\n"
+    hold = "import sys, pathlib; from training.runs.run_folder import RunFolder\n"
     hold += "with RunFolder(pathlib.Path(sys.argv[1])).lock(): print('held', flush=True); sys.stdin.read()"
     other = subprocess.Popen(
         [sys.executable, "-c", hold, run.path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE

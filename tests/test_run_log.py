@@ -7,13 +7,13 @@ import pytest
 import torch
 from helpers import metrics
 
-from training import clock as clock_module
-from training.clock import Clock
-from training.config_file import load_config, to_yaml
 from training.evaluation import Evaluation
-from training.preparation import prepare_machine, prepare_text
-from training.run_folder import RunFolder
-from training.run_log import RunLog
+from training.log import clock as clock_module
+from training.log.clock import Clock
+from training.log.run_log import RunLog
+from training.runs.preparation import prepare_machine, prepare_text
+from training.runs.run_folder import RunFolder
+from training.settings.config_file import load_config, to_yaml
 from training.state import TrainingState
 
 

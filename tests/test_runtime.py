@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from training.config import Config, TrainConfig
-from training.preparation import prepare_machine
+from training.runs.preparation import prepare_machine
 from training.runtime import check_can_compile, choose_device, choose_runtime, has_fast_bfloat16
+from training.settings.config import Config, TrainConfig
 
 
 def test_auto_always_selects_a_usable_device_and_dtype():

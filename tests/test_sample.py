@@ -12,9 +12,9 @@ from helpers import make_checkpoint
 import sample
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.checkpoint import save_checkpoint
-from training.config import Config
-from training.config_file import to_dict
+from training.runs.checkpoint import save_checkpoint
+from training.settings.config import Config
+from training.settings.config_file import to_dict
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from conftest import train_tiny
 
 import train
 from experiments.score import main as score_command
-from training.checkpoint import load_checkpoint
-from training.run_folder import RunFolder
+from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
 
 LINE = re.compile(r"(\S+) on (.+): ([\d.]+) nats, ([\d.]+) bits per character, perplexity ([\d.]+), over ([\d,]+) char")
 

@@ -15,9 +15,9 @@ from torchrun import finish, lines_of_train, torchrun, train, wait_for_step, wor
 
 import sample
 import train as command
-from training import join
-from training.checkpoint import CheckpointError, Part, load_checkpoint, load_file, save_checkpoint
-from training.run_folder import RunFolder
+from training.runs import join
+from training.runs.checkpoint import CheckpointError, Part, load_checkpoint, load_file, save_checkpoint
+from training.runs.run_folder import RunFolder
 
 SETTINGS = ["train.parallel=fsdp", "train.sharded_checkpoints=true", "optim.average_fraction=0.1"]
 SETTINGS += ["train.checkpoint_every_steps=10", "train.eval_every_steps=30", "train.max_steps=60"]
@@ -105,9 +105,9 @@ def test_one_process_says_how_to_use_a_run_in_parts(divided, capsys):
     assert command.main(["--resume", str(run.path)]) == 2
     error = capsys.readouterr().err
     assert "divided among 3 processes; resume it with 3 processes and train.parallel=fsdp" in error
-    assert f"python -m training.join {run.path}" in error
+    assert f"python -m training.runs.join {run.path}" in error
     for file in (run.best, run.part(Part("step-20-b", 0, 3))):
-        message = f"is divided into 3 parts; join them first: python -m training.join {run.path}"
+        message = f"is divided into 3 parts; join them first: python -m training.runs.join {run.path}"
         with pytest.raises(CheckpointError, match=f"{re.escape(message)}$"):
             load_checkpoint(file)
     assert sample.main(["--checkpoint", str(run.path)]) == 2
@@ -178,7 +178,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 import train
-from training.command import run_command
+from cli.command import run_command
 rank, event, name, number = {rank}, {event!r}, {name!r}, {number}
 count = 0
 def hook(happened, arguments):

@@ -6,14 +6,15 @@ from collections import Counter
 import pytest
 from conftest import ROOT
 
-PACKAGES = ("model", "data", "training", "experiments")
+PACKAGES = ("cli", "model", "data", "training", "experiments")
 MAY_IMPORT = {
     "model": {"model"},
-    "data": {"data"},
-    "training": {"model", "data", "training"},
-    "experiments": {"model", "data", "training", "experiments"},
-    "train": {"model", "data", "training"},
-    "sample": {"model", "data", "training"},
+    "cli": {"cli"},
+    "data": {"cli", "data"},
+    "training": {"cli", "model", "data", "training"},
+    "experiments": {"cli", "model", "data", "training", "experiments"},
+    "train": {"cli", "model", "data", "training"},
+    "sample": {"cli", "model", "data", "training"},
 }
 
 

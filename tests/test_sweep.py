@@ -15,7 +15,7 @@ from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
 
 import train
 from experiments.report.runs import find_runs
-from training.run_folder import RunFolder
+from training.runs.run_folder import RunFolder
 
 SWEEP = ["--sweep", "model.n_head=1,2", "train.seed=0,1"]
 POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]

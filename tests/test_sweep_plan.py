@@ -1,6 +1,6 @@
 import pytest
 
-from training.config_file import ConfigError, build_config
+from training.settings.config_file import ConfigError, build_config
 from training.sweep.plan import make_plan
 from training.sweep.sweep_folder import describe
 from training.sweep.values import split_values

@@ -7,8 +7,8 @@ import train
 from experiments.torture import disturbed_run
 from experiments.torture.__main__ import main, undisturbed_run
 from experiments.torture.compare import checkpoint_differences, differences
-from training.checkpoint import save_checkpoint
-from training.run_folder import RunFolder
+from training.runs.checkpoint import save_checkpoint
+from training.runs.run_folder import RunFolder
 
 
 @pytest.mark.slow

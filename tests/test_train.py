@@ -13,7 +13,7 @@ from helpers import assert_same_state, metrics, untimed
 import sample
 import train
 from data import sources
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 
 def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, capsys):

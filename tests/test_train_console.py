@@ -14,7 +14,7 @@ from conftest import ROOT, run_script
 from helpers import heed_signals
 
 import train
-from training.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint
 
 
 def test_the_command_line_has_help_and_is_checked(capsys):
@@ -41,7 +41,7 @@ def test_tensorboard_is_optional_and_the_error_says_how_to_install_it(workplace,
 def test_a_second_ctrl_c_ends_the_process_at_once_but_a_repeated_signal_does_not():
     script = """
 import os, signal, time
-from training.stopping import StopRequest
+from cli.stopping import StopRequest
 with StopRequest() as stop:
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)

@@ -13,9 +13,9 @@ import pytest
 from conftest import ROOT
 from helpers import assert_same_but_for_the_name, metrics, untimed
 
-from training import join
-from training.checkpoint import load_checkpoint, save_checkpoint
-from training.run_folder import RunFolder
+from training.runs import join
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
+from training.runs.run_folder import RunFolder
 
 LIMIT_S = 20  # the --timeout of train.py
 BOUND_S = LIMIT_S + 60  # torchrun gives processes 30 s to end, and ends up to 30 s later itself

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows
 from model.gpt import GPT
-from training.distributed import is_sharded
+from training.processes.distributed import is_sharded
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = 8192

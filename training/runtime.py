@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from training.distributed import ALONE, World
+from cli.errors import UserError
+from training.processes.distributed import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,20 @@ class Runtime:
 def choose_runtime(device: str, dtype: str, world: World = ALONE) -> Runtime:
     """Return the device and dtype for `train.device` and `train.dtype`; `auto` never fails.
 
-    Raises ValueError if the machine does not have them.
+    Raises UserError if the machine does not have them.
     """
     chosen = choose_device(device, world)
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise ValueError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
+        raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
     return Runtime(chosen, getattr(torch, dtype), world)
 
 
 def choose_device(name: str, world: World = ALONE) -> torch.device:
     """Return the device; `auto` tries CUDA, then MPS, then the CPU. Each process of a host has its own GPU.
 
-    Raises ValueError if the machine lacks the device.
+    Raises UserError if the machine lacks the device.
     """
     if name == "auto":
         has_mps = torch.backends.mps.is_available() and world.size == 1
@@ -71,20 +72,20 @@ def choose_device(name: str, world: World = ALONE) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
+        raise UserError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
     if world.size > 1 and (device.type == "mps" or device.index is not None):
-        raise ValueError(f"device {name}: {world.size} processes cannot share it; use auto, cpu or cuda")
+        raise UserError(f"device {name}: {world.size} processes cannot share it; use auto, cpu or cuda")
     if device.type == "cuda" and world.local_size > torch.cuda.device_count() > 0:
-        raise ValueError(
+        raise UserError(
             f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices for {world.local_size} "
             "processes; start as many processes as devices, or use cpu"
         )
     if device.type == "cuda" and world.size > 1:
         device = torch.device("cuda", world.local_rank)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use auto or cpu")
+        raise UserError(f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use auto or cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError("device mps: this machine has none; use auto or cpu")
+        raise UserError("device mps: this machine has none; use auto or cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device.index or 0)  # functions that use the current GPU then use this one
     return device
@@ -142,12 +143,12 @@ def processor_name() -> str:
 
 
 def check_can_compile(device: torch.device) -> None:
-    """Raise ValueError if torch.compile has no compiler for the device."""
+    """Raise UserError if torch.compile has no compiler for the device."""
     variable, names = (
         ("CXX", ("g++", "clang++", "c++", "cl")) if device.type == "cpu" else ("CC", ("gcc", "clang", "cc"))
     )
     if not any(map(shutil.which, (os.environ.get(variable, names[0]), *names))):
-        raise ValueError(f"train.compile=true needs a compiler; install {names[0]} or set train.compile=false")
+        raise UserError(f"train.compile=true needs a compiler; install {names[0]} or set train.compile=false")
 
 
 def make_deterministic() -> None:

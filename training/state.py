@@ -17,14 +17,14 @@ from torch.utils.checkpoint import checkpoint as checkpoint_activations
 from data.corpus import Corpus
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.averaging import WeightAverage
-from training.checkpoint import Checkpoint, CheckpointError, load_weights
-from training.config import Config
-from training.config_file import to_dict
-from training.distributed import ALONE, local
-from training.gate import UpdateGate
-from training.optimizers import make_optimizers
+from training.optim.averaging import WeightAverage
+from training.optim.gate import UpdateGate
+from training.optim.optimizers import make_optimizers
+from training.processes.distributed import ALONE, local
+from training.runs.checkpoint import Checkpoint, CheckpointError, load_weights
 from training.runtime import Runtime
+from training.settings.config import Config
+from training.settings.config_file import to_dict
 
 # Settings of the model that may change when a run resumes: a trained model computes the same with any of them.
 FREE_TO_CHANGE = ("dropout", "attention")
@@ -74,7 +74,7 @@ class TrainingState:
         self.config, self.corpus, self.world = config, corpus, runtime.world
         self._sharding: ModuleType | None = None
         if config.train.parallel == "fsdp" and self.world.size > 1:
-            self._sharding = importlib.import_module("training.sharding")  # takes half a second
+            self._sharding = importlib.import_module("training.processes.sharding")  # takes half a second
 
         def make() -> GPT:
             torch.manual_seed(config.train.seed)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from data.batches import TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
 from model.kernels.dropout import divide_batch
-from training.optimizers import set_lr
+from training.optim.optimizers import set_lr
+from training.optim.schedule import context_length, lr_factor
 from training.runtime import Runtime
-from training.schedule import context_length, lr_factor
 from training.state import TrainingError, TrainingState
 
 

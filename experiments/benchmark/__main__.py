@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from cli.command import CommandParser
+from cli.errors import explain
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, in_new_process
 from experiments.benchmark.memory import measure_context
@@ -21,10 +23,9 @@ from experiments.benchmark.sampling import measure_sampling, measure_without_cac
 from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
 from experiments.benchmark.variants import measure_cache, read_variants, without_dropout
-from training.command import CommandParser, explain
-from training.config import Config
-from training.config_file import load_config
 from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
+from training.settings.config import Config
+from training.settings.config_file import load_config
 
 FLOAT32 = ["train.dtype=float32", "model.attention=fused"]  # the usual arithmetic of these shapes on a CPU
 SHAPES = {  # name: (config file, overrides, part of --quick)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.sources import BUNDLED
@@ -26,13 +28,12 @@ from experiments.benchmark.peaks import measure_matrix_product
 from experiments.benchmark.training import measure_training
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.command import CommandParser, run_command, tell_mistakes
-from training.config import Config
-from training.config_file import load_config
-from training.distributed import ALONE, join_world
-from training.metrics import read_records
-from training.muon import Muon
+from training.optim.muon import Muon
+from training.processes.distributed import ALONE, join_world
+from training.runs.metrics import read_records
 from training.runtime import choose_runtime, keep_freed_memory, peak_memory_bytes, processor_name
+from training.settings.config import Config
+from training.settings.config_file import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "configs" / "shakespeare.yaml"
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=PARTS, help="measure this part only")
     parser.add_argument("--gigabytes", type=float, default=1, metavar="N", help="of the largest text (%(default)s)")
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.benchmark.scaling", lambda: run(options), memory="measure one part with --only")
+    return report_errors("experiments.benchmark.scaling", lambda: run(options), memory="measure one part with --only")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -151,7 +152,7 @@ def processes() -> Iterator[Figure]:
                     env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
                 )
                 if finished.returncode:
-                    raise ValueError(finished.stderr.strip())
+                    raise UserError(finished.stderr.strip())
                 records = read_records(Path(folder) / "runs/x/metrics.jsonl")
             rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record][1:]
             shown = " ".join(setting.partition(".")[2] for setting in settings)

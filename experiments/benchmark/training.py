@@ -11,8 +11,8 @@ from data.corpus import open_corpus
 from data.sources import DEFAULT_CACHE
 from experiments.benchmark.figures import Figure, time_repeats
 from model.gpt import GPT
-from training.config import Config
 from training.runtime import choose_runtime, keep_freed_memory, peak_memory_bytes
+from training.settings.config import Config
 from training.state import TrainingState
 from training.step import TrainingStep
 

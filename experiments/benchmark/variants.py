@@ -7,8 +7,8 @@ from pathlib import Path
 from experiments.benchmark.figures import Figure
 from model.cache import KVCache
 from model.config import ModelConfig
-from training.config import Config
-from training.config_file import build_config, naming, read_settings
+from training.settings.config import Config
+from training.settings.config_file import build_config, naming, read_settings
 from training.sweep.plan import SEED, make_plan
 
 

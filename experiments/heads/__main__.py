@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
 from data.files import replace_text
 from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
@@ -16,8 +18,7 @@ from experiments.heads.model_access import all_heads, weights_of
 from experiments.heads.opened_model import open_model
 from experiments.heads.prune import choose, prune
 from experiments.heads.pruned_run import write_pruned
-from training.command import CommandParser, run_command, tell_mistakes
-from training.run_folder import RunFolder
+from training.runs.run_folder import RunFolder
 
 DEFAULT_LENGTH = 160  # characters of the page's text by default
 
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     memory = "shorten --text, or analyse a model with fewer heads or a shorter context"
     command = show_history if options.over_time else show_heads
-    return tell_mistakes("experiments.heads", lambda: command(options), memory=memory)
+    return report_errors("experiments.heads", lambda: command(options), memory=memory)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -84,7 +85,7 @@ def show_history(options: argparse.Namespace) -> int:
     run = RunFolder.find(options.over_time)
     files = run.all_kept()
     if len(files) < 2:
-        raise ValueError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
+        raise UserError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
     load_pyplot()  # raises its error before the long analysis
     newest = open_model(files[max(files)], options.device)
     size = {"n_windows": options.windows, "n_characters": options.characters}

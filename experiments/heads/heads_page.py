@@ -17,7 +17,7 @@ from experiments.heads.model_access import head_name
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.viewer import make_viewer, visible
 from experiments.html_page import make_html
-from training.checkpoint import Checkpoint
+from training.runs.checkpoint import Checkpoint
 
 HERE = Path(__file__).parent
 MOST_NAMED_BARS = 40

@@ -11,8 +11,8 @@ from data.batches import Ids
 from experiments.heads.analysis import spread_windows
 from experiments.heads.measures import HeadMeasures, HeadTally
 from experiments.heads.model_access import HeadIndex, all_heads, scales_of, weights_of
-from training.checkpoint import load_checkpoint
 from training.evaluation import evaluate
+from training.runs.checkpoint import load_checkpoint
 from training.runtime import Runtime
 
 

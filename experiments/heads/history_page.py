@@ -9,8 +9,8 @@ from experiments.heads.history import HeadHistory
 from experiments.heads.measures import TARGETS
 from experiments.heads.model_access import head_name
 from experiments.html_page import make_html
-from training.config_file import load_run_config
-from training.run_folder import RunFolder
+from training.runs.run_folder import RunFolder
+from training.settings.config_file import load_run_config
 
 HERE = Path(__file__).parent
 PLOT_HEIGHT = 1.75  # inches
@@ -22,7 +22,7 @@ TITLES = {
 
 
 def make_history_page(run: RunFolder, history: HeadHistory) -> str:
-    """Return the HTML. Raises ValueError if matplotlib is not installed."""
+    """Return the HTML. Raises UserError if matplotlib is not installed."""
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in appearances(history))
     names = [head_name(head) for head in history.heads]
     chips = "".join(f'<button class="chip" data-head="{name}">{name}</button>' for name in names)

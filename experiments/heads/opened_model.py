@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.errors import UserError
 from data.encoded_text import EncodedText
 from data.vocabulary import UnknownCharacterError
 from model.gpt import GPT
-from training.checkpoint import Checkpoint, load_checkpoint
-from training.preparation import reopen_corpus
-from training.run_folder import find_checkpoint
+from training.runs.checkpoint import Checkpoint, load_checkpoint
+from training.runs.preparation import reopen_corpus
+from training.runs.run_folder import find_checkpoint
 from training.runtime import Runtime, choose_runtime
 from training.sweep.launch import is_sweep
 
@@ -48,16 +49,16 @@ class OpenedModel:
         return self.checkpoint.vocabulary.spell(self.val_ids[1 : 1 + length].tolist())
 
     def encode(self, text: str) -> np.ndarray:
-        """Return the ids (T,) of a text. Raises ValueError if its length or one of its characters is invalid."""
+        """Return the ids (T,) of a text. Raises UserError if its length or one of its characters is invalid."""
         if not 2 <= len(text) <= self.block_size:
-            raise ValueError(
+            raise UserError(
                 f"the text has {len(text)} characters; give --text 2 to {self.block_size}, the context length of "
                 f"{self.path}"
             )
         try:
             return self.checkpoint.vocabulary.encode(text)
         except UnknownCharacterError as error:
-            raise ValueError(
+            raise UserError(
                 f"the text, character {error.position + 1}: {error} of {self.path}; give a --text without it"
             ) from None
 

@@ -6,17 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor
 
+from cli.errors import UserError
 from experiments.heads.model_access import HeadIndex
 from model.shape import LayerShape
-from training.checkpoint import Checkpoint
-from training.config_file import to_dict
+from training.runs.checkpoint import Checkpoint
+from training.settings.config_file import to_dict
 from training.state import Progress
 
 
 def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
     """Return the first n heads of an order, but never the last head of a layer.
 
-    Raises ValueError if n heads cannot be removed.
+    Raises UserError if n heads cannot be removed.
     """
     left = Counter(layer for layer, _ in order)
     chosen: list[HeadIndex] = []
@@ -25,7 +26,7 @@ def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
             chosen.append((layer, h))
             left[layer] -= 1
     if len(chosen) < n or n < 1:
-        raise ValueError(f"--prune {n}: give 1 to {len(order) - len(left)} heads, because every layer keeps one")
+        raise UserError(f"--prune {n}: give 1 to {len(order) - len(left)} heads, because every layer keeps one")
     return chosen
 
 
@@ -33,15 +34,15 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
     """Return the checkpoint without these heads.
 
     It keeps its step, so that a higher train.max_steps trains it further; the optimisers start from scratch.
-    Raises ValueError if heads share keys and values, so that no single head can be removed, or if head sizes differ
+    Raises UserError if heads share keys and values, so that no single head can be removed, or if head sizes differ
     between layers, because no config can describe the result.
     """
     config = checkpoint.config()
     layers = config.model.layers
     if any(layer.n_kv_head < layer.n_head for layer in layers):
-        raise ValueError("--prune: heads that share keys and values (model.n_kv_head) cannot be removed one by one")
+        raise UserError("--prune: heads that share keys and values (model.n_kv_head) cannot be removed one by one")
     if len({layer.head_size for layer in layers}) > 1:
-        raise ValueError("--prune: head sizes differ between layers; set model.head_size in training to prune")
+        raise UserError("--prune: head sizes differ between layers; set model.head_size in training to prune")
     kept = [[h for h in range(layer.n_head) if (i, h) not in heads] for i, layer in enumerate(layers)]
     model = dataclasses.replace(
         config.model, n_head=tuple(map(len, kept)), head_size=layers[0].head_size, n_kv_head=None

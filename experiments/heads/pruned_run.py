@@ -7,11 +7,11 @@ import torch
 from experiments.heads.model_access import HeadIndex, head_name
 from experiments.heads.opened_model import OpenedModel
 from experiments.heads.prune import n_parameters, prune
-from training.config_file import to_yaml
 from training.evaluation import evaluate
-from training.metrics import append_record
-from training.run_folder import RunFolder
+from training.runs.metrics import append_record
+from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
+from training.settings.config_file import to_yaml
 
 
 def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:

@@ -5,10 +5,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.command import CommandParser, report_errors, run_command
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack, unpack
 from experiments.report.write_report import write_report
-from training.command import CommandParser, run_command, tell_mistakes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give at least one RUN; without a RUN, there are no other options")
     if options.pack and (len(options.runs) != 1 or options.pack.suffix != ENDING):
         parser.error(f"--pack takes one sweep and a file that ends in {ENDING}")
-    return tell_mistakes("experiments.report", lambda: run(options), memory="report on fewer runs at a time")
+    return report_errors("experiments.report", lambda: run(options), memory="report on fewer runs at a time")
 
 
 def run(options: argparse.Namespace) -> int:

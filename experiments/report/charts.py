@@ -8,7 +8,7 @@ from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
 from experiments.report.runs import NO_VARIANT, Variant
 from experiments.report.significance import PairedTest
 from experiments.report.table import LONGEST_LABEL, Comparison
-from training.config_file import to_dict
+from training.settings.config_file import to_dict
 from training.sweep.plan import setting
 from training.sweep.values import VARIANTS
 
@@ -26,7 +26,7 @@ class Chart:
 
 
 def draw_charts(comparison: Comparison) -> list[Chart]:
-    """Return the charts that apply to these variants. Raises ValueError if matplotlib is not installed."""
+    """Return the charts that apply to these variants. Raises UserError if matplotlib is not installed."""
     charts, rows = [], comparison.rows
     ends = comparison.finished_rows  # the losses of unfinished runs are shown in their curves only
 

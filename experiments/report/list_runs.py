@@ -3,11 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
+from cli.errors import UserError, explain
 from experiments.formatting import in_columns
 from experiments.report.runs import NO_VARIANT, read_run
-from training.command import explain
-from training.config_file import load_run_config, to_dict
-from training.run_folder import RUNS, RunFolder
+from training.runs.run_folder import RUNS, RunFolder
+from training.settings.config_file import load_run_config, to_dict
 from training.sweep.plan import SEED
 from training.sweep.values import spoken
 
@@ -15,11 +15,11 @@ HIDDEN = NO_VARIANT - {SEED}
 
 
 def list_runs(root: Path = RUNS) -> str:
-    """Return a table of the runs and of the sweeps' runs in a folder, the newest first. Raises ValueError if empty."""
+    """Return a table of the runs and of the sweeps' runs in a folder, the newest first. Raises UserError if empty."""
     configs = [*root.glob("*/config.yaml"), *root.glob("*/*/config.yaml")]
     folders = sorted((RunFolder(file.parent) for file in configs), key=_last_change, reverse=True)
     if not folders:
-        raise ValueError(f"{root}/ contains no runs yet; train one with python train.py --config configs/selmere.yaml")
+        raise UserError(f"{root}/ contains no runs yet; train one with python train.py --config configs/selmere.yaml")
     settings = {folder: _settings(folder) for folder in folders}
     keys = dict.fromkeys(key for values in settings.values() for key in values)
     usual = {key: Counter(values.get(key) for values in settings.values()).most_common(1)[0][0] for key in keys}

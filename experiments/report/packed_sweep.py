@@ -5,10 +5,11 @@ from pathlib import Path
 from statistics import harmonic_mean
 from typing import Any
 
+from cli.errors import UserError
 from data.files import replace_text
-from training.config_file import dump_yaml, to_yaml
-from training.metrics import append_record, read_records
-from training.run_folder import RunFolder
+from training.runs.metrics import append_record, read_records
+from training.runs.run_folder import RunFolder
+from training.settings.config_file import dump_yaml, to_yaml
 from training.sweep.sweep_folder import PLAN_FILE, describe, read_plan
 
 ENDING = ".jsonl"
@@ -17,18 +18,16 @@ ENDING = ".jsonl"
 def pack(folder: Path, file: Path) -> None:
     """Write a sweep's plan and, for each run, its evaluations, mean speed and end, one run per line.
 
-    Raises ValueError if the folder is not that of a sweep or a run is not finished.
+    Raises UserError if the folder is not that of a sweep or a run is not finished.
     """
     plan = read_plan(folder)
     if plan is None:
-        raise ValueError(f"{folder}: is not the folder of a sweep; only sweeps can be packed")
+        raise UserError(f"{folder}: is not the folder of a sweep; only sweeps can be packed")
     lines = [describe(plan)]
     for point in plan.points:
         records = read_records(RunFolder(folder / point.name).metrics)
         if not records or not records[-1].get("finished"):
-            raise ValueError(
-                f"{folder / point.name}: is not finished; finish the sweep with train.py --resume {folder}"
-            )
+            raise UserError(f"{folder / point.name}: is not finished; finish the sweep with train.py --resume {folder}")
         lines.append({"point": point.name, "records": _shortened(records)})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -36,7 +35,7 @@ def pack(folder: Path, file: Path) -> None:
 def unpack(file: Path, folder: Path) -> Path:
     """Write a packed sweep as a sweep folder, without checkpoints, into a folder, and return its path.
 
-    Raises ValueError if the file is not a packed sweep.
+    Raises UserError if the file is not a packed sweep.
     """
     path = folder / file.stem
     try:
@@ -45,14 +44,14 @@ def unpack(file: Path, folder: Path) -> Path:
         replace_text(path / PLAN_FILE, dump_yaml(settings))
         plan = read_plan(path)
         if plan is None:
-            raise ValueError("its first line has no sweep")
+            raise UserError("its first line has no sweep")
         for point in plan.points:
             run = RunFolder(path / point.name)
             run.lay_out(to_yaml(point.config))
             for record in records[point.name]:
                 append_record(run.metrics, record)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file}: is not a packed sweep ({error})") from None
+        raise UserError(f"{file}: is not a packed sweep ({error})") from None
     return path
 
 

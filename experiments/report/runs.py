@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.config import Config, TrainConfig
-from training.config_file import load_run_config, to_dict
-from training.metrics import read_records
-from training.run_folder import RunFolder
+from cli.errors import UserError
+from training.runs.metrics import read_records
+from training.runs.run_folder import RunFolder
+from training.settings.config import Config, TrainConfig
+from training.settings.config_file import load_run_config, to_dict
 from training.sweep.plan import SEED, Plan, setting
 from training.sweep.sweep_folder import read_plan
 from training.sweep.values import VARIANTS, spoken
@@ -126,14 +127,14 @@ class FoundRuns:
 
 
 def find_runs(paths: Sequence[Path]) -> FoundRuns:
-    """Read the runs of run folders and sweep folders. Raises ValueError if no run has a loss."""
+    """Read the runs of run folders and sweep folders. Raises UserError if no run has a loss."""
     runs, without_loss = [], []
     for folder in dict.fromkeys(folder for path in paths for folder in _run_folders(path)):
         run = read_run(RunFolder(folder))
         runs += [run] if run else []
         without_loss += [] if run else [folder.name]
     if not runs:
-        raise ValueError(
+        raise UserError(
             f"{', '.join(map(str, paths))}: no run with a validation loss yet ({', '.join(without_loss)}); wait for "
             "the first evaluation"
         )
@@ -179,8 +180,8 @@ def _run_folders(path: Path) -> list[Path]:
         if not path.is_dir():
             close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
             hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
-            raise ValueError(f"{path}: no such folder; {hint}")
-        raise ValueError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
+            raise UserError(f"{path}: no such folder; {hint}")
+        raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
     if plan := read_plan(path):
         order = [point.name for point in plan.points]
         inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))

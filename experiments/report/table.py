@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from cli.errors import UserError
 from experiments.formatting import in_columns, signed
 from experiments.report.runs import Variant, effective
 from experiments.report.significance import Difference, PairedTest, holm, paired_difference, standard_error
@@ -84,13 +85,13 @@ class Comparison:
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
     """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
 
-    target: by default a loss that every finished run reached. Raises ValueError if no variant has the label.
+    target: by default a loss that every finished run reached. Raises UserError if no variant has the label.
     """
     finished = [variant for variant in variants if variant.is_finished]
     base = next((variant for variant in [*finished, *variants] if baseline in (None, variant.label)), None)
     if base is None:
         known = ", ".join(repr(variant.label) for variant in variants)
-        raise ValueError(f"--baseline {baseline!r} is not one of the variants: {known}")
+        raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
     same = [v is not base and effective(v.config) == effective(base.config) for v in variants]

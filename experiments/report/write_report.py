@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.errors import UserError
 from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
@@ -11,10 +12,10 @@ from experiments.report.charts import draw_charts
 from experiments.report.report_page import conclusions, make_page
 from experiments.report.runs import NO_VARIANT, FoundRuns, Variant, find_runs
 from experiments.report.table import Comparison, compare, to_csv, to_markdown, to_plain
-from training.checkpoint import CheckpointError, load_checkpoint
-from training.config_file import dump_yaml, to_dict
-from training.run_folder import find_checkpoint
+from training.runs.checkpoint import CheckpointError, load_checkpoint
+from training.runs.run_folder import find_checkpoint
 from training.sampling import sample_text
+from training.settings.config_file import dump_yaml, to_dict
 
 SAMPLE_LENGTH = 300
 
@@ -31,7 +32,7 @@ def write_report(
     """Compare the runs of the folders, write `output`.html, .md and .csv, and return text for the console.
 
     baseline, target: see `compare`. prompt: text that the samples continue, by default the start of a line.
-    Raises ValueError if there is nothing to compare.
+    Raises UserError if there is nothing to compare.
     """
     found = find_runs(paths)
     comparison = compare(found.variants, baseline=baseline, target=target)
@@ -108,7 +109,7 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
 def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
     """Return a text from the first seed of each variant, by label, and the prompt.
 
-    Raises ValueError if a vocabulary lacks a character of the prompt.
+    Raises UserError if a vocabulary lacks a character of the prompt.
     """
     texts, used = {}, prompt or ""
     for variant in variants:
@@ -122,7 +123,7 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
         try:
             text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, seed=0)
         except UnknownCharacterError as error:
-            raise ValueError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
+            raise UserError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
         texts[variant.label] = (prompt or "") + text
     return texts, used
 

@@ -18,12 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
 from data.encoded_cache import cached_text, record_path
 from data.sources import BUNDLED, DEFAULT_CACHE
 from experiments.torture.compare import differences
 from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, LostError
-from training.command import CommandParser, run_command, tell_mistakes
-from training.run_folder import RunFolder
+from training.runs.run_folder import RunFolder
 
 MOST_FAULTS = 10  # per round
 CONFIG = """
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     processes = "of each run, which torchrun starts if there are several (%(default)s)"
     parser.add_argument("--processes", type=int, default=1, metavar="N", help=processes)
     options = parser.parse_args(arguments)
-    return tell_mistakes("experiments.torture", lambda: run(options), memory="end other programs")
+    return report_errors("experiments.torture", lambda: run(options), memory="end other programs")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,7 +105,7 @@ def undisturbed_run(processes: int) -> Iterator[Undisturbed]:
             command = [sys.executable, str(TRAIN), "--config", str(config)]
             trained = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
             if trained.returncode:
-                raise ValueError(f"the undisturbed run failed: {trained.stderr.strip()}")
+                raise UserError(f"the undisturbed run failed: {trained.stderr.strip()}")
             duration_s = time.monotonic() - started_s
             yield Undisturbed(folder, config, encoded, RunFolder(folder / "runs" / config.stem), duration_s)
         finally:

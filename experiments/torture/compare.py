@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from training.checkpoint import CheckpointError, load_checkpoint
-from training.metrics import read_records
-from training.run_folder import RunFolder
+from training.runs.checkpoint import CheckpointError, load_checkpoint
+from training.runs.metrics import read_records
+from training.runs.run_folder import RunFolder
 
 MEASURED = {"elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes"}  # these differ between any two runs
 

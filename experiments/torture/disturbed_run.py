@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments.torture import faults
-from training.config_file import load_config
-from training.run_folder import RunFolder
+from training.runs.run_folder import RunFolder
+from training.settings.config_file import load_config
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 HANGS_AFTER_S = 120

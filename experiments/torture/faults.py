@@ -9,8 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from training.checkpoint import CheckpointError, load_checkpoint
-from training.run_folder import RunFolder
+from training.runs.checkpoint import CheckpointError, load_checkpoint
+from training.runs.run_folder import RunFolder
 
 POLL_S = 0.001
 SECOND_SIGNAL_AFTER_S = 0.6  # one Ctrl-C may arrive several times within half a second

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cli.errors import UserError
 from data.corpus import open_corpus
-from training.preparation import prepare_machine, prepare_text
+from training.runs.preparation import prepare_machine, prepare_text
 from training.sweep.plan import Plan
 from training.sweep.sweep_folder import PLAN_FILE, SweepFolder, read_plan
 from training.sweep.workers import WorkerPool
@@ -24,7 +25,7 @@ def is_sweep(path: Path) -> bool:
 def start_sweep(plan: Plan, name: str, workers: int, *, verify: bool) -> int:
     """Run every unfinished point of a plan, in the sweep's folder if it exists, and return the exit status.
 
-    Raises ValueError before any run starts if a point's corpus or device is not available.
+    Raises UserError before any run starts if a point's corpus or device is not available.
     """
     plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name, verify=verify)
     for point in plan.points:
@@ -35,10 +36,10 @@ def start_sweep(plan: Plan, name: str, workers: int, *, verify: bool) -> int:
 def resume_sweep(path: Path, overrides: Sequence[str], workers: int, *, verify: bool) -> int:
     """Run every unfinished point of the sweep in a folder and return the exit status."""
     if overrides:
-        raise ValueError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
+        raise UserError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
     plan = read_plan(path)
     if plan is None:
-        raise ValueError(f"{path / PLAN_FILE}: varies nothing; start the sweep again with --config")
+        raise UserError(f"{path / PLAN_FILE}: varies nothing; start the sweep again with --config")
     for data in {point.config.data for point in plan.points}:
         open_corpus(dataclasses.replace(data, fallback=None), verify=verify)  # a resumed sweep never changes its corpus
     for point in plan.points:
@@ -54,7 +55,7 @@ def _prepare_texts(plan: Plan, name: str, *, verify: bool) -> tuple[Plan, str]:
             prepared[point.config.data] = prepare_text(point.config, name, verify=verify)
     names = {prepared_name for _, _, prepared_name in prepared.values()}
     if len({data.corpus for data in prepared}) > 1 and names != {name}:
-        raise ValueError("a sweep over several corpora needs all of them; see the warning above")
+        raise UserError("a sweep over several corpora needs all of them; see the warning above")
     points = []
     for point in plan.points:
         config, corpus, _ = prepared[point.config.data]

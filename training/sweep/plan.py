@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.config import Config, TrainConfig
-from training.config_file import ConfigError, build_config, split_override
+from cli.errors import UserError
+from training.settings.config import Config, TrainConfig
+from training.settings.config_file import ConfigError, build_config, split_override
 from training.sweep.point import Point
 from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
 
@@ -101,7 +102,7 @@ def _make_points(
             changes += [f"{k}={v}" for k, v in variants[value].items()] if key == VARIANTS else [f"{key}={value}"]
         try:
             config = build_config(settings, [*overrides, *changes])
-        except ValueError as error:
+        except UserError as error:
             problems[str(error)] += 1
             continue
         shown = {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from training.config import Config
+from training.settings.config import Config
 from training.sweep.values import VARIANTS
 
 

@@ -3,8 +3,8 @@
 import signal
 import time
 
-from training.console import Console
-from training.metrics import read_newest_record
+from training.log.console import Console
+from training.runs.metrics import read_newest_record
 from training.sweep.point import Point
 from training.sweep.sweep_folder import SweepFolder
 

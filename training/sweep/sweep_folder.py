@@ -9,7 +9,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from data.files import replace_text
-from training.config_file import (
+from training.runs.metrics import read_newest_record
+from training.runs.run_folder import RUNS, RunFolder
+from training.settings.config_file import (
     ConfigError,
     dump_yaml,
     load_run_config,
@@ -19,8 +21,6 @@ from training.config_file import (
     to_yaml,
     upgraded,
 )
-from training.metrics import read_newest_record
-from training.run_folder import RUNS, RunFolder
 from training.sweep.plan import Plan, make_plan, setting
 from training.sweep.point import Point
 from training.sweep.values import VARIANTS

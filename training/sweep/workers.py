@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-from training.config import TrainConfig
-from training.launching import stop_with
-from training.stopping import StopRequest
+from cli.stopping import StopRequest
+from training.processes.launching import stop_with
+from training.processes.threads import n_cores
+from training.settings.config import TrainConfig
 from training.sweep.point import Point
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder
-from training.threads import n_cores
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 REFRESH_EVERY_S, SIGNAL_CHECKS = 0.5, 5  # signals are checked more often than the folders

@@ -5,7 +5,7 @@ import sys
 
 from tqdm import tqdm
 
-from training.command import silence_output
+from cli.command import silence_output
 
 
 class Console:

@@ -17,9 +17,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from model.gpt import GPT
-from training.checkpoint import CheckpointError
-from training.distributed import World, local
-from training.muon import Muon
+from training.optim.muon import Muon
+from training.processes.distributed import World, local
+from training.runs.checkpoint import CheckpointError
 
 
 def sharded(make: Callable[[], GPT], device: torch.device, world: World) -> GPT:

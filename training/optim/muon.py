@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from training.distributed import ALONE, World
+from training.processes.distributed import ALONE, World
 
 # Quintic Newton-Schulz coefficients of the source: after five iterations singular values are near 1, not exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

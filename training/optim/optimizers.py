@@ -5,9 +5,9 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 from model.gpt import GPT
-from training.config import OptimConfig
-from training.distributed import ALONE, World, is_sharded
-from training.muon import Muon
+from training.optim.muon import Muon
+from training.processes.distributed import ALONE, World, is_sharded
+from training.settings.config import OptimConfig
 
 
 def make_optimizers(
@@ -34,7 +34,7 @@ def make_optimizers(
     if config.name == "muon":
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
         if is_sharded(model):
-            from training.sharding import ShardedMuon
+            from training.processes.sharding import ShardedMuon
 
             optimizers.append(ShardedMuon(matrices, dtype=dtype, processes=world, **settings))
         else:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from cli.errors import UserError
+
 
 def open_tensorboard(folder: Path, *, from_step: int):
     """Return a writer of event files in the folder; it drops events of earlier sessions for steps after from_step."""
@@ -12,11 +14,11 @@ def open_tensorboard(folder: Path, *, from_step: int):
 
 
 def check_tensorboard() -> None:
-    """Raise ValueError if TensorBoard is not installed."""
+    """Raise UserError if TensorBoard is not installed."""
     try:
         import torch.utils.tensorboard  # noqa: F401 - the import is the check
     except ImportError:
-        raise ValueError("train.tensorboard=true needs TensorBoard: pip install tensorboard") from None
+        raise UserError("train.tensorboard=true needs TensorBoard: pip install tensorboard") from None
 
 
 def write_record(writer, record: dict[str, Any]) -> None:

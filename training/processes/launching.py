@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from training.threads import n_cores
+from training.processes.threads import n_cores
 
 
 def become_torchrun(n_processes: int, arguments: Sequence[str] | None) -> NoReturn:

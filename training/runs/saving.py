@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.checkpoint import Checkpoint, Part, save_checkpoint
-from training.clock import Clock
-from training.command import explain
-from training.distributed import LostProcessError, OtherProcessError, World, reaching_others
-from training.run_folder import RunFolder
+from cli.errors import UserError, explain
+from training.log.clock import Clock
+from training.optim.schedule import kept_steps
+from training.processes.distributed import LostProcessError, OtherProcessError, World, reaching_others
+from training.runs.checkpoint import Checkpoint, Part, save_checkpoint
+from training.runs.run_folder import RunFolder
 from training.runtime import Runtime, peak_memory_bytes
-from training.schedule import kept_steps
 from training.state import DivergedError, TrainingError, TrainingState
 
 
@@ -83,7 +83,7 @@ def explained(run: RunFolder, world: World) -> Iterator[None]:
     try:
         with reaching_others():
             yield
-    except (OSError, LostProcessError) as error:
+    except (OSError, UserError, LostProcessError) as error:
         is_saved = run.has_checkpoints() or not run.config.exists()  # it may be on the main process's host only
         saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
@@ -91,5 +91,3 @@ def explained(run: RunFolder, world: World) -> Iterator[None]:
         if world.is_main:
             raise
         raise OtherProcessError from None
-    except ValueError as error:  # settings are checked by now, so this is a bug and not a user's mistake
-        raise RuntimeError(str(error)) from error

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from model.gpt import GPT
-from training.distributed import ALONE, World, local
+from training.processes.distributed import ALONE, World, local
 
 
 class UpdateGate:

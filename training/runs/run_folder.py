@@ -7,8 +7,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
-from training.checkpoint import Checkpoint, CheckpointError, Part, from_bytes, load_file, save_checkpoint
+from training.runs.checkpoint import Checkpoint, CheckpointError, Part, from_bytes, load_file, save_checkpoint
 
 RUNS = Path("runs")
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
@@ -41,7 +42,7 @@ class RunFolder:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            raise ValueError(f"{root}: is not a folder, but runs are stored there; move or rename the file") from None
+            raise UserError(f"{root}: is not a folder, but runs are stored there; move or rename the file") from None
         number = 1
         while True:
             path = root / (name if number == 1 else f"{name}-{number}")
@@ -62,9 +63,9 @@ class RunFolder:
         self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
 
     def check_new(self) -> None:
-        """Raise ValueError if this host has parts of checkpoints of an earlier run of this name."""
+        """Raise UserError if this host has parts of checkpoints of an earlier run of this name."""
         if self.parts.exists():
-            raise ValueError(f"{self.parts}: has parts of another run; remove that run, or set another train.name")
+            raise UserError(f"{self.parts}: has parts of another run; remove that run, or set another train.name")
 
     def write_config(self, config_yaml: str) -> None:
         replace_text(self.config, config_yaml)

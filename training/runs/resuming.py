@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from training.checkpoint import Checkpoint, CheckpointError, Part, from_bytes, to_bytes
-from training.config_file import build_config, load_run_config, parse_settings, upgraded
-from training.distributed import World
-from training.metrics import read_newest_record
-from training.run_folder import RunFolder
+from training.processes.distributed import World
+from training.runs.checkpoint import Checkpoint, CheckpointError, Part, from_bytes, to_bytes
+from training.runs.metrics import read_newest_record
+from training.runs.run_folder import RunFolder
+from training.settings.config_file import build_config, load_run_config, parse_settings, upgraded
 
 
 def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
@@ -68,7 +68,7 @@ def check_parts(run: RunFolder, part: Part, n_shards: int) -> None:
     if part.size != n_shards:
         raise CheckpointError(
             f"{run.path}: its checkpoint is divided among {part.size} processes; resume it with {part.size} processes "
-            f"and train.parallel=fsdp, or join the parts first: python -m training.join {run.path}"
+            f"and train.parallel=fsdp, or join the parts first: python -m training.runs.join {run.path}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Join the parts of a run's divided checkpoints: python -m training.join runs/NAME"""
+"""Join the parts of a run's divided checkpoints: python -m training.runs.join runs/NAME"""
 
 import argparse
 import dataclasses
@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
+from cli.command import CommandParser, report_errors, run_command
 from model.gpt import GPT
-from training.checkpoint import Checkpoint, CheckpointError, Part, load_file, save_checkpoint
-from training.command import CommandParser, run_command, tell_mistakes
-from training.run_folder import RunFolder
+from training.runs.checkpoint import Checkpoint, CheckpointError, Part, load_file, save_checkpoint
+from training.runs.run_folder import RunFolder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     options = parse(arguments)
-    return tell_mistakes("training.join", lambda: join(options.run), memory="join the parts on a larger machine")
+    return report_errors("training.runs.join", lambda: join(options.run), memory="join the parts on a larger machine")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
-        prog="python -m training.join",
+        prog="python -m training.runs.join",
         description="Make one file of each checkpoint that the processes of a run saved in parts "
         "(train.sharded_checkpoints=true), to sample from it or to resume with another number of processes. If several "
         "hosts have parts, first copy all into checkpoints/parts of the run folder of process 0. This needs a little "

@@ -1,8 +1,8 @@
 """Several processes that train one model: torchrun starts them, and PyTorch's process groups connect them.
 
-Every process holds the state of the run, or a part of it (`training.sharding`), and computes the gradients of its share
-of each batch. All take the same decisions at the same step. Process 0 shows progress and writes the run's folder, but
-each process may write its part of a checkpoint.
+Every process holds the state of the run, or a part of it (`training.processes.sharding`), and computes the gradients of
+its share of each batch. All take the same decisions at the same step. Process 0 shows progress and writes the run's
+folder, but each process may write its part of a checkpoint.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from training.command import LONGEST_LINE, explain
-from training.launching import stop_with
-from training.threads import divide_cores
+from cli.errors import LONGEST_LINE, UserError, explain
+from training.processes.launching import stop_with
+from training.processes.threads import divide_cores
 
 PREPARATION = timedelta(days=2)  # a process may encode a huge text while the others wait
 MESSAGE_BYTES = 4 * LONGEST_LINE
@@ -76,7 +76,7 @@ class World:
         try:
             yield
             mistake: Exception | None = None
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             mistake = error
         if self.size > 1:
             message = _shortened(explain(mistake)) if mistake else ""
@@ -93,10 +93,10 @@ class World:
             raise mistake
 
     def check_same(self, text: str, reason: str) -> None:
-        """Raise ValueError with the reason if the text is not the same in all processes."""
+        """Raise UserError with the reason if the text is not the same in all processes."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         if self.size > 1 and len(set(self._gather_text(digest))) > 1:
-            raise ValueError(reason)
+            raise UserError(reason)
 
     def share(self, content: bytes) -> bytes:
         """Return the content that process 0 has."""
@@ -193,7 +193,7 @@ def join_world(limit_s: float) -> Iterator[World]:
     missing = [name for name, number in numbers.items() if number < 0]
     missing += ["MASTER_ADDR"] * ("MASTER_ADDR" not in environment)
     if missing:
-        raise ValueError(
+        raise UserError(
             f"the environment variable WORLD_SIZE is set, but {' and '.join(missing)} not, as torchrun would; "
             "start the processes with torchrun, or unset WORLD_SIZE"
         )
@@ -230,7 +230,7 @@ def _shortened(message: str) -> str:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether `training.sharding` has divided the model. Its class takes half a second to import."""
+    """Return whether `training.processes.sharding` has divided the model. Its class takes half a second to import."""
     return hasattr(model, "set_requires_gradient_sync")
 
 

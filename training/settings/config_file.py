@@ -17,13 +17,14 @@ from typing import Any
 
 import yaml
 
-from training.config import Config
+from cli.errors import UserError, checking_values
+from training.settings.config import Config
 
 # Settings of earlier versions, and what to write instead.
 REPLACED = {"data.val_fraction": "data.split=[training, validation, test], such as data.split=[0.9, 0.1, 0]"}
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError):
     """An invalid config; the message gives the place and the reason in one sentence."""
 
 
@@ -39,9 +40,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 def load_run_config(path: Path) -> Config:
     """Return the config in a run folder, perhaps of an earlier version. Raises ConfigError as `load_config` does."""
-    settings = upgraded(read_settings(path))
+    settings = read_settings(path)
     with naming(path):
-        return build_config(settings)
+        return build_config(upgraded(settings))
 
 
 def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +51,8 @@ def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(model := settings.get("model"), dict):
         model.setdefault("qk_scale", "sqrt_head_size")
     if isinstance(data := settings.get("data"), dict) and "val_fraction" in data:
-        fraction = float(data.pop("val_fraction"))
+        with checking_values():
+            fraction = float(data.pop("val_fraction"))
         data["split"] = [1 - fraction, fraction, 0]
     return settings
 
@@ -81,15 +83,15 @@ def parse_settings(text: str, path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Prefix ValueErrors inside the context with the file's path."""
+    """Prefix the user's mistakes inside the context with the file's path."""
     try:
         yield
-    except ValueError as error:
+    except UserError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """Return the config of nested mappings with overrides applied. Raises ValueError as `load_config` does."""
+    """Return the config of nested mappings with overrides applied. Raises UserError as `load_config` does."""
     settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
     for override in overrides:
         section, name, value = split_override(override)
@@ -107,8 +109,11 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         for name in values:
             _check_key(name, _fields(kind), section)
         hints = typing.get_type_hints(kind)
-        sections[section] = kind(**{name: _coerce(v, hints[name], f"{section}.{name}") for name, v in values.items()})
-    return Config(**sections)
+        coerced = {name: _coerce(v, hints[name], f"{section}.{name}") for name, v in values.items()}
+        with checking_values():
+            sections[section] = kind(**coerced)
+    with checking_values():
+        return Config(**sections)
 
 
 def split_override(override: str) -> tuple[str, str, str]:
@@ -214,7 +219,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _convert(value: Any, kind: type) -> Any:
-    """Convert a value to bool, int, float or str. Raises ValueError, TypeError or KeyError if that loses something."""
+    """Convert a value to bool, int, float or str. Raises UserError, TypeError or KeyError if that loses something."""
     if isinstance(value, kind) and kind in (bool, str) and value != "":
         return value
     if kind is bool:

@@ -6,7 +6,7 @@ from copy import deepcopy
 import torch
 
 from model.gpt import GPT
-from training.distributed import local
+from training.processes.distributed import local
 
 
 class WeightAverage:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from training.clock import Clock
-from training.console import Console
 from training.evaluation import Evaluation
-from training.metrics import append_record
-from training.run_folder import RunFolder
+from training.log.clock import Clock
+from training.log.console import Console
+from training.log.tensorboard import open_tensorboard, write_record
+from training.optim.schedule import context_length, lr_factor
+from training.runs.metrics import append_record
+from training.runs.run_folder import RunFolder
 from training.runtime import Runtime, processor_name
-from training.schedule import context_length, lr_factor
 from training.state import TrainingState
-from training.tensorboard import open_tensorboard, write_record
 
 
 class RunLog:

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cli.errors import UserError
+
 TAIL_BYTES = 1 << 12
 
 
@@ -16,7 +18,7 @@ def append_record(path: Path, record: dict[str, Any]) -> None:
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Return all records; ignore a last line without a line end, which is still being written.
 
-    Raises ValueError, with the file and the line, if a line is damaged, and OSError if the file cannot be read.
+    Raises UserError, with the file and the line, if a line is damaged, and OSError if the file cannot be read.
     """
     *lines, _ = path.read_bytes().split(b"\n")
     return [_parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
@@ -25,7 +27,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 def read_newest_record(path: Path) -> dict[str, Any]:
     """Return the last record, or {} if there is none. Read only the end of the file.
 
-    Raises ValueError if that line is damaged.
+    Raises UserError if that line is damaged.
     """
     try:
         with path.open("rb") as file:
@@ -47,5 +49,5 @@ def _parse(line: bytes, place: str) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise ValueError(f"{place}: is damaged; remove the line, or restore the file")
+        raise UserError(f"{place}: is damaged; remove the line, or restore the file")
     return record

@@ -1,4 +1,4 @@
-"""What all commands share: one-line errors, and output streams that do not fail."""
+"""The frame of a command: its arguments, its output streams, and its exit status after an error."""
 
 import argparse
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from typing import NoReturn
 
-LONGEST_LINE = 1_000  # characters of an error
+from cli.errors import explain, is_for_user, is_out_of_memory, one_line
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -38,28 +38,11 @@ def silence_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def explain(error: Exception) -> str:
-    """Return an error as one line, without error numbers."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return one_line(f"{error.filename}: {error.strerror}")
-    return one_line(str(error))
+def report_errors(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
+    """Run `work` and return the exit status.
 
-
-def one_line(text: str) -> str:
-    """Return a message as a line that is safe to print: control characters escaped, its middle left out if long."""
-    if len(text) > LONGEST_LINE:
-        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an error of PyTorch, CUDA or NumPy means that memory ran out."""
-    signs = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
-
-
-def tell_mistakes(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
-    """Run `work` and return its exit status; report the user's mistakes, and lack of memory, in one line.
+    A user's mistake is one line and status 2, lack of memory one line and status 1. Any other exception is a bug: a
+    traceback, a line that says so, and status 1.
 
     memory: the advice if memory runs out. encoding: see `prepare_streams`.
     """
@@ -69,16 +52,18 @@ def tell_mistakes(program: str, work: Callable[[], int], *, memory: str, encodin
     except BrokenPipeError:
         silence_output()  # the reader has closed the pipe, as `head` does: no error
         return 0
-    except (ValueError, OSError) as error:
-        print(f"{program}: {explain(error)}", file=sys.stderr)
-        return 2
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        print(f"{program}: out of memory; {memory}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except Exception as error:
+        if is_for_user(error):
+            print(f"{program}: {explain(error)}", file=sys.stderr)
+            return 2
+        if is_out_of_memory(error):
+            print(f"{program}: out of memory; {memory}", file=sys.stderr)
+            return 1
+        traceback.print_exc()
+        print(f"{program}: this is a bug in the program; please report it with the lines above", file=sys.stderr)
+        return 1
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cli.errors import UserError, is_out_of_memory
 from data.files import replacing
 from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
-from training.command import is_out_of_memory
-from training.config import Config
-from training.config_file import build_config, upgraded
+from training.settings.config import Config
+from training.settings.config_file import build_config, upgraded
 
 FORMAT = 1
 RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
@@ -24,7 +24,7 @@ SEAL = b"sha256:"
 SEAL_BYTES = len(SEAL) + 64
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint is missing, damaged, or not from this project."""
 
 
@@ -98,7 +98,7 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
                 file.write(content)
         except OSError as error:
             reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
-            raise OSError(f"{path}: {reason}") from None
+            raise OSError(error.errno, reason, str(path)) from None
 
 
 def to_bytes(checkpoint: Checkpoint) -> memoryview:
@@ -118,7 +118,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if checkpoint.part:
         run = path.parents[1 if checkpoint.part.rank is None else 2]
         raise CheckpointError(
-            f"{path}: is divided into {checkpoint.part.size} parts; join them first: python -m training.join {run}"
+            f"{path}: is divided into {checkpoint.part.size} parts; join them first: python -m training.runs.join {run}"
         )
     return checkpoint
 

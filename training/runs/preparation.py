@@ -7,14 +7,15 @@ from pathlib import Path
 
 import torch
 
+from cli.errors import UserError
 from data.corpus import Corpus, open_corpus
-from training.checkpoint import Checkpoint
-from training.config import Config
-from training.config_file import to_yaml
-from training.distributed import ALONE, World
-from training.launching import become_torchrun
+from training.log.tensorboard import check_tensorboard
+from training.processes.distributed import ALONE, World
+from training.processes.launching import become_torchrun
+from training.runs.checkpoint import Checkpoint
 from training.runtime import Runtime, check_can_compile, choose_runtime, has_fast_bfloat16, make_deterministic
-from training.tensorboard import check_tensorboard
+from training.settings.config import Config
+from training.settings.config_file import to_yaml
 
 
 def prepare_text(
@@ -23,7 +24,7 @@ def prepare_text(
     """Return the config, its corpus and the run's name.
 
     If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name.
-    verify: see `data.encoded_cache.cached_text`. Raises ValueError if the text is missing or too short.
+    verify: see `data.encoded_cache.cached_text`. Raises UserError if the text is missing or too short.
     """
     corpus = open_corpus(config.data, verify=verify)
     if corpus.fallback_reason:
@@ -42,15 +43,15 @@ def prepare_text(
 
 
 def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
-    """Return the text of the checkpoint at `path`. Raises ValueError if it is missing or has changed."""
+    """Return the text of the checkpoint at `path`. Raises UserError if it is missing or has changed."""
     corpus = open_corpus(dataclasses.replace(checkpoint.config().data, fallback=None))
     if corpus.digest != checkpoint.corpus["digest"]:
-        raise ValueError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
+        raise UserError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
     return corpus
 
 
 def prepare_machine(config: Config, world: World = ALONE) -> Runtime:
-    """Return the device, precision and processes of the config. Raises ValueError if the machine lacks them."""
+    """Return the device, precision and processes of the config. Raises UserError if the machine lacks them."""
     check_batch_size(config.train.batch_size, world.size)
     runtime = choose_runtime(config.train.device, config.train.dtype, world)
     if world.is_main and runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
@@ -66,10 +67,10 @@ def prepare_machine(config: Config, world: World = ALONE) -> Runtime:
 
 
 def check_batch_size(batch_size: int, n_processes: int) -> None:
-    """Raise ValueError if the windows of a batch cannot be divided among the processes."""
+    """Raise UserError if the windows of a batch cannot be divided among the processes."""
     if left := batch_size % n_processes:
         sizes = [size for size in (batch_size - left, batch_size - left + n_processes) if size]
-        raise ValueError(
+        raise UserError(
             f"train.batch_size={batch_size} cannot be divided among {n_processes} processes; "
             f"use {' or '.join(map(str, sizes))}"
         )
@@ -78,7 +79,7 @@ def check_batch_size(batch_size: int, n_processes: int) -> None:
 def start_processes(config: Config, world: World, arguments: Sequence[str] | None) -> None:
     """Start the processes of a run that has several, unless torchrun has started some. Then this does not return.
 
-    arguments: of the command. Raises ValueError if a batch cannot be divided.
+    arguments: of the command. Raises UserError if a batch cannot be divided.
     """
     if config.train.processes > 1 and world is ALONE:
         check_batch_size(config.train.batch_size, config.train.processes)
@@ -86,6 +87,6 @@ def start_processes(config: Config, world: World, arguments: Sequence[str] | Non
 
 
 def check_agreement(config: Config, corpus: Corpus, world: World) -> None:
-    """Raise ValueError if the processes have different settings or texts."""
+    """Raise UserError if the processes have different settings or texts."""
     reason = "the hosts have different settings or texts; give each the same command, config and text"
     world.check_same(to_yaml(config) + corpus.digest, reason)

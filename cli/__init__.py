@@ -1,0 +1,1 @@
+"""What the commands share: errors of one line, output streams, signals, and threads."""

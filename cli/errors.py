@@ -1,0 +1,48 @@
+"""Errors that a user can act on, as one line; any other exception is a bug."""
+
+import contextlib
+from collections.abc import Iterator
+
+LONGEST_LINE = 1_000  # characters of an error
+
+
+class UserError(ValueError):
+    """A mistake of the user, or a fault of the machine. The message is one sentence that says what to do."""
+
+
+@contextlib.contextmanager
+def checking_values(place: str = "") -> Iterator[None]:
+    """Turn a ValueError into a UserError, for the construction of objects that check values given by the user.
+
+    place: the source of the values, which precedes the message.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{place}{error}") from None
+
+
+def is_for_user(error: BaseException) -> bool:
+    """Return whether an error is a UserError, or the operating system's refusal of a named file."""
+    is_about_file = isinstance(error, OSError) and error.errno is not None and error.filename is not None
+    return isinstance(error, UserError) or is_about_file
+
+
+def explain(error: BaseException) -> str:
+    """Return an error as one line, without error numbers."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return one_line(f"{error.filename}: {error.strerror}")
+    return one_line(str(error))
+
+
+def one_line(text: str) -> str:
+    """Return a message as a line that is safe to print: control characters escaped, its middle left out if long."""
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of PyTorch, CUDA or NumPy means that memory ran out."""
+    signs = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)

@@ -1,0 +1,1 @@
+"""How gradients become new weights: optimisers, schedules, averages, and the gate for bad gradients."""

@@ -1,0 +1,1 @@
+"""What differs between one process and several."""

@@ -1,0 +1,1 @@
+"""What is on disk, and how a run starts, saves and resumes."""
