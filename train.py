@@ -10,31 +10,29 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
-import contextlib
-import dataclasses
-import sys
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.batches import TrainingBatches
-from data.corpus import open_corpus
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
+from cli.stopping import Stopped, StopRequest
+from data.encoded_text import EncodedText
+from training.evaluation import evaluate
 from training.log.clock import Clock
-from cli.command import CommandParser, run_command, report_errors
-from cli.errors import explain, UserError
-from training.settings.config_file import build_config, naming, read_settings, to_yaml
-from training.processes.distributed import LostProcessError, OtherProcessError, World, join_world
-from training.evaluation import EvaluationStoppedError, evaluate
-from training.runs.preparation import check_agreement, prepare_machine, prepare_text, start_processes
-from training.runs.resuming import load_state
-from training.runs.run_folder import RunFolder
 from training.log.run_log import RunLog
-from training.runtime import Runtime, keep_freed_memory
+from training.processes.launching import join_processes
+from training.processes.one_process import OneProcess
+from training.runs.opening import opened_run
+from training.runs.run_folder import RunFolder
+from training.runs.saving import keep, save
+from training.runs.starting import create_run
+from training.runtime import keep_freed_memory
 from training.sampling import sample_text
-from training.runs.saving import Saver, explained
-from training.state import TrainingError, TrainingState
-from training.step import CompilationError, TrainingStep
-from cli.stopping import StopRequest
-from training.sweep.launch import is_sweep, resume_sweep, start_sweep
+from training.settings.config_file import build_config, naming, read_settings
+from training.state import TrainingState
+from training.step import TrainingStep
+from training.sweep.launch import create_sweep, is_sweep, run_sweep
 from training.sweep.plan import make_plan
 
 LONGEST_TIMEOUT_S = 1e6
@@ -43,20 +41,8 @@ LONGEST_TIMEOUT_S = 1e6
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
     options = parse(arguments)
-
-    def work() -> int:
-        keep_freed_memory()
-        try:
-            with join_world(options.timeout) as world:
-                options.resume = world.run_before_restart() or options.resume
-                return resume(options, world) if options.resume else start(options, world)
-        except OtherProcessError:
-            return 2
-        except (TrainingError, LostProcessError) as error:
-            print(f"train.py: {explain(error)}", file=sys.stderr)
-            return 1
-
-    return report_errors("train.py", work, memory="lower train.batch_size, model.block_size or model.n_embd")
+    advice = "lower train.batch_size, model.block_size or model.n_embd"
+    return report_errors("train.py", lambda: run(options), memory=advice)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -81,7 +67,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     limit = "several processes: one that waits for another for SECONDS gives up (300)"
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help=limit)
     options = parser.parse_intermixed_args(arguments)
-    options.given = arguments
     if not 0 < options.timeout <= LONGEST_TIMEOUT_S:
         parser.error(f"--timeout must be above 0 and at most {LONGEST_TIMEOUT_S:,.0f}")
     if options.sweep and options.resume:
@@ -91,144 +76,94 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def start(options: argparse.Namespace, world: World) -> int:
-    """Start a run in a new folder, or a sweep."""
-    with world.together():
-        settings = read_settings(options.config)
-        with naming(options.config):
-            plan = make_plan(settings, options.overrides, options.sweep)
-        check_options(options, world, is_sweep=plan is not None)
-        if plan:
-            return start_sweep(plan, options.config.stem, options.workers or 1, verify=options.verify)
-        with naming(options.config):
-            config = build_config({k: v for k, v in settings.items() if k != "sweep"}, options.overrides)
-        name = config.train.name or options.config.stem
-        config, corpus, name = prepare_text(config, name, verify=options.verify, world=world)
-        runtime = prepare_machine(config, world)
-    start_processes(config, world, options.given)
-    with world.together():
-        check_agreement(config, corpus, world)
-        folder = RunFolder.create(name, to_yaml(config)).path if world.is_main else Path()
-    state = TrainingState(config, corpus, runtime)
-    run = RunFolder(Path(world.share(bytes(folder)).decode()))
-    with world.together():
-        run.check_new()
-    with run.lock() if world.is_main else contextlib.nullcontext():
-        return train(state, run, runtime)
+def run(options: argparse.Namespace) -> int:
+    """Find or create the folder of a run or a sweep, and train what it describes: starting is resuming at step 0."""
+    keep_freed_memory()
+    with join_processes(options.timeout) as processes:
+        folder = processes.run_before_restart() or processes.from_main(
+            lambda: find_or_create(options, processes), pack=os.fsencode, unpack=lambda path: Path(os.fsdecode(path))
+        )
+        overrides = options.overrides if options.resume else []  # a new folder has them in its config
+        if is_sweep(folder):
+            return run_sweep(folder, overrides, options.workers or 1, verify=options.verify)
+        with opened_run(
+            folder, processes, overrides=overrides, verify=options.verify, timeout_s=options.timeout
+        ) as opened:
+            return train(*opened)
 
 
-def resume(options: argparse.Namespace, world: World) -> int:
-    """Resume the run in a folder from its newest intact checkpoint, or a sweep with its unfinished runs."""
-    with contextlib.ExitStack() as lock:
-        with world.together():
-            check_options(options, world, is_sweep=is_sweep(options.resume))
-            if is_sweep(options.resume):
-                return resume_sweep(options.resume, options.overrides, options.workers or 1, verify=options.verify)
-            folder = Path()
-            if world.is_main:
-                run = RunFolder.find(options.resume)
-                lock.enter_context(run.lock())
-                folder = run.path
-        run = RunFolder(Path(world.share(bytes(folder)).decode()))
-        settings, checkpoint = load_state(run, world, options.overrides)
-        with world.together():
-            config = build_config(settings, options.overrides)
-            runtime = prepare_machine(config, world)
-            without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
-            corpus = open_corpus(without_fallback, verify=options.verify)
-        start_processes(config, world, options.given)
-        with world.together():
-            check_agreement(config, corpus, world)
-        state = TrainingState(config, corpus, runtime)
-        with world.together():
-            changes = state.restore(checkpoint) if checkpoint else []
-            if world.is_main:
-                run.write_config(to_yaml(config))
-                run.remove_partial_files()
-                run.rewind(state.progress.step, state.progress.log_sizes)
-        return train(state, run, runtime, changes=changes)
+def find_or_create(options: argparse.Namespace, processes: OneProcess) -> Path:
+    """Return the folder given with --resume, or a new one for the run or sweep that the config describes."""
+    if options.resume:
+        check_options(options, is_sweep=is_sweep(options.resume))
+        return options.resume if is_sweep(options.resume) else RunFolder.find(options.resume).path
+    settings = read_settings(options.config)
+    with naming(options.config):
+        plan = make_plan(settings, options.overrides, options.sweep)
+        single = {name: section for name, section in settings.items() if name != "sweep"}
+        config = build_config(single, options.overrides)
+    check_options(options, is_sweep=plan is not None)
+    name = options.config.stem
+    return create_sweep(plan, name) if plan else create_run(config, name, processes)
 
 
-def check_options(options: argparse.Namespace, world: World, *, is_sweep: bool) -> None:
+def check_options(options: argparse.Namespace, *, is_sweep: bool) -> None:
     if options.workers and not is_sweep:
         raise UserError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
-    if is_sweep and world.store is not None:
+    if is_sweep and "WORLD_SIZE" in os.environ:
         raise UserError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
 
 
-def train(state: TrainingState, run: RunFolder, runtime: Runtime, *, changes: Sequence[str] = ()) -> int:
+def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     """Train from the state's step to the end of the run and return the command's exit status.
 
     changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
     """
-    settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
-    world = runtime.world
-    world.remember_run(run.path)
-    train_ids, val_ids, test_ids = state.corpus.split(state.config.data.split, block_size)
-    batches = TrainingBatches(
-        train_ids,
-        block_size=block_size,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
-        device=runtime.device,
-        part=world.share_of(settings.batch_size),
-    )
-    step = TrainingStep(state, batches, runtime)
+    settings, progress = state.config.train, state.progress
+    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, state.config.model.block_size)
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
-    log = RunLog(state, run, runtime, clock, tokens_per_step=step.tokens)
-    log.introduce(n_train=len(train_ids), n_val=len(val_ids) - 1, n_test=len(test_ids) - 1, changes=changes)
-
-    def due(every_steps: int) -> bool:
-        return progress.step % every_steps == 0 or progress.step == settings.max_steps
-
-    saver, sample = Saver(state, run, runtime, clock), ""
-    with contextlib.closing(log), StopRequest(announces=world.is_main) as stop, explained(run, world):
-        with clock.pause():
-            saver.keep()
-        while not state.is_finished():
-            if number := world.agree(stop.signal or 0):
-                saver.save()
-                log.stopped(signal.Signals(number).name)
-                return 128 + number
-            if not progress.evaluation_due:
-                try:
+    with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
+        step = TrainingStep(state, train_ids, check_stop=stop.check)
+        log.introduce(changes)
+        keep(run, state)
+        try:
+            while not state.is_finished():
+                stop.check()
+                if not progress.evaluation_due:
                     step.run()
-                except CompilationError:
-                    if stop.signal:
-                        continue  # Ctrl-C in a terminal ends the compiler too
-                    raise
-                log.step()
-                for skipped_step, name in state.take_skipped():
-                    log.skipped(skipped_step, name)
-                if due(settings.log_every_steps):
-                    log.training(state.take_mean_loss(), clock.lap_s())
-                progress.evaluation_due = due(settings.eval_every_steps)
-            with clock.pause():
-                is_best = False
-                if progress.evaluation_due:
-                    state.check_finite()
-                    try:
-                        result = evaluate(
-                            state.average.model,
-                            val_ids,
-                            block_size,
-                            runtime,
-                            n_characters=settings.eval_characters,
-                            must_stop=lambda: bool(stop.signal),
-                        )
-                    except EvaluationStoppedError:
-                        continue
-                    progress.evaluation_due = False
-                    # The same seed for every sample, so that samples can be compared.
-                    vocabulary, length = state.corpus.vocabulary, settings.sample_length
-                    sample = sample_text(state.average.model, vocabulary, "", length, seed=settings.seed)
-                    is_best = state.note_evaluation(result.loss)
-                    log.evaluation(result, sample, is_best=is_best)
-                if is_best or due(settings.checkpoint_every_steps) or state.is_finished():
-                    saver.save(is_best=is_best)
-                saver.keep()
-        log.finished(sample)
-        return 0
+                    log.step()
+                with clock.pause():
+                    is_best = progress.evaluation_due and evaluate_and_sample(state, val_ids, log, stop)
+                    if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():
+                        log.skipped_updates()
+                        save(run, state, elapsed_s=clock.elapsed_s, is_best=is_best)
+                    keep(run, state)
+        except Stopped as stopped:
+            log.skipped_updates()
+            save(run, state, elapsed_s=clock.elapsed_s)
+            log.stopped(stopped.signal.name)
+            return 128 + stopped.signal
+        log.finished()
+    return 0
+
+
+def evaluate_and_sample(state: TrainingState, val_ids: EncodedText, log: RunLog, stop: StopRequest) -> bool:
+    """Measure the validation loss, sample a text, log both, and return whether the loss is the best so far."""
+    state.check_finite()
+    model, settings = state.average.model, state.config.train
+    result = evaluate(
+        model,
+        val_ids,
+        state.config.model.block_size,
+        state.runtime,
+        n_characters=settings.eval_characters,
+        check_stop=stop.check,
+    )
+    is_best = state.note_evaluation(result.loss)
+    # The same seed for every sample, so that samples can be compared.
+    sample = sample_text(model, state.corpus.vocabulary, "", settings.sample_length, seed=settings.seed)
+    log.evaluation(result, sample, is_best=is_best)
+    return is_best
 
 
 if __name__ == "__main__":

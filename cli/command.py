@@ -41,8 +41,8 @@ def silence_output() -> None:
 def report_errors(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
     """Run `work` and return the exit status.
 
-    A user's mistake is one line and status 2, lack of memory one line and status 1. Any other exception is a bug: a
-    traceback, a line that says so, and status 1.
+    A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1. Any
+    other exception is a bug: a traceback, a line that says so, and status 1.
 
     memory: the advice if memory runs out. encoding: see `prepare_streams`.
     """
@@ -56,8 +56,9 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         return 128 + signal.SIGINT
     except Exception as error:
         if is_for_user(error):
-            print(f"{program}: {explain(error)}", file=sys.stderr)
-            return 2
+            if message := explain(error):
+                print(f"{program}: {message}", file=sys.stderr)
+            return getattr(error, "status", 2)
         if is_out_of_memory(error):
             print(f"{program}: out of memory; {memory}", file=sys.stderr)
             return 1

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -11,14 +12,23 @@ from typing import Any
 REPEATED_WITHIN_S = 0.5
 
 
+class Stopped(Exception):  # noqa: N818 - it is no error
+    """The command must stop now, because of a signal."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
 class StopRequest:
     """A context that stores the first SIGINT, SIGTERM or SIGHUP in `signal`; a second one ends the process.
 
     A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored. announces: print what happens.
+    agree: returns the largest number of all processes that must stop together.
     """
 
-    def __init__(self, *, announces: bool = True):
-        self._announces = announces
+    def __init__(self, *, announces: bool = True, agree: Callable[[int], int] = int):
+        self._announces, self._agree = announces, agree
         self.signal: signal.Signals | None = None
         self._first_s = 0.0
         self._previous: dict[signal.Signals, Any] = {}
@@ -33,6 +43,11 @@ class StopRequest:
     def __exit__(self, *_) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise Stopped if a signal has arrived, in any process."""
+        if number := self._agree(self.signal or 0):
+            raise Stopped(number)
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:

@@ -46,8 +46,15 @@ class TrainingBatches:
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of the part of batch `number`, each (windows, block_size) int64, on the device."""
-        starts = self.starts(number)[self.part]
+        """Return the part of batch `number`, if all batches have the same size: see `at`."""
+        return self.at(number * self.batch_size)
+
+    def at(self, window: int) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of the part of the batch that begins with this window of the run.
+
+        Each is (windows, block_size) int64, on the device.
+        """
+        starts = self.starts(window)[self.part]
         if self.ids_on_device is None:
             pieces = [self.ids[start : start + self.block_size + 1] for start in starts]
             windows = self._move(np.stack(pieces).astype(np.int64))
@@ -62,9 +69,12 @@ class TrainingBatches:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
-    def starts(self, number: int) -> np.ndarray:
-        """Return the positions in the text at which the windows of batch `number` start, (batch_size,) int64."""
-        epoch, place = np.divmod(number * self.batch_size + np.arange(self.batch_size), self.windows_per_epoch)
+    def starts(self, first: int) -> np.ndarray:
+        """Return the positions in the text at which the windows of a batch start, (batch_size,) int64.
+
+        first: the number of the batch's first window in the run.
+        """
+        epoch, place = np.divmod(first + np.arange(self.batch_size), self.windows_per_epoch)
         starts = np.empty(self.batch_size, dtype=np.int64)
         for e in np.unique(epoch):
             *keys, offset = np.random.SeedSequence([self.seed, int(e)]).generate_state(ROUNDS + 1, np.uint64)

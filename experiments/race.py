@@ -14,8 +14,8 @@ from pathlib import Path
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
 from training.runs.metrics import read_records
-from training.runs.preparation import prepare_text
 from training.runs.run_folder import RunFolder
+from training.runs.starting import prepare_text
 from training.settings.config_file import load_config, to_yaml
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"

@@ -13,8 +13,8 @@ from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
 from training.evaluation import Evaluation, evaluate
 from training.runs.checkpoint import Checkpoint, load_checkpoint
-from training.runs.preparation import reopen_corpus
 from training.runs.run_folder import find_checkpoint
+from training.runs.starting import reopen_corpus
 from training.runtime import choose_runtime
 
 

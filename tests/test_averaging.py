@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -7,8 +9,10 @@ from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.optim.averaging import WeightAverage
+from training.processes.one_process import OneProcess
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
+from training.runs.saving import capture, restore
 from training.runtime import choose_runtime
 from training.settings.config_file import build_config
 from training.state import TrainingState
@@ -17,7 +21,7 @@ from training.state import TrainingState
 def averages(fraction, n_steps):
     """Return the average after each step of a model whose weights are all 1 after step 1, 2 after step 2, ..."""
     model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), 5)
-    average = WeightAverage(model, fraction)
+    average = WeightAverage(model, copy.deepcopy(model), fraction, OneProcess())
     for step in range(1, n_steps + 1):
         for p in model.parameters():
             torch.nn.init.constant_(p, step)
@@ -37,11 +41,6 @@ def test_averages_equal_their_closed_forms():
 def test_the_mean_age_of_the_weights_is_the_given_fraction_of_the_run():
     *_, average = averages(0.1, 1000)
     assert (1000 - average) / 1000 == pytest.approx(0.1, rel=0.02)
-
-
-def test_without_averages_the_trained_model_itself_is_evaluated():
-    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), 5)
-    assert WeightAverage(model, 0.0).model is model
 
 
 def test_a_run_evaluates_samples_and_saves_with_its_averages(workplace, capsys):
@@ -70,8 +69,9 @@ def test_a_run_that_resumes_without_averages_continues_from_the_trained_weights(
     checkpoint = load_checkpoint(workplace / "runs" / "tiny" / "checkpoints" / "latest.pt")
     config = build_config(checkpoint.settings, ["optim.average_fraction=0"])
     state = TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
-    state.restore(checkpoint)
+    restore(state, checkpoint)
     for name, weight in state.model.state_dict().items():
         assert torch.equal(weight, checkpoint.trained[name])
-    assert state.snapshot().trained is None
+    assert state.average.model is state.model
+    assert capture(state).trained is None
     assert state.progress.averaged_steps == 0

@@ -156,8 +156,7 @@ def make_step(workplace, *overrides, device="cuda"):
     runtime = choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, open_corpus(config.data), runtime)
     train_ids = state.corpus.split(config.data.split, config.model.block_size).train
-    options = {"block_size": config.model.block_size, "batch_size": config.train.batch_size, "device": runtime.device}
-    return state, TrainingStep(state, TrainingBatches(train_ids, seed=0, **options), runtime)
+    return state, TrainingStep(state, train_ids)
 
 
 @pytest.mark.parametrize("name", ["muon", "adamw"])

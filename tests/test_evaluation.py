@@ -1,12 +1,14 @@
 import math
+import signal
 
 import numpy as np
 import pytest
 import torch
 
+from cli.stopping import Stopped
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.evaluation import EvaluationStoppedError, evaluate
+from training.evaluation import evaluate
 from training.runtime import Runtime, choose_runtime
 
 V, BLOCK_SIZE = 9, 6
@@ -56,8 +58,12 @@ def test_a_part_as_large_as_the_text_is_the_whole_text():
 
 def test_an_evaluation_can_be_stopped_and_restores_training():
     model, ids = make_model().train(), np.arange(60, dtype=np.uint8) % V
-    with pytest.raises(EvaluationStoppedError):
-        evaluate(model, ids, BLOCK_SIZE, CPU, must_stop=lambda: True)
+
+    def stop():
+        raise Stopped(signal.SIGINT)
+
+    with pytest.raises(Stopped):
+        evaluate(model, ids, BLOCK_SIZE, CPU, check_stop=stop)
     assert model.training
 
 

@@ -7,10 +7,10 @@ import torch
 from helpers import metrics
 
 import train
-from data.batches import TrainingBatches
 from data.corpus import open_corpus
 from training.optim.muon import Muon
 from training.runs.checkpoint import load_checkpoint
+from training.runs.saving import capture
 from training.runtime import Runtime
 from training.settings.config_file import load_config
 from training.state import MOST_SKIPPED, TrainingError, TrainingState
@@ -24,8 +24,7 @@ def make_step(workplace, *overrides):
     config = load_config(workplace / "tiny.yaml", ["train.max_steps=1000", *overrides])
     corpus = open_corpus(config.data, cache=workplace / "cache")
     state = TrainingState(config, corpus, CPU)
-    batches = TrainingBatches(corpus.ids, block_size=16, batch_size=5, seed=0)
-    return TrainingStep(state, batches, CPU), state
+    return TrainingStep(state, corpus.ids), state
 
 
 def values_of(state):
@@ -69,7 +68,7 @@ def test_after_a_skipped_update_training_continues_as_if_it_had_not_been_tried(w
     hook.remove()
     step.run()
     other_step.run()
-    other.progress.step = 2
+    other.progress.step, other.progress.windows = 2, 10
     other_step.run()
     assert_equal(values_of(state), values_of(other))
 
@@ -99,10 +98,10 @@ def test_training_ends_after_a_number_of_skipped_updates_in_a_row(workplace):
 def test_an_optimiser_state_that_is_not_finite_is_never_saved(workplace):
     step, state = make_step(workplace)
     step.run()
-    state.snapshot()
+    capture(state)
     next(iter(state.optimizers[-1].state.values()))["exp_avg_sq"].view(-1)[0] = torch.inf
     with pytest.raises(TrainingError, match="the optimiser's state became infinite"):
-        state.snapshot()
+        capture(state)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])

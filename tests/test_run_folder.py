@@ -27,7 +27,7 @@ def test_rewinding_removes_later_entries(tmp_path):
     run = make_run(tmp_path)
     append_record(run.metrics, {"step": 1})
     run.add_sample("step 1", "text\r\n明")
-    sizes, before = run.sizes(), (run.metrics.read_bytes(), run.samples.read_bytes())
+    sizes, before = run.log_sizes(), (run.metrics.read_bytes(), run.samples.read_bytes())
     append_record(run.metrics, {"step": 2})
     run.add_sample("step 2", "more")
     run.rewind(5, sizes)

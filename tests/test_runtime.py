@@ -1,8 +1,14 @@
 import pytest
 import torch
 
-from training.runs.preparation import prepare_machine
-from training.runtime import check_can_compile, choose_device, choose_runtime, has_fast_bfloat16
+from training.runtime import (
+    check_can_compile,
+    choose_device,
+    choose_runtime,
+    has_fast_bfloat16,
+    prepare_machine,
+    warn_if_slow,
+)
 from training.settings.config import Config, TrainConfig
 
 
@@ -29,7 +35,9 @@ def test_auto_selects_float32_on_a_processor_without_bfloat16(monkeypatch):
 def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(monkeypatch, capsys):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
     settings = {"device": "cpu", "dtype": "bfloat16"}
-    assert prepare_machine(Config(train=TrainConfig(**settings))).dtype == torch.bfloat16
+    runtime = prepare_machine(Config(train=TrainConfig(**settings)))
+    assert runtime.dtype == torch.bfloat16
+    warn_if_slow(runtime)
     assert "warning: train.dtype=bfloat16: this processor has no bfloat16 instructions" in capsys.readouterr().err
 
 

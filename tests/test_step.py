@@ -47,5 +47,5 @@ def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_wi
     inputs, targets = (ids.reshape(20, 4) for ids in batches[0])
     logits = state.model(inputs)
     expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
-    TrainingStep(state, batches, Runtime(torch.device("cpu"), torch.float32)).run()
+    TrainingStep(state, corpus.ids).run()
     assert state.take_mean_loss() == pytest.approx(expected, rel=1e-6)

@@ -13,10 +13,6 @@ import pytest
 from conftest import ROOT
 from helpers import assert_same_but_for_the_name, metrics, untimed
 
-from training.runs import join
-from training.runs.checkpoint import load_checkpoint, save_checkpoint
-from training.runs.run_folder import RunFolder
-
 LIMIT_S = 20  # the --timeout of train.py
 BOUND_S = LIMIT_S + 60  # torchrun gives processes 30 s to end, and ends up to 30 s later itself
 HANG_S = 240
@@ -126,25 +122,10 @@ def test_a_run_on_two_hosts_survives_a_failure_of_the_network_and_of_a_process_a
 
 @pytest.mark.slow
 @pytest.mark.root
-def test_two_hosts_without_a_common_file_system_keep_their_parts_of_a_checkpoint(hosts, folders):
+def test_a_sharded_model_resumes_on_two_hosts_without_a_common_file_system(hosts, folders):
     settings = [*SETTINGS, "train.parallel=fsdp", "optim.decay_fraction=0", "train.max_steps=40"]
     finish(start(hosts, folders, *settings, "train.max_steps=60", "train.name=whole"), expected=0)
-    finish(start(hosts, folders, *settings, "train.sharded_checkpoints=true", "train.name=parts"), expected=0)
-    finish(start(hosts, folders, "--resume", "runs/parts", "train.max_steps=60"), expected=0)
-    runs = [RunFolder(folder / "runs/parts") for folder in folders]
-    for rank, run in enumerate(runs):
-        files = list(run.parts.iterdir())
-        assert {path.name.split(".", 1)[1] for path in files} == {f"{rank}-of-2.pt"}
-        assert len(files) == len(set(runs[0].saves().values()))
-    assert not runs[1].latest.exists()
-    for path in runs[1].parts.iterdir():
-        shutil.copy(path, runs[0].parts)
-    assert join.main([str(runs[0].path)]) == 0
-    checkpoint = load_checkpoint(runs[0].latest)
-    checkpoint.settings["train"]["sharded_checkpoints"] = False
-    save_checkpoint(checkpoint, runs[0].latest)
-    assert_same_but_for_the_name(runs[0].latest, folders[0] / "runs/whole/checkpoints/latest.pt")
-
-    shutil.rmtree(runs[0].path)
-    outputs = finish(start(hosts, folders, *settings, "train.name=parts"), expected=1)
-    assert "runs/parts/checkpoints/parts: has parts of another run; remove that run, or set another" in outputs[1]
+    finish(start(hosts, folders, *settings, "train.name=halves"), expected=0)
+    finish(start(hosts, folders, "--resume", "runs/halves", "train.max_steps=60"), expected=0)
+    assert not (folders[1] / "runs").exists()
+    assert_same_but_for_the_name(*(folders[0] / f"runs/{name}/checkpoints/latest.pt" for name in ("whole", "halves")))

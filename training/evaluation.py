@@ -1,7 +1,8 @@
 """The validation loss: each character of the split, or of a fixed part of it, exactly once and in a fixed order."""
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,15 +11,10 @@ from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows
 from model.gpt import GPT
-from training.processes.distributed import is_sharded
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = 8192
 LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
-
-
-class EvaluationStoppedError(Exception):
-    """An evaluation was stopped before its end; it has changed nothing."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +59,17 @@ def evaluate(
     *,
     n_characters: int | None = None,
     progress: str | None = None,
-    must_stop: Callable[[], bool] = lambda: False,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Return the mean cross-entropy of ids[1:], each predicted from the earlier ids of its window of block_size.
 
     n_characters: score only so many, see `evaluation_windows`. progress: the title of a progress bar; None: no bar.
-    Several processes divide the windows among them. Raises EvaluationStoppedError as soon as must_stop returns True in
-    one of them.
+    Several processes divide the windows among them. check_stop: called by all of them between windows; it may raise an
+    exception to end the evaluation.
     """
-    was_training, n_forward = model.training, 0
-    model.eval()
+    n_forward, processes = 0, runtime.processes
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
-    n_scored, world = 0, runtime.world
+    n_scored = 0
     at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.lm_head.out_features)
     n_available = len(ids) - 1
     windows = evaluation_windows(
@@ -82,20 +77,14 @@ def evaluate(
         block_size=block_size,
         batch_size=max(1, at_once // block_size),
         n_characters=n_characters,
-        process=world.rank,
-        n_processes=world.size,
+        process=processes.rank,
+        n_processes=processes.size,
     )
-    with tqdm(
-        total=n_available,
-        desc=progress,
-        unit_scale=True,
-        disable=None if progress else True,
-        leave=False,
-    ) as bar:
+    bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
+    with bar, evaluation_mode(model):
         for turn, window in enumerate(windows):
-            if turn % world.size == 0 and world.agree(must_stop()):
-                model.train(was_training)
-                raise EvaluationStoppedError
+            if turn % processes.size == 0:
+                check_stop()
             if window is None:
                 continue
             inputs, targets = window
@@ -107,8 +96,18 @@ def evaluate(
             total += losses.to(runtime.sum_device).double().sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
-    if is_sharded(model) and n_forward < turn // world.size + 1:
-        model(torch.zeros(1, 1, dtype=torch.long, device=runtime.device))  # the others need this process's shards
-    model.train(was_training)
-    loss_sum, n_scored = world.add(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
+        if n_forward < turn // processes.size + 1:
+            model(torch.zeros(1, 1, dtype=torch.long, device=runtime.device))  # as many calls as in the other processes
+    loss_sum, n_scored = processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: GPT) -> Iterator[None]:
+    """Switch dropout off inside the context."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

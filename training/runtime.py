@@ -1,19 +1,22 @@
 """The machine: device, precision, memory and processor."""
 
 import ctypes
+import importlib.util
 import os
 import platform
 import shutil
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from cli.errors import UserError
-from training.processes.distributed import ALONE, World
+from training.processes.launching import for_parallel
+from training.processes.one_process import OneProcess
+from training.settings.config import Config
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Runtime:
 
     device: torch.device
     dtype: torch.dtype
-    world: World = ALONE
+    processes: OneProcess = field(default_factory=OneProcess)
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
@@ -42,30 +45,32 @@ class Runtime:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()
         threads = f", {n_threads} thread{'s' * (n_threads > 1)}" if self.device.type == "cpu" else ""
-        processes = f"{self.world.size} processes, each on " if self.world.size > 1 else ""
+        processes = f"{self.processes.size} processes, each on " if self.processes.size > 1 else ""
         return f"{processes}{name}{threads}, {str(self.dtype).removeprefix('torch.')}"
 
 
-def choose_runtime(device: str, dtype: str, world: World = ALONE) -> Runtime:
+def choose_runtime(device: str, dtype: str, processes: OneProcess | None = None) -> Runtime:
     """Return the device and dtype for `train.device` and `train.dtype`; `auto` never fails.
 
     Raises UserError if the machine does not have them.
     """
-    chosen = choose_device(device, world)
+    processes = processes or OneProcess()
+    chosen = choose_device(device, processes)
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
-    return Runtime(chosen, getattr(torch, dtype), world)
+    return Runtime(chosen, getattr(torch, dtype), processes)
 
 
-def choose_device(name: str, world: World = ALONE) -> torch.device:
+def choose_device(name: str, processes: OneProcess | None = None) -> torch.device:
     """Return the device; `auto` tries CUDA, then MPS, then the CPU. Each process of a host has its own GPU.
 
     Raises UserError if the machine lacks the device.
     """
+    processes = processes or OneProcess()
     if name == "auto":
-        has_mps = torch.backends.mps.is_available() and world.size == 1
+        has_mps = torch.backends.mps.is_available() and processes.size == 1
         name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     try:
         device = torch.device(name)
@@ -73,15 +78,15 @@ def choose_device(name: str, world: World = ALONE) -> torch.device:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise UserError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
-    if world.size > 1 and (device.type == "mps" or device.index is not None):
-        raise UserError(f"device {name}: {world.size} processes cannot share it; use auto, cpu or cuda")
-    if device.type == "cuda" and world.local_size > torch.cuda.device_count() > 0:
+    if processes.size > 1 and (device.type == "mps" or device.index is not None):
+        raise UserError(f"device {name}: {processes.size} processes cannot share it; use auto, cpu or cuda")
+    if device.type == "cuda" and processes.local_size > torch.cuda.device_count() > 0:
         raise UserError(
-            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices for {world.local_size} "
+            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices for {processes.local_size} "
             "processes; start as many processes as devices, or use cpu"
         )
-    if device.type == "cuda" and world.size > 1:
-        device = torch.device("cuda", world.local_rank)
+    if device.type == "cuda" and processes.size > 1:
+        device = torch.device("cuda", processes.local_rank)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use auto or cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():
@@ -99,6 +104,37 @@ def has_fast_bfloat16(device: torch.device) -> bool:
         capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
         return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16"))
     return False
+
+
+def prepare_machine(config: Config, processes: OneProcess | None = None) -> Runtime:
+    """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
+    settings, processes = config.train, for_parallel(processes or OneProcess(), config.train.parallel)
+    check_batch_size(settings.batch_size, max(processes.size, 1 if processes.size > 1 else settings.processes))
+    runtime = choose_runtime(settings.device, settings.dtype, processes)
+    if settings.compile:
+        check_can_compile(runtime.device)
+    if settings.deterministic or (settings.compile and runtime.device.type == "cpu"):
+        make_deterministic()
+    if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise UserError("train.tensorboard=true needs TensorBoard: pip install tensorboard")
+    return runtime
+
+
+def warn_if_slow(runtime: Runtime) -> None:
+    """Print a warning if the device computes bfloat16 products slowly."""
+    if runtime.processes.is_main and runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+        warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
+        print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
+
+
+def check_batch_size(batch_size: int, n_processes: int) -> None:
+    """Raise UserError if the windows of a batch cannot be divided among the processes."""
+    if left := batch_size % n_processes:
+        sizes = [size for size in (batch_size - left, batch_size - left + n_processes) if size]
+        raise UserError(
+            f"train.batch_size={batch_size} cannot be divided among {n_processes} processes; "
+            f"use {' or '.join(map(str, sizes))}"
+        )
 
 
 def keep_freed_memory() -> None:

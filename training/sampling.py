@@ -7,6 +7,7 @@ import torch
 from data.vocabulary import Vocabulary
 from model.generate import Sampling, generate
 from model.gpt import GPT
+from training.evaluation import evaluation_mode
 
 DEFAULT = Sampling(temperature=0.8)
 
@@ -32,13 +33,9 @@ def stream_text(
     ids = torch.from_numpy(vocabulary.encode(prompt or vocabulary.default_prompt)).long()
     prompts = ids.to(model.lm_head.weight.device).expand(n_samples, -1)  # (B, T)
     decoders = [vocabulary.stream_decoder() for _ in range(n_samples)]
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluation_mode(model):
         for next_ids in generate(model, prompts, length, sampling=sampling, seed=seed, first_stream=first):
             yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
-    finally:
-        model.train(was_training)
 
 
 def sample_text(

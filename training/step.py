@@ -1,5 +1,6 @@
 """One training step: batches, gradients, new weights."""
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -7,12 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.batches import TrainingBatches
+from data.batches import Ids, TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
 from model.kernels.dropout import divide_batch
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
-from training.runtime import Runtime
 from training.state import TrainingError, TrainingState
 
 
@@ -21,25 +21,31 @@ class CompilationError(TrainingError):
 
 
 class TrainingStep:
-    """A training step that updates the state; it is a pure function of (seed, step) and of the state before it."""
+    """A training step that updates the state; it is a pure function of (seed, step) and of the state before it.
 
-    def __init__(self, state: TrainingState, batches: TrainingBatches, runtime: Runtime):
-        self.state, self.batches, self.runtime = state, batches, runtime
-        compiles, world = state.config.train.compile, runtime.world
-        self.parallel = world.parallel(state.model)
-        self.forward = torch.compile(self.parallel, dynamic=False) if compiles else self.parallel
-        divide_batch(world.rank)
+    ids: the training text. check_stop: called if the model cannot be compiled; it may raise an exception.
+    """
+
+    def __init__(self, state: TrainingState, ids: Ids, *, check_stop: Callable[[], None] = lambda: None):
+        self.state, self.check_stop, self.processes = state, check_stop, state.processes
+        settings, device = state.config.train, state.runtime.device
+        self.batches = TrainingBatches(
+            ids,
+            block_size=state.config.model.block_size,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            device=device,
+            part=self.processes.share_of(settings.batch_size),
+        )
+        self.wrapped = self.processes.wrap(state.model)
+        self.forward = torch.compile(self.wrapped, dynamic=False) if settings.compile else self.wrapped
+        divide_batch(self.processes.rank)
         # One CUDA graph per step: a GPU finishes small products before Python launches the next ones. With several
         # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
         self.update: Callable[..., None] = self._update
-        recomputes = state.config.train.activation_checkpointing  # reads the generator's state, which a graph cannot
-        if runtime.device.type == "cuda" and world.size == 1 and not compiles and not recomputes:
+        recomputes = settings.activation_checkpointing  # reads the generator's state, which a graph cannot
+        if device.type == "cuda" and self.processes.size == 1 and not settings.compile and not recomputes:
             self.update = CapturedFunction(self._update, state.model)
-
-    @property
-    def tokens(self) -> int:
-        """Characters predicted in a step."""
-        return self.state.config.train.accumulate * self.batches.batch_size * self.batches.block_size
 
     def run(self) -> None:
         config, progress = self.state.config, self.state.progress
@@ -48,7 +54,8 @@ class TrainingStep:
             # Dropout depends on (seed, step) only, hashed into the 32 bits of a CPU seed, so no state is saved.
             torch.manual_seed(self._dropout_seed(step))
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
-        batches = [self.batches[step * accumulate + micro_step] for micro_step in range(accumulate)]
+        size = self.batches.batch_size
+        batches = [self.batches.at(progress.windows + micro_step * size) for micro_step in range(accumulate)]
         inputs, targets = (
             # With a growing context, early windows are cut into shorter ones.
             torch.stack(ids).view(accumulate, -1, context_length(config, step))
@@ -59,6 +66,7 @@ class TrainingStep:
         except RuntimeError as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
+            self.check_stop()  # Ctrl-C in a terminal ends the compiler too
             reason = str(error).splitlines()[0]
             raise CompilationError(
                 f"train.compile=true: the model could not be compiled ({reason}); install a C++ compiler such as g++, "
@@ -66,14 +74,16 @@ class TrainingStep:
             ) from error
         self.state.gate.record(step)
         progress.step += 1
+        progress.windows += accumulate * size
+        progress.evaluation_due = self.state.is_due(config.train.eval_every_steps)
         if config.optim.average_fraction:
             progress.averaged_steps += 1
             self.state.average.update(progress.averaged_steps)
 
     def _dropout_seed(self, step: int) -> int:
         entropy = [self.state.config.train.seed, step]
-        if self.runtime.device.type != "cpu" or self.state.config.train.compile:
-            entropy += [self.runtime.world.rank] * (self.runtime.world.rank > 0)  # or processes would drop the same
+        if self.state.runtime.device.type != "cpu" or self.state.config.train.compile:
+            entropy += [self.processes.rank] * (self.processes.rank > 0)  # or processes would drop the same
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
@@ -82,13 +92,13 @@ class TrainingStep:
         losses: list[Tensor] = []
         for micro_inputs, micro_targets in zip(inputs, targets, strict=True):
             is_last = len(losses) == len(inputs) - 1
-            with self.runtime.world.gradients(self.parallel, exchange=is_last):
-                with self.runtime.autocast():
+            with contextlib.nullcontext() if is_last else self.processes.accumulating(self.wrapped):
+                with state.runtime.autocast():
                     logits = self.forward(micro_inputs)  # (B, T, V)
                 loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
                 loss.backward()
             losses.append(loss.detach())
-        loss = self.runtime.world.add(torch.stack(losses).sum()) / self.runtime.world.size
+        loss = self.processes.sum(torch.stack(losses).sum()) / self.processes.size
         state.gate.check(loss)
         found_inf = state.gate.found_inf
         state.loss_sum += loss.where(found_inf == 0, 0)

@@ -29,7 +29,7 @@ from experiments.benchmark.training import measure_training
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.optim.muon import Muon
-from training.processes.distributed import ALONE, join_world
+from training.processes.launching import join_processes
 from training.runs.metrics import read_records
 from training.runtime import choose_runtime, keep_freed_memory, peak_memory_bytes, processor_name
 from training.settings.config import Config
@@ -50,7 +50,6 @@ PROCESSES: tuple[list[str], ...] = (
     ["train.processes=1"],
     ["train.processes=2"],
     ["train.processes=2", "train.parallel=fsdp"],
-    ["train.processes=2", "train.parallel=fsdp", "train.sharded_checkpoints=true"],
 )
 
 
@@ -181,14 +180,14 @@ def _time_muon(rank: int, size: int, *, divided: bool) -> list[float]:
             "LOCAL_WORLD_SIZE": str(size),
         }
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}
-    with join_world(60) as world:
+    with join_processes(60) as processes:
         n_layer, n_embd = MODELS["11M"]
         model = GPT(ModelConfig(n_layer=n_layer, n_embd=n_embd, n_head=6), 65)
         matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
         for p in matrices:
             p.grad = torch.randn_like(p)
         dtype = choose_runtime("cpu", "auto").dtype
-        optimizer = Muon(matrices, dtype=dtype, world=world if divided else ALONE)
+        optimizer = Muon(matrices, dtype=dtype, processes=processes if divided else None)
         return [1e3 * s for s in time_repeats(optimizer.step, 10, torch.device("cpu"), warm_up=3)]
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.sources import DEFAULT_CACHE
@@ -49,17 +48,15 @@ def measure_training(
     config = dataclasses.replace(config, data=data, train=train)
     corpus, runtime = open_corpus(config.data, cache=cache), choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, corpus, runtime)
-    block_size, batch_size = config.model.block_size, config.train.batch_size
-    train_ids = corpus.split(config.data.split, block_size).train
-    batches = TrainingBatches(train_ids, block_size=block_size, batch_size=batch_size, seed=0, device=runtime.device)
-    step = TrainingStep(state, batches, runtime)
+    block_size, n_tokens = config.model.block_size, config.tokens_per_step
+    step = TrainingStep(state, corpus.split(config.data.split, block_size).train)
     seconds = time_repeats(step.run, repeats, runtime.device, warm_up=max(1, repeats // 4))
     dtype = str(runtime.dtype).removeprefix("torch.")
-    gflop = flops_per_character(state.model, block_size) * step.tokens / 1e9
+    gflop = flops_per_character(state.model, block_size) * n_tokens / 1e9
     rates, limit_is = [gflop / s for s in seconds], f"the matrix product in {dtype}"
     used = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     return [
-        Figure(f"training, {name}", "characters/s", [step.tokens / s for s in seconds]),
+        Figure(f"training, {name}", "characters/s", [n_tokens / s for s in seconds]),
         Figure(f"training, {name}: arithmetic", "GFLOP/s", rates, limit=peaks[dtype], limit_is=limit_is),
         Figure(f"training, {name}: memory", "MB", [used / 1e6]),
     ]

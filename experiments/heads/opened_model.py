@@ -10,8 +10,8 @@ from data.encoded_text import EncodedText
 from data.vocabulary import UnknownCharacterError
 from model.gpt import GPT
 from training.runs.checkpoint import Checkpoint, load_checkpoint
-from training.runs.preparation import reopen_corpus
 from training.runs.run_folder import find_checkpoint
+from training.runs.starting import reopen_corpus
 from training.runtime import Runtime, choose_runtime
 from training.sweep.launch import is_sweep
 

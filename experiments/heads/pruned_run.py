@@ -28,7 +28,7 @@ def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
     append_record(new.metrics, common | result.record())
-    progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.sizes()}
+    progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.log_sizes()}
     end = {"finished": True, "best_val_loss": result.loss, "n_parameters": n_parameters(pruned)}
     machine = f"{runtime}, {processor_name()}, PyTorch {torch.__version__}"
     append_record(new.metrics, common | end | {"peak_memory_bytes": 0, "machine": machine})

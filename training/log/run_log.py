@@ -8,39 +8,47 @@ from pathlib import Path
 
 import torch
 
+from cli.console import Console
 from training.evaluation import Evaluation
 from training.log.clock import Clock
-from training.log.console import Console
-from training.log.tensorboard import open_tensorboard, write_record
+from training.log.tensorboard import TensorBoard
 from training.optim.schedule import context_length, lr_factor
-from training.runs.metrics import append_record
 from training.runs.run_folder import RunFolder
-from training.runtime import Runtime, processor_name
+from training.runtime import processor_name
 from training.state import TrainingState
 
 
 class RunLog:
-    """The log of a run, which reads the training state and never changes it.
+    """The log of a run. Of several processes, only the one that writes the run's folder prints."""
 
-    tokens_per_step: characters predicted in a step. Only the main process prints and writes.
-    """
-
-    def __init__(self, state: TrainingState, run: RunFolder, runtime: Runtime, clock: Clock, *, tokens_per_step: int):
-        self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
-        self.tokens_per_step, self._unit = tokens_per_step, state.corpus.vocabulary.unit
+    def __init__(self, run: RunFolder, state: TrainingState, clock: Clock):
+        self.run, self.state, self.clock = run, state, clock
+        self._unit = state.corpus.vocabulary.unit
         self._first_step = self._line_step = state.progress.step
-        self._has_evaluated = False
-        self._is_main = runtime.world.is_main
-        self._console = Console(self._first_step, state.config.train.max_steps, silent=not self._is_main)
-        wants_board = state.config.train.tensorboard and self._is_main
-        self._board = open_tensorboard(run.path, from_step=self._first_step) if wants_board else None
+        self._last_sample: str | None = None
+        self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
+        wants_board = state.config.train.tensorboard and run.writes
+        self._board = TensorBoard(run.path, from_step=self._first_step) if wants_board else None
+        # Functions that receive every record of the metrics.
+        self._loggers = [run.add_record, *([self._board.add_record] if self._board else [])]
 
-    def introduce(self, *, n_train: int, n_val: int, n_test: int, changes: Sequence[str] = ()) -> None:
+    def __enter__(self) -> "RunLog":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._console.close()
+        if self._board:
+            self._board.close()
+
+    def introduce(self, changes: Sequence[str] = ()) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
+        train_ids, val_ids, test_ids = corpus.split(config.data.split, config.model.block_size)
+        n_test = len(test_ids) - 1
         self._console.say(
             f"Corpus {corpus.name}: {len(corpus.ids):,} {self._unit}s, {len(corpus.vocabulary):,} distinct; "
-            f"{n_train:,} for training, {n_val:,} for validation" + (f", {n_test:,} for the test" if n_test else "")
+            f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
+            + (f", {n_test:,} for the test" if n_test else "")
         )
         n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
         self._console.say(
@@ -48,25 +56,31 @@ class RunLog:
             f"{n_head} heads, width {config.model.n_embd}, context length {config.model.block_size}"
         )
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
-        self._console.say(f"Running on {self.runtime} into {self.run.path}{resumed}")
+        self._console.say(f"Running on {self.state.runtime} into {self.run.path}{resumed}")
         if changes:
             self._record(changes=list(changes))
             self._console.say(f"Changed settings: {'; '.join(changes)}")
 
     def step(self) -> None:
+        """Log a step, and every `train.log_every_steps` steps the training loss and speed."""
         self._console.advance()
+        self.skipped_updates(wait=False)
+        if self.state.is_due(self.state.config.train.log_every_steps):
+            self._training(self.state.take_mean_loss(), self.clock.lap_s())
 
-    def skipped(self, step: int, name: str) -> None:
-        """Log that the update of a step was not applied, because the tensor `name` was infinite or NaN."""
-        first = step * self.state.config.train.accumulate
-        batches = f"batch {first}" if self.state.config.train.accumulate == 1 else f"batches from {first}"
-        self._record(skipped_step=step, skipped_because=name, batch=first)
-        self._console.say(f"step {step + 1:,}: update skipped, because {name} was infinite or NaN ({batches})")
+    def skipped_updates(self, *, wait: bool = True) -> None:
+        """Log the updates that were not applied since the last call. wait: see `UpdateGate.read`."""
+        accumulate = self.state.config.train.accumulate
+        for step, name in self.state.take_skipped(wait=wait):
+            first = step * accumulate
+            batches = f"batch {first}" if accumulate == 1 else f"batches from {first}"
+            self._record(skipped_step=step, skipped_because=name, batch=first)
+            self._console.say(f"step {step + 1:,}: update skipped, because {name} was infinite or NaN ({batches})")
 
-    def training(self, loss: float | None, lap_s: float) -> None:
+    def _training(self, loss: float | None, lap_s: float) -> None:
         """Log the mean loss (nats per character) and the training time of the steps since the last call."""
         config, step = self.state.config, self.state.progress.step
-        tokens_per_s = (step - self._line_step) * self.tokens_per_step / lap_s
+        tokens_per_s = (step - self._line_step) * config.tokens_per_step / lap_s
         left_s = (config.train.max_steps - step) * self.clock.session_s / (step - self._first_step)
         lr = config.optim.lr * lr_factor(config.optim, step - 1, config.train.max_steps)
         self._record(train_loss=loss, lr=lr, context=context_length(config, step - 1), tokens_per_s=round(tokens_per_s))
@@ -74,9 +88,9 @@ class RunLog:
         self._line_step = step
 
     def evaluation(self, result: Evaluation, sample: str, *, is_best: bool) -> None:
-        step, self._has_evaluated = self.state.progress.step, True
+        step, self._last_sample = self.state.progress.step, sample
         self._record(**result.record())
-        if sample and self._is_main:
+        if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
@@ -88,7 +102,7 @@ class RunLog:
         self._console.say(f"Stopped by {name} after step {self.state.progress.step:,}. To resume:")
         self._console.say(f"  {_command('train.py', '--resume', self.run.path)}")
 
-    def finished(self, last_sample: str) -> None:
+    def finished(self) -> None:
         """Log the end of a run: its best loss, its time, its folder, and the command that samples from it."""
         progress, config = self.state.progress, self.state.config
         has_loss = math.isfinite(progress.best_loss)
@@ -97,14 +111,14 @@ class RunLog:
             best_val_loss=progress.best_loss if has_loss else None,
             n_parameters=self.state.model.n_parameters(),
             peak_memory_bytes=progress.peak_memory_bytes,
-            machine=f"{self.runtime}, {processor_name()}, PyTorch {torch.__version__}",
+            machine=f"{self.state.runtime}, {processor_name()}, PyTorch {torch.__version__}",
         )
         early = progress.step < config.train.max_steps
         self._console.close()
-        if progress.step == self._first_step and not self._has_evaluated:
+        if progress.step == self._first_step and self._last_sample is None:
             self._console.say(f"The run is already at step {progress.step:,}; raise train.max_steps to train longer")
-        if last_sample:
-            self._console.say(f"\n{last_sample.strip()}\n")
+        if self._last_sample:
+            self._console.say(f"\n{self._last_sample.strip()}\n")
         self._console.say(
             f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, "
             f"{self.clock.elapsed_s:.0f} s"
@@ -117,23 +131,13 @@ class RunLog:
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say("To sample text:")
-        if self.state.saves_parts:
-            self._console.say(f"  {shlex.join(['python', '-m', 'training.join', str(self.run.path)])}")
         self._console.say(f"  {_command('sample.py', '--checkpoint', self.run.path)}")
 
-    def close(self) -> None:
-        self._console.close()
-        if self._board:
-            self._board.close()
-
     def _record(self, **values) -> None:
-        if not self._is_main:
-            return
         step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
-        append_record(self.run.metrics, record)
-        if self._board:
-            write_record(self._board, record)
+        for log in self._loggers:
+            log(record)
 
 
 def _command(script: str, *arguments: object) -> str:

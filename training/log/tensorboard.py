@@ -3,26 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from cli.errors import UserError
 
+class TensorBoard:
+    """Event files in a folder. Events of earlier sessions for steps after from_step are dropped."""
 
-def open_tensorboard(folder: Path, *, from_step: int):
-    """Return a writer of event files in the folder; it drops events of earlier sessions for steps after from_step."""
-    from torch.utils.tensorboard import SummaryWriter
+    def __init__(self, folder: Path, *, from_step: int):
+        from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder), purge_step=from_step + 1)
+        self._writer = SummaryWriter(str(folder), purge_step=from_step + 1)
 
+    def add_record(self, record: dict[str, Any]) -> None:
+        """Write every number of a metrics record under its name."""
+        for name, value in record.items():
+            if isinstance(value, (int, float)) and name != "step":
+                self._writer.add_scalar(name, value, record["step"])
 
-def check_tensorboard() -> None:
-    """Raise UserError if TensorBoard is not installed."""
-    try:
-        import torch.utils.tensorboard  # noqa: F401 - the import is the check
-    except ImportError:
-        raise UserError("train.tensorboard=true needs TensorBoard: pip install tensorboard") from None
-
-
-def write_record(writer, record: dict[str, Any]) -> None:
-    """Write every number of a metrics record under its name."""
-    for name, value in record.items():
-        if isinstance(value, (int, float)) and name != "step":
-            writer.add_scalar(name, value, record["step"])
+    def close(self) -> None:
+        self._writer.close()

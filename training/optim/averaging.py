@@ -1,12 +1,9 @@
 """The average of a model's weights over the recent part of a run."""
 
-from collections.abc import Callable
-from copy import deepcopy
-
 import torch
 
 from model.gpt import GPT
-from training.processes.distributed import local
+from training.processes.one_process import OneProcess
 
 
 class WeightAverage:
@@ -16,16 +13,15 @@ class WeightAverage:
     proportion to s^(1 / fraction - 2) (the power function average of Karras et al., 2024, section 3.1). An average
     predicts like a model whose learning rate has fallen, at any time, and overfits less.
 
-    fraction 0: no averages; `model` is the trained model itself. copy: returns a second model with the same weights.
+    trained: the model that training changes. model: another one, which receives the averages.
     """
 
-    def __init__(self, trained: GPT, fraction: float, *, copy: Callable[[GPT], GPT] = deepcopy):
-        self.trained, self.fraction = trained, fraction
-        self.model = copy(trained).requires_grad_(False) if fraction else trained
+    def __init__(self, trained: GPT, model: GPT, fraction: float, processes: OneProcess):
+        self.trained, self.model, self.fraction, self._processes = trained, model, fraction, processes
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
         """Add the weights after step n_steps = 1, 2, ... of the average."""
         share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
-        averages, trained = ([local(p) for p in model.parameters()] for model in (self.model, self.trained))
+        averages, trained = ([self._processes.local(p) for p in m.parameters()] for m in (self.model, self.trained))
         torch._foreach_lerp_(averages, trained, share)

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from training.processes.distributed import ALONE, World
+from training.processes.one_process import Matrices, OneProcess
 
 # Quintic Newton-Schulz coefficients of the source: after five iterations singular values are near 1, not exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -37,10 +37,9 @@ class Muon(torch.optim.Optimizer):
     Weight decay is cautious (Chen et al., 2025): a step multiplies a weight by 1 - lr * weight_decay only if the update
     also moves it towards 0, so decay never works against the update.
 
-    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. world: the processes that
-    train together; each orthogonalises a part of the matrices of one shape and receives the others. If the attribute
-    `found_inf` () is set and 1, a step changes nothing, as with PyTorch's fused optimisers. Raises ValueError if a
-    parameter is not a matrix.
+    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. processes: those that
+    train together; each orthogonalises a part of the matrices. If the attribute `found_inf` () is set and 1, a step
+    changes nothing, as with PyTorch's fused optimisers. Raises ValueError if a parameter is not a matrix.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         dtype: torch.dtype = torch.bfloat16,
-        world: World = ALONE,
+        processes: OneProcess | None = None,
     ):
-        self.dtype, self.world = dtype, world
+        self.dtype, self.processes = dtype, processes or OneProcess()
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
             if any(p.ndim != 2 for p in group["params"]):
@@ -73,15 +72,16 @@ class Muon(torch.optim.Optimizer):
             for p in trained:
                 if not self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            params = [self.part(p) for p in trained]
-            grads = [self.part(p.grad) for p in trained]
-            buffers = [self.part(self.state[p]["momentum_buffer"]) for p in trained]
+            local = self.processes.local
+            params, grads = [local(p) for p in trained], [local(p.grad) for p in trained]
+            buffers = [local(self.state[p]["momentum_buffer"]) for p in trained]
             if found_inf is not None:
                 buffers_before = [buffer.clone() for buffer in buffers]
             torch._foreach_lerp_(buffers, grads, 1 - momentum)
             updates = list(torch._foreach_lerp(grads, buffers, momentum))  # Nesterov: look one step ahead
             shapes = [p.shape for p in trained]
-            for p, (rows, columns), update in zip(params, shapes, self.orthogonalised(updates, shapes), strict=True):
+            updates = self.processes.on_whole(self._orthogonalised, updates, shapes)
+            for p, (rows, columns), update in zip(params, shapes, updates, strict=True):
                 scale = max(1, rows / columns) ** 0.5
                 # A copy in p's layout and dtype: elementwise operations on a transposed matrix are slow.
                 update = update.to(p.dtype).contiguous()
@@ -98,20 +98,17 @@ class Muon(torch.optim.Optimizer):
                 for buffer, before in zip(buffers, buffers_before, strict=True):
                     buffer.copy_(torch.where(found_inf > 0, before, buffer))
 
-    def orthogonalised(self, updates: list[Tensor], shapes: list[torch.Size]) -> list[Tensor]:
-        """Return the orthogonalised updates of matrices with these shapes (rows, columns), in the same order."""
+    def _orthogonalised(self, matrices: Matrices) -> Matrices:
+        """Return the orthogonalised matrices, in the same order."""
         same_shape = defaultdict(list)
-        for i, (update, (rows, columns)) in enumerate(zip(updates, shapes, strict=True)):
-            wide = update if rows <= columns else update.mT
+        for i, matrix in enumerate(matrices):
+            rows, columns = matrix.shape
+            wide = matrix if rows <= columns else matrix.mT
             same_shape[wide.shape].append((i, wide))
         results: dict[int, Tensor] = {}
         for pairs in same_shape.values():
-            matrices = torch.stack([wide for _, wide in pairs])
-            orthogonal = self.world.divide(partial(orthogonalise, dtype=self.dtype), matrices)
-            for (i, _), update in zip(pairs, orthogonal, strict=True):
-                results[i] = update if shapes[i][0] <= shapes[i][1] else update.mT
-        return [results[i] for i in range(len(shapes))]
-
-    def part(self, x: Tensor) -> Tensor:
-        """Return the part of a parameter, gradient or buffer that this process updates."""
-        return x
+            stacked = torch.stack([wide for _, wide in pairs])
+            orthogonal = self.processes.divide(partial(orthogonalise, dtype=self.dtype), stacked)
+            for (i, wide), update in zip(pairs, orthogonal, strict=True):
+                results[i] = update if wide.shape == matrices[i].shape else update.mT
+        return [results[i] for i in range(len(matrices))]

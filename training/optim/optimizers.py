@@ -6,18 +6,18 @@ from torch.optim import AdamW, Optimizer
 
 from model.gpt import GPT
 from training.optim.muon import Muon
-from training.processes.distributed import ALONE, World, is_sharded
+from training.processes.one_process import OneProcess
 from training.settings.config import OptimConfig
 
 
 def make_optimizers(
-    model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16, world: World = ALONE
+    model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16, processes: OneProcess | None = None
 ) -> list[Optimizer]:
     """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
 
-    dtype: of Muon's matrix products. world: the processes among which Muon divides them. Every group stores its peak
+    dtype: of Muon's matrix products. processes: see `Muon`. Every group stores its peak
     learning rate as `peak_lr`; see `set_lr`.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
@@ -33,12 +33,7 @@ def make_optimizers(
     ]
     if config.name == "muon":
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
-        if is_sharded(model):
-            from training.processes.sharding import ShardedMuon
-
-            optimizers.append(ShardedMuon(matrices, dtype=dtype, processes=world, **settings))
-        else:
-            optimizers.append(Muon(matrices, dtype=dtype, world=world, **settings))
+        optimizers.append(Muon(matrices, dtype=dtype, processes=processes, **settings))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -28,18 +28,6 @@ class CheckpointError(UserError):
     """A checkpoint is missing, damaged, or not from this project."""
 
 
-class Part(NamedTuple):
-    """What a file has of a checkpoint that is divided among `size` files: the rows of process `rank`.
-
-    rank None: no tensors; the file says that the save is complete and refers to the others. save: a name that all files
-    of a save share, and no other save has.
-    """
-
-    save: str
-    rank: int | None
-    size: int
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """Everything that sampling and resuming need.
@@ -47,7 +35,6 @@ class Checkpoint:
     settings: the config as nested mappings. characters: the vocabulary in the order of the ids. corpus: name, digest
     and n_characters of the text. model: the model's state dict. optimizers: each optimiser's state. progress: see
     `training.state.Progress`. trained: the weights that training continues with, if those of `model` are averages.
-    part: see `Part`, if the checkpoint is divided among files.
     """
 
     settings: Mapping[str, Any]
@@ -57,7 +44,6 @@ class Checkpoint:
     optimizers: list[Mapping]
     progress: Mapping[str, Any]
     trained: Mapping[str, torch.Tensor] | None = None
-    part: Part | None = None
 
     @property
     def step(self) -> int:
@@ -104,8 +90,7 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
 def to_bytes(checkpoint: Checkpoint) -> memoryview:
     """Return the content of the checkpoint's file."""
     buffer = io.BytesIO()
-    part = tuple(checkpoint.part) if checkpoint.part else None  # no class, so that torch.load needs no permission
-    torch.save({"format": FORMAT, **vars(checkpoint), "part": part}, buffer)
+    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
     return _sealed(buffer)
 
 
@@ -114,17 +99,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises CheckpointError if it is missing, damaged or not from this project, OSError if it cannot be read.
     """
-    checkpoint = load_file(path)
-    if checkpoint.part:
-        run = path.parents[1 if checkpoint.part.rank is None else 2]
-        raise CheckpointError(
-            f"{path}: is divided into {checkpoint.part.size} parts; join them first: python -m training.runs.join {run}"
-        )
-    return checkpoint
-
-
-def load_file(path: Path) -> Checkpoint:
-    """Return the content of a file, which may be divided. Raises errors as `load_checkpoint` does."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -141,9 +115,8 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
             raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         fields["settings"] = upgraded(fields["settings"])
-        if fields.get("part"):
-            save, rank, size = fields["part"]
-            fields["part"] = Part(str(save), None if rank is None else int(rank), int(size))
+        if fields.pop("part", None):
+            raise CheckpointError(f"{path}: is part of a checkpoint; join it with the version that saved it")
         checkpoint = Checkpoint(**fields)
         _check_types(checkpoint)
         return checkpoint
@@ -168,7 +141,6 @@ def _check_types(checkpoint: Checkpoint) -> None:
         "corpus": isinstance(checkpoint.corpus.get("name"), str) and isinstance(checkpoint.corpus.get("digest"), str),
         "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
         "optimizers": all(isinstance(state, dict) for each in checkpoint.optimizers for state in each.values()),
-        "part": checkpoint.part is None or checkpoint.part.save.replace("-", "").isalnum(),
         "progress": type(checkpoint.progress.get("step")) is int and checkpoint.step >= 0,
     }
     if wrong := [name for name in right if not right[name]]:

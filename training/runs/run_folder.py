@@ -1,15 +1,19 @@
 """The folder of a run: settings, metrics, samples and checkpoints."""
 
 import contextlib
+import itertools
 import os
-from collections.abc import Collection, Iterator
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
-from training.runs.checkpoint import Checkpoint, CheckpointError, Part, from_bytes, load_file, save_checkpoint
+from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.metrics import append_record
 
 RUNS = Path("runs")
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
@@ -19,22 +23,22 @@ class RunFolder:
     """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt and the checkpoints.
 
     checkpoints/: latest.pt, previous.pt (the one before), best.pt, and the weights step-N.pt. has-saved.txt says that
-    there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning.
+    there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning. new.txt
+    says that nothing was saved or logged since `create`.
 
-    A divided checkpoint has its tensors in checkpoints/parts/SAVE.RANK-of-SIZE.pt. latest.pt, written after them, says
-    which save is complete.
+    writes: False in processes that train the run together with the one that writes to its folder.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, *, writes: bool = True):
+        self.path, self.writes = path, writes
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.txt"
         self.latest = path / "checkpoints" / "latest.pt"
         self.previous = path / "checkpoints" / "previous.pt"
         self.best = path / "checkpoints" / "best.pt"
-        self.parts = path / "checkpoints" / "parts"
         self.saved_note = path / "has-saved.txt"
+        self.new_note = path / "new.txt"
 
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
@@ -43,15 +47,12 @@ class RunFolder:
             root.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise UserError(f"{root}: is not a folder, but runs are stored there; move or rename the file") from None
-        number = 1
-        while True:
-            path = root / (name if number == 1 else f"{name}-{number}")
-            try:
+        for path in numbered(root / name):
+            with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 break
-            except FileExistsError:
-                number += 1
         run = cls(path)
+        run.new_note.touch()
         run.lay_out(config_yaml)
         return run
 
@@ -60,15 +61,7 @@ class RunFolder:
         self.latest.parent.mkdir(parents=True, exist_ok=True)
         self.metrics.touch()
         self.samples.touch()
-        self.write_config(config_yaml)  # last and atomically: a folder with a config is a run folder
-
-    def check_new(self) -> None:
-        """Raise UserError if this host has parts of checkpoints of an earlier run of this name."""
-        if self.parts.exists():
-            raise UserError(f"{self.parts}: has parts of another run; remove that run, or set another train.name")
-
-    def write_config(self, config_yaml: str) -> None:
-        replace_text(self.config, config_yaml)
+        replace_text(self.config, config_yaml)  # last and atomically: a folder with a config is a run folder
 
     @classmethod
     def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
@@ -103,11 +96,36 @@ class RunFolder:
         except CheckpointError:
             return True
 
+    @contextlib.contextmanager
+    def removed_if_unused(self) -> Iterator[None]:
+        """Remove the folder after an error inside the context if nothing was saved or logged since its creation."""
+        try:
+            yield
+        except BaseException:
+            if self.new_note.exists():
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
+        """Write the settings, remove what a killed process left, and go back to a step: see `rewind`."""
+        if self.writes:
+            replace_text(self.config, config_yaml)
+            for folder in (self.path, self.latest.parent):
+                remove_partial_files(folder)
+            self.rewind(step, log_sizes)
+
     def save(self, checkpoint: Checkpoint, *, is_best: bool = False) -> None:
         """Save latest.pt, after best.pt if the checkpoint is the best; the latest before becomes previous.pt."""
+        if not self.writes:
+            return
+        self.new_note.unlink(missing_ok=True)
         save_checkpoint(checkpoint, *[self.best] * is_best, self.latest, keep=self.previous)
         if not self.saved_note.exists():
             replace_text(self.saved_note, "This run has saved checkpoints. It resumes only from one of them.\n")
+
+    def has_saved(self) -> bool:
+        """Return whether the run has ever saved a checkpoint, which may be lost."""
+        return self.has_checkpoints() or self.saved_note.exists()
 
     def has_checkpoints(self) -> bool:
         return any(path.exists() for path in (self.latest, self.previous, self.best))
@@ -122,7 +140,7 @@ class RunFolder:
         for path in (self.latest, self.previous, self.best):
             if path.exists():
                 try:
-                    whole.append(load_file(path))
+                    whole.append(load_checkpoint(path))
                 except CheckpointError as error:
                     damaged[path] = str(error)
             if whole and path == self.latest:
@@ -138,48 +156,13 @@ class RunFolder:
             save_checkpoint(newest, self.latest)
         return newest, warnings
 
-    def set_aside(self, save: str) -> None:
-        """Rename the files that refer to a save of which a part is damaged or missing, to NAME.damaged."""
-        for path, other in self.saves().items():
-            if other == save:
-                _set_aside(path)
-
-    def part(self, part: Part) -> Path:
-        """Return the file of a part of a divided checkpoint."""
-        return self.parts / f"{part.save}.{part.rank}-of-{part.size}.pt"
-
-    def load_part(self, part: Part) -> Checkpoint:
-        """Return a part. Raises CheckpointError if it is damaged or another one, OSError if missing or unreadable."""
-        path = self.part(part)
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"{path}: is missing; start each process on the host that has its part, or copy the part here"
-            ) from None
-        checkpoint = from_bytes(content, path)
-        if checkpoint.part != part:
-            raise CheckpointError(f"{path}: is another part than its name says ({checkpoint.part})")
-        return checkpoint
-
-    def saves(self) -> dict[Path, str]:
-        """Return the saves to which latest, previous and best refer, if they are divided."""
-        found = {}
-        for path in (self.latest, self.previous, self.best):
-            with contextlib.suppress(CheckpointError):
-                if part := load_file(path).part:
-                    found[path] = part.save
-        return found
-
-    def remove_parts(self, *, but_of: Collection[str]) -> None:
-        """Remove parts of other saves, and of saves that were not completed. No process may be saving."""
-        for path in self.parts.glob("step-*-of-*"):
-            if path.name.partition(".")[0] not in but_of or path.suffix == ".part":
-                with contextlib.suppress(OSError):
-                    path.unlink()
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Keep the weights of a step; see `train.keep_checkpoints`."""
+        if self.writes:
+            save_checkpoint(checkpoint, self.kept(checkpoint.step))
 
     def kept(self, step: int) -> Path:
-        """Return the file of the weights that `train.keep_checkpoints` keeps from a step."""
+        """Return the file of the weights that are kept from a step."""
         return self.latest.with_name(f"step-{step}.pt")
 
     def all_kept(self) -> dict[int, Path]:
@@ -188,18 +171,23 @@ class RunFolder:
         numbers = {file.stem.removeprefix("step-"): file for file in files}
         return dict(sorted((int(number), file) for number, file in numbers.items() if number.isdecimal()))
 
+    def add_record(self, record: dict[str, Any]) -> None:
+        """Append a record to the metrics."""
+        if self.writes:
+            self.new_note.unlink(missing_ok=True)
+            append_record(self.metrics, record)
+
     def add_sample(self, heading: str, text: str) -> None:
+        if not self.writes:
+            return
         with self.samples.open("a", encoding="utf-8", newline="") as file:
             file.write(f"--- {heading} ---\n{text}\n\n")
 
-    def sizes(self) -> list[int]:
+    def log_sizes(self) -> list[int]:
         """Return the sizes of metrics and samples in bytes; see `rewind`."""
+        if not self.writes:
+            return [0, 0]
         return [path.stat().st_size for path in (self.metrics, self.samples)]
-
-    def remove_partial_files(self) -> None:
-        """Remove partial files left by a process that was killed during a save."""
-        for folder in (self.path, self.latest.parent):
-            remove_partial_files(folder)
 
     def rewind(self, step: int, sizes: list[int]) -> None:
         """Go back to a step: truncate the metrics and samples to their sizes then, and remove weights kept later."""
@@ -210,6 +198,13 @@ class RunFolder:
         for kept_step, path in self.all_kept().items():
             if kept_step > step:
                 path.unlink()
+
+
+def numbered(path: Path) -> Iterator[Path]:
+    """Yield NAME, NAME-2, NAME-3, ...: the folders among which a run or a sweep takes the first that is free."""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.name}-{number}")
 
 
 def _set_aside(path: Path) -> Path:

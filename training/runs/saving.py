@@ -1,93 +1,172 @@
-"""Save the state of a run."""
+"""Save the state of a run in its folder, and restore it."""
 
-import contextlib
 import dataclasses
-import secrets
-from collections.abc import Iterator
-from pathlib import Path
+import sys
+from collections.abc import Mapping
+from typing import Any
 
-from cli.errors import UserError, explain
-from training.log.clock import Clock
+from torch import Tensor
+
+from model.config import ModelConfig
 from training.optim.schedule import kept_steps
-from training.processes.distributed import LostProcessError, OtherProcessError, World, reaching_others
-from training.runs.checkpoint import Checkpoint, Part, save_checkpoint
+from training.runs.checkpoint import Checkpoint, CheckpointError, load_weights
+from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
-from training.runtime import Runtime, peak_memory_bytes
-from training.state import DivergedError, TrainingError, TrainingState
+from training.runtime import peak_memory_bytes
+from training.settings.config import Config
+from training.settings.config_file import load_run_config, to_dict
+from training.state import Progress, TrainingState
+
+# Settings of the model that may change when a run resumes: a trained model computes the same with any of them.
+FREE_TO_CHANGE = ("dropout", "attention")
 
 
-class Saver:
-    """Saves the checkpoints of a run. All processes call it, and the main one writes.
+def save(run: RunFolder, state: TrainingState, *, elapsed_s: float, is_best: bool = False) -> None:
+    """Save the state as the latest checkpoint and, if it is the best, as the best one. All processes must call it.
 
-    With `train.sharded_checkpoints` each process writes its part.
+    elapsed_s: the time of the run, over all sessions. Raises TrainingError if a weight is not finite.
     """
-
-    def __init__(self, state: TrainingState, run: RunFolder, runtime: Runtime, clock: Clock):
-        self.state, self.run, self.runtime, self.clock = state, run, runtime, clock
-        settings = state.config.train
-        self._steps_to_keep = set(kept_steps(settings.keep_checkpoints, settings.max_steps))
-        self._saves: dict[Path, str] = {}  # in the main process; see `RunFolder.saves`, which reads the files
-        if runtime.world.agree(run.parts.exists()):
-            self._saves = run.saves() if runtime.world.is_main else {}
-            self._remove_old_parts()
-
-    def save(self, *, is_best: bool = False) -> None:
-        """Save the latest checkpoint and, if it is the best, the best one."""
-        progress, is_main = self.state.progress, self.runtime.world.is_main
-        progress.elapsed_s = self.clock.elapsed_s
-        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(self.runtime.device))
-        if is_main:
-            progress.log_sizes = self.run.sizes()
-        checkpoint = self.state.snapshot()
-        if self.state.saves_parts:
-            self._save_parts(checkpoint, is_best=is_best)
-        elif is_main:
-            self.run.save(checkpoint, is_best=is_best)
-
-    def _save_parts(self, checkpoint: Checkpoint, *, is_best: bool) -> None:
-        """Save the parts of all processes and then, in the main one, the checkpoint that refers to them."""
-        world = self.runtime.world
-        save = world.share(f"step-{checkpoint.step}-{secrets.token_hex(4)}".encode()).decode()
-        part = Part(save, world.rank, world.size)
-        save_checkpoint(dataclasses.replace(checkpoint, part=part), self.run.part(part))
-        world.agree(0)  # all parts are on disk
-        if world.is_main:
-            part = Part(save, None, world.size)
-            without_tensors = dataclasses.replace(checkpoint, model={}, trained=None, optimizers=[], part=part)
-            self.run.save(without_tensors, is_best=is_best)
-            if before := self._saves.get(self.run.latest):
-                self._saves[self.run.previous] = before
-            self._saves |= dict.fromkeys([self.run.latest] + [self.run.best] * is_best, save)
-        self._remove_old_parts()
-
-    def _remove_old_parts(self) -> None:
-        needed = self.runtime.world.share(" ".join(self._saves.values()).encode()).decode().split()
-        if self.runtime.world.local_rank == 0:
-            self.run.remove_parts(but_of=needed)
-
-    def keep(self) -> None:
-        """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
-        step = self.state.progress.step
-        if step in self._steps_to_keep or (self._steps_to_keep and self.state.is_finished()):
-            weights = self.state.snapshot(weights_only=True)
-            if self.runtime.world.is_main:
-                save_checkpoint(weights, self.run.kept(step))
+    progress = state.progress
+    progress.elapsed_s = elapsed_s
+    progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(state.runtime.device))
+    progress.log_sizes = run.log_sizes()
+    run.save(capture(state), is_best=is_best)
 
 
-@contextlib.contextmanager
-def explained(run: RunFolder, world: World) -> Iterator[None]:
-    """Turn an error of the machine during a run into a TrainingError that says what to do.
+def keep(run: RunFolder, state: TrainingState) -> None:
+    """Keep the weights of this step if `train.keep_checkpoints` asks for it. All processes must call it."""
+    steps = kept_steps(state.config.train.keep_checkpoints, state.config.train.max_steps)
+    if state.progress.step in steps or (steps and state.is_finished()):
+        run.keep(capture(state, weights_only=True))
 
-    Of an error that all processes have, only the main one speaks.
+
+def capture(state: TrainingState, *, weights_only: bool = False) -> Checkpoint:
+    """Return the state, or the weights to sample from, as a checkpoint.
+
+    All processes must call it; of a sharded model, only the main one receives the tensors. Raises TrainingError if a
+    weight is not finite.
     """
-    try:
-        with reaching_others():
-            yield
-    except (OSError, UserError, LostProcessError) as error:
-        is_saved = run.has_checkpoints() or not run.config.exists()  # it may be on the main process's host only
-        saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
-        raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
-    except DivergedError:
-        if world.is_main:
-            raise
-        raise OtherProcessError from None
+    state.check_finite()
+    state.progress.loss_sum, state.progress.loss_count = state.loss_sum.item(), int(state.loss_count)
+    corpus, has_average = state.corpus, state.average.model is not state.model
+
+    def whole(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: state.processes.gather(x) if isinstance(x, Tensor) else x for name, x in values.items()}
+
+    return Checkpoint(
+        settings=to_dict(state.config),
+        characters=corpus.vocabulary.characters,
+        corpus={
+            "name": corpus.name,
+            "digest": corpus.digest,
+            "n_characters": len(corpus.ids),
+            "n_train": corpus.n_train,
+        },
+        model=whole(state.average.model.state_dict()),
+        trained=whole(state.model.state_dict()) if has_average and not weights_only else None,
+        optimizers=[
+            {}
+            if weights_only
+            else {number: whole(values) for number, values in optimizer.state_dict()["state"].items()}
+            for optimizer in state.optimizers
+        ],
+        progress=dataclasses.asdict(state.progress),
+    )
+
+
+def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
+    """Load a checkpoint and return the settings that have changed since, as text such as "a.b was 1 and is 2".
+
+    Raises CheckpointError if the checkpoint is of another model, optimiser or text, or is past train.max_steps.
+    """
+    if differences := _differences(state, checkpoint):
+        raise CheckpointError(
+            f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
+            "start a new one with --config"
+        )
+    before, now, shard = checkpoint.config(), state.config, state.processes.shard
+    models = ((state.average.model, checkpoint.model), (state.model, checkpoint.trained or checkpoint.model))
+    for model, weights in models:
+        own = model.state_dict()
+        load_weights(model, {name: shard(x, own[name]) if name in own else x for name, x in weights.items()})
+    for optimizer, saved in zip(state.optimizers, checkpoint.optimizers, strict=True):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        sharded = {
+            number: {
+                name: shard(x, parameters[number])
+                if isinstance(x, Tensor) and x.shape == parameters[number].shape
+                else x
+                for name, x in values.items()
+            }
+            for number, values in saved.items()
+        }
+        # Learning rates and other settings come from the config, which may have changed.
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": sharded})
+    state.progress = _progress(checkpoint)
+    if checkpoint.trained is None or state.average.model is state.model:
+        state.progress.averaged_steps = 0  # an average starts with the next step, or not at all
+    if now.train.max_steps < state.progress.step:
+        raise CheckpointError(
+            f"train.max_steps={now.train.max_steps} is below the run's current step {state.progress.step}; "
+            "raise it to resume"
+        )
+    state.loss_sum.fill_(state.progress.loss_sum)
+    state.loss_count.fill_(state.progress.loss_count)
+    return [
+        f"{section.name}.{setting} was {then} and is {value}"
+        for section in dataclasses.fields(Config)
+        for setting, value in dataclasses.asdict(getattr(now, section.name)).items()
+        if (then := getattr(getattr(before, section.name), setting)) != value
+    ]
+
+
+def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
+    """Return the checkpoint to resume from, or None if the run ended before its first one and starts again.
+
+    Raises CheckpointError if the run has saved a checkpoint that is now damaged or missing.
+    """
+    if not run.has_saved():
+        settings = load_run_config(run.config).train
+        first_save = min(settings.checkpoint_every_steps, settings.eval_every_steps, settings.max_steps)
+        record = read_newest_record(run.metrics)
+        if record.get("step", 0) <= first_save and not record.get("finished"):
+            return None
+    checkpoint, warnings = run.load_newest()
+    for warning in warnings:
+        print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
+    return checkpoint
+
+
+def _progress(checkpoint: Checkpoint) -> Progress:
+    """Return a checkpoint's progress. Raises CheckpointError if a value has a wrong type."""
+    settings, expected = checkpoint.config().train, vars(Progress())
+    values = {"windows": checkpoint.step * settings.accumulate * settings.batch_size, **checkpoint.progress}
+    for name, value in values.items():
+        kind = type(expected.get(name))
+        if not isinstance(value, (int, float) if kind is float else kind):
+            raise CheckpointError(f"the checkpoint's progress cannot have {name}={value!r:.40}; use another checkpoint")
+    return Progress(**values)
+
+
+def _differences(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
+    before, now, corpus = checkpoint.config(), state.config, state.corpus
+    pairs = {
+        f"model.{name}": (getattr(before.model, name), getattr(now.model, name))
+        for name in (f.name for f in dataclasses.fields(ModelConfig))
+        if name not in FREE_TO_CHANGE
+    }
+    for name in ("split", "level"):
+        pairs[f"data.{name}"] = (getattr(before.data, name), getattr(now.data, name))
+    # The best loss so far would not be comparable.
+    pairs["train.eval_characters"] = (before.train.eval_characters, now.train.eval_characters)
+    pairs["optim.name"] = (before.optim.name, now.optim.name)
+    pairs["the text's SHA-256"] = (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}...")
+    n_train = checkpoint.corpus.get("n_train")  # of a text with a separate validation text
+    pairs["the length of the training text"] = (n_train, corpus.n_train)
+    known, saved = set(corpus.vocabulary.characters), set(checkpoint.characters)
+    pairs["the vocabulary"] = (f"with {_shown(saved - known)}", f"with {_shown(known - saved)}")
+    return [f"{name} was {then} and is {is_now}" for name, (then, is_now) in pairs.items() if then != is_now]
+
+
+def _shown(characters: set[str]) -> str:
+    return repr("".join(sorted(characters)[:20])) if characters else "nothing else"

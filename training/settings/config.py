@@ -71,7 +71,6 @@ class TrainConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
     processes: int = 1  # that train together on this machine; torchrun may start another number
     parallel: Literal["ddp", "fsdp"] = "ddp"  # ddp: each process has the whole model; fsdp: a part of everything
-    sharded_checkpoints: bool = False  # fsdp: each process saves its part of a checkpoint
     activation_checkpointing: bool = False  # compute activations twice instead of storing them
     deterministic: bool = False  # on a GPU: the same weights every time, at the cost of speed; a CPU needs no setting
     compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
@@ -114,15 +113,16 @@ class Config:
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Characters predicted in a step."""
+        return self.train.accumulate * self.train.batch_size * self.model.block_size
+
     def __post_init__(self):
         if self.train.compile and self.train.parallel == "fsdp":
             raise ValueError("train.compile and train.parallel=fsdp exclude each other; leave one out")
         if self.train.parallel == "fsdp" and self.model.score == "gaussian" and self.model.score_width is None:
             raise ValueError("a learned model.score_width cannot be sharded (train.parallel=fsdp); set it to a number")
-        if self.train.sharded_checkpoints and self.train.parallel != "fsdp":
-            raise ValueError("train.sharded_checkpoints=true needs train.parallel=fsdp")
-        if self.train.sharded_checkpoints and self.train.keep_checkpoints:
-            raise ValueError("train.keep_checkpoints and train.sharded_checkpoints exclude each other; leave one out")
         shortest = 2 ** len(self.train.grow_context_at)
         if self.model.block_size % shortest:
             raise ValueError(

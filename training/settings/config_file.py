@@ -21,7 +21,10 @@ from cli.errors import UserError, checking_values
 from training.settings.config import Config
 
 # Settings of earlier versions, and what to write instead.
-REPLACED = {"data.val_fraction": "data.split=[training, validation, test], such as data.split=[0.9, 0.1, 0]"}
+REPLACED = {
+    "data.val_fraction": "is now data.split=[training, validation, test], such as data.split=[0.9, 0.1, 0]",
+    "train.sharded_checkpoints": "was removed, because process 0 always saves the whole checkpoint; leave it out",
+}
 
 
 class ConfigError(UserError):
@@ -54,6 +57,8 @@ def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
         with checking_values():
             fraction = float(data.pop("val_fraction"))
         data["split"] = [1 - fraction, fraction, 0]
+    if isinstance(train := settings.get("train"), dict):
+        train.pop("sharded_checkpoints", None)
     return settings
 
 
@@ -165,7 +170,7 @@ def _check_key(key: str, known: list[str], section: str) -> None:
     full = f"{section}.{key}" if section else key
     elsewhere = [f"{s}.{key}" for s, kind in typing.get_type_hints(Config).items() if key in _fields(kind)]
     if full in REPLACED:
-        raise ConfigError(f"{full} is now {REPLACED[full]}")
+        raise ConfigError(f"{full} {REPLACED[full]}")
     if full == "sweep":
         raise ConfigError("these are the settings of a sweep, not of a single run; train.py --config runs sweeps")
     known = known if section else [*known, "sweep"]

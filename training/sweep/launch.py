@@ -10,7 +10,8 @@ from pathlib import Path
 
 from cli.errors import UserError
 from data.corpus import open_corpus
-from training.runs.preparation import prepare_machine, prepare_text
+from training.runs.starting import prepare_text
+from training.runtime import prepare_machine
 from training.sweep.plan import Plan
 from training.sweep.sweep_folder import PLAN_FILE, SweepFolder, read_plan
 from training.sweep.workers import WorkerPool
@@ -22,37 +23,43 @@ def is_sweep(path: Path) -> bool:
     return (path / PLAN_FILE).is_file()
 
 
-def start_sweep(plan: Plan, name: str, workers: int, *, verify: bool) -> int:
-    """Run every unfinished point of a plan, in the sweep's folder if it exists, and return the exit status.
+def create_sweep(plan: Plan, name: str) -> Path:
+    """Return the folder of a sweep with this plan: a new one, or that of the same sweep, to which new values are added.
+
+    Raises UserError if a point's corpus or device is not available.
+    """
+    plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name)
+    for point in plan.points:
+        prepare_machine(point.config)
+    folder = SweepFolder.open(name, plan)
+    if folder.passed_over:
+        print(f"{folder.passed_over} contains another run or sweep; using a new folder", flush=True)
+    return folder.path
+
+
+def run_sweep(path: Path, overrides: Sequence[str], workers: int, *, verify: bool) -> int:
+    """Run every unfinished point of the sweep in a folder, and return the exit status.
 
     Raises UserError before any run starts if a point's corpus or device is not available.
     """
-    plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name, verify=verify)
-    for point in plan.points:
-        prepare_machine(point.config)
-    return _run(SweepFolder.open(name, plan), workers)
-
-
-def resume_sweep(path: Path, overrides: Sequence[str], workers: int, *, verify: bool) -> int:
-    """Run every unfinished point of the sweep in a folder and return the exit status."""
     if overrides:
         raise UserError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
     plan = read_plan(path)
     if plan is None:
         raise UserError(f"{path / PLAN_FILE}: varies nothing; start the sweep again with --config")
     for data in {point.config.data for point in plan.points}:
-        open_corpus(dataclasses.replace(data, fallback=None), verify=verify)  # a resumed sweep never changes its corpus
+        open_corpus(dataclasses.replace(data, fallback=None), verify=verify)  # a sweep never changes its corpus
     for point in plan.points:
         prepare_machine(point.config)
     return _run(SweepFolder(path, plan), workers)
 
 
-def _prepare_texts(plan: Plan, name: str, *, verify: bool) -> tuple[Plan, str]:
+def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
     """Return the plan and its name; if the corpus is not available, both are changed to the fallback."""
     prepared = {}
     for point in plan.points:
         if point.config.data not in prepared:
-            prepared[point.config.data] = prepare_text(point.config, name, verify=verify)
+            prepared[point.config.data] = prepare_text(point.config, name)
     names = {prepared_name for _, _, prepared_name in prepared.values()}
     if len({data.corpus for data in prepared}) > 1 and names != {name}:
         raise UserError("a sweep over several corpora needs all of them; see the warning above")

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from training.log.console import Console
+from cli.console import Console
 from training.runs.metrics import read_newest_record
 from training.sweep.point import Point
 from training.sweep.sweep_folder import SweepFolder

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 
 from cli.stopping import StopRequest
-from training.processes.launching import stop_with
-from training.processes.threads import n_cores
+from training.processes.launching import n_cores, stop_with
 from training.settings.config import TrainConfig
 from training.sweep.point import Point
 from training.sweep.sweep_bar import SweepBar

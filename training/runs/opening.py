@@ -1,0 +1,101 @@
+"""Open the folder of a run to train it, from step 0 or from its newest checkpoint."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from cli.errors import UserError, explain
+from data.corpus import Corpus, open_corpus
+from training.processes.ddp import OtherProcessError, reaching_others
+from training.processes.launching import become_torchrun
+from training.processes.one_process import OneProcess
+from training.runs.checkpoint import Checkpoint, from_bytes, to_bytes
+from training.runs.run_folder import RunFolder
+from training.runs.saving import newest_checkpoint, restore
+from training.runtime import Runtime, prepare_machine, warn_if_slow
+from training.settings.config import Config
+from training.settings.config_file import build_config, parse_settings, to_yaml, upgraded
+from training.state import DivergedError, TrainingError, TrainingState
+
+
+@contextlib.contextmanager
+def opened_run(
+    folder: Path, processes: OneProcess, *, overrides: Sequence[str], verify: bool, timeout_s: float
+) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
+    """Lock the folder of a run, and yield it, its state, and the settings that have changed since the last session.
+
+    The main process reads the folder for the others, which may have no access to it. If `train.processes` asks for
+    several, torchrun replaces this one process. overrides: of the run's settings. verify: see
+    `data.encoded_cache.cached_text`. timeout_s: how long several processes wait for each other. Raises UserError if the
+    run cannot be opened.
+
+    Inside the context, an error of the machine becomes a TrainingError that says how to resume. If the run is new, its
+    folder is removed after an error before anything is saved.
+    """
+    run = RunFolder(folder, writes=processes.is_main)
+    with contextlib.ExitStack() as stack:
+
+        def read() -> Checkpoint | None:
+            RunFolder.find(folder)
+            stack.enter_context(run.lock())
+            stack.enter_context(run.removed_if_unused())
+            return newest_checkpoint(run)
+
+        checkpoint = processes.from_main(read, pack=_packed, unpack=partial(_unpacked, path=run.latest))
+        settings = processes.from_main(run.config.read_text, pack=str.encode, unpack=bytes.decode)
+
+        def prepare() -> tuple[Config, Corpus, Runtime]:
+            saved = checkpoint.settings if checkpoint else upgraded(parse_settings(settings, run.config))
+            config = build_config(saved, overrides)
+            without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
+            return config, open_corpus(without_fallback, verify=verify), prepare_machine(config, processes)
+
+        config, corpus, runtime = processes.together(prepare)
+        if config.train.processes > processes.size == 1 and "WORLD_SIZE" not in os.environ:
+            become_torchrun(config.train.processes, ["--resume", str(folder), *overrides, f"--timeout={timeout_s}"])
+        reason = "the hosts have different settings or texts; give each the same command, config and text"
+        processes.check_same(to_yaml(config) + corpus.digest, reason)
+        warn_if_slow(runtime)
+        state = TrainingState(config, corpus, runtime)
+
+        def begin() -> list[str]:
+            changes = restore(state, checkpoint) if checkpoint else []
+            run.begin_session(to_yaml(config), state.progress.step, state.progress.log_sizes)
+            return changes
+
+        changes = processes.together(begin)
+        processes.remember_run(folder)
+        with _explained(run, processes):
+            yield run, state, changes
+
+
+@contextlib.contextmanager
+def _explained(run: RunFolder, processes: OneProcess) -> Iterator[None]:
+    """Turn an error of the machine during a run into a TrainingError that says what to do.
+
+    Of an error that all processes have, only the main one speaks.
+    """
+    try:
+        with reaching_others(processes.rank):
+            yield
+    except DivergedError:
+        if processes.is_main:
+            raise
+        raise OtherProcessError from None
+    except TrainingError:
+        raise
+    except (OSError, UserError) as error:
+        is_saved = run.has_checkpoints() or not run.config.exists()  # it may be on the main process's host only
+        saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
+        raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
+
+
+def _packed(checkpoint: Checkpoint | None) -> bytes:
+    return bytes(to_bytes(checkpoint)) if checkpoint else b""
+
+
+def _unpacked(content: bytes, *, path: Path) -> Checkpoint | None:
+    return from_bytes(content, path) if content else None

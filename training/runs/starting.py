@@ -1,0 +1,53 @@
+"""Start a run: check its config, encode its text, and create its folder."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from cli.errors import UserError
+from data.corpus import Corpus, open_corpus
+from training.processes.one_process import OneProcess
+from training.runs.checkpoint import Checkpoint
+from training.runs.run_folder import RunFolder
+from training.runtime import prepare_machine
+from training.settings.config import Config
+from training.settings.config_file import to_yaml
+
+
+def create_run(config: Config, name: str, processes: OneProcess) -> Path:
+    """Check that the processes can train the config, encode its text, and return the new folder of the run.
+
+    Raises UserError if the text or the device is missing.
+    """
+    config, _, name = prepare_text(config, config.train.name or name)
+    prepare_machine(config, processes)
+    return RunFolder.create(name, to_yaml(config)).path
+
+
+def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
+    """Return the config, its corpus and the run's name.
+
+    If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name. Raises
+    UserError if the text is missing or too short.
+    """
+    corpus = open_corpus(config.data)
+    if corpus.fallback_reason:
+        line = "!" * 100
+        warning = (
+            f"{line}\nWARNING: {corpus.fallback_reason}.\n"
+            f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
+            f"its results are not comparable with those on {config.data.corpus}.\n{line}"
+        )
+        print(warning, file=sys.stderr)
+        name = f"{name}-on-{Path(corpus.name).stem}"
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
+    corpus.split(config.data.split, config.model.block_size)
+    return config, corpus, name
+
+
+def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
+    """Return the text of the checkpoint at `path`. Raises UserError if it is missing or has changed."""
+    corpus = open_corpus(dataclasses.replace(checkpoint.config().data, fallback=None))
+    if corpus.digest != checkpoint.corpus["digest"]:
+        raise UserError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
+    return corpus
