@@ -17,7 +17,6 @@ from pathlib import Path
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
-from data.encoded_text import EncodedText
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
@@ -28,21 +27,19 @@ from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
 from training.runtime import keep_freed_memory
-from training.sampling import sample_text
-from training.settings.config_file import build_config, naming, read_settings
+from training.settings.config_file import build_config, naming, read_settings, without_sweep
 from training.state import TrainingState
 from training.step import TrainingStep
 from training.sweep.launch import create_sweep, is_sweep, run_sweep
 from training.sweep.plan import make_plan
 
-LONGEST_TIMEOUT_S = 1e6
+ADVICE = "lower train.batch_size, model.block_size or model.n_embd"  # if memory runs out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
     options = parse(arguments)
-    advice = "lower train.batch_size, model.block_size or model.n_embd"
-    return report_errors("train.py", lambda: run(options), memory=advice)
+    return report_errors("train.py", lambda: run(options), memory=ADVICE)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -59,16 +56,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run or sweep in a folder")
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
-    combinations = "run every combination of these values, such as model.n_head=1,2,4"
-    add("--sweep", nargs="+", action="extend", metavar="section.key=values", help=combinations)
-    verify = "compare the encoded text with its SHA-256 even if its file seems unchanged"
-    add("--verify", action="store_true", help=verify)
+    add("--sweep", nargs="+", action="extend", metavar="section.key=values", help="run every combination of values")
+    add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
     limit = "several processes: one that waits for another for SECONDS gives up (300)"
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help=limit)
     options = parser.parse_intermixed_args(arguments)
-    if not 0 < options.timeout <= LONGEST_TIMEOUT_S:
-        parser.error(f"--timeout must be above 0 and at most {LONGEST_TIMEOUT_S:,.0f}")
+    if not 0 < options.timeout <= 1e6:
+        parser.error("--timeout must be above 0 and at most 1,000,000")
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
     if options.workers is not None and options.workers < 1:
@@ -86,24 +81,22 @@ def run(options: argparse.Namespace) -> int:
         overrides = options.overrides if options.resume else []  # a new folder has them in its config
         if is_sweep(folder):
             return run_sweep(folder, overrides, options.workers or 1, verify=options.verify)
-        with opened_run(
-            folder, processes, overrides=overrides, verify=options.verify, timeout_s=options.timeout
-        ) as opened:
+        with opened_run(folder, processes, overrides, verify=options.verify, timeout_s=options.timeout) as opened:
             return train(*opened)
 
 
 def find_or_create(options: argparse.Namespace, processes: OneProcess) -> Path:
     """Return the folder given with --resume, or a new one for the run or sweep that the config describes."""
     if options.resume:
-        check_options(options, is_sweep=is_sweep(options.resume))
-        return options.resume if is_sweep(options.resume) else RunFolder.find(options.resume).path
-    settings = read_settings(options.config)
+        folder = options.resume if is_sweep(options.resume) else RunFolder.find(options.resume).path
+        check_options(options, is_sweep=is_sweep(folder))
+        return folder
+    settings, name = read_settings(options.config), options.config.stem
     with naming(options.config):
         plan = make_plan(settings, options.overrides, options.sweep)
-        single = {name: section for name, section in settings.items() if name != "sweep"}
-        config = build_config(single, options.overrides)
+        if plan is None:
+            config = build_config(without_sweep(settings), options.overrides)
     check_options(options, is_sweep=plan is not None)
-    name = options.config.stem
     return create_sweep(plan, name) if plan else create_run(config, name, processes)
 
 
@@ -119,8 +112,9 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
 
     changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
     """
-    settings, progress = state.config.train, state.progress
-    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, state.config.model.block_size)
+    settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
+    model, runtime, n = state.average.model, state.runtime, settings.eval_characters
+    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, block_size)
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
     with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
         step = TrainingStep(state, train_ids, check_stop=stop.check)
@@ -133,7 +127,12 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
                     step.run()
                     log.step()
                 with clock.pause():
-                    is_best = progress.evaluation_due and evaluate_and_sample(state, val_ids, log, stop)
+                    is_best = False
+                    if progress.evaluation_due:
+                        state.check_finite()
+                        result = evaluate(model, val_ids, block_size, runtime, n_characters=n, check_stop=stop.check)
+                        is_best = state.note_evaluation(result.loss)
+                        log.evaluation(result, is_best=is_best)
                     if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():
                         log.skipped_updates()
                         save(run, state, elapsed_s=clock.elapsed_s, is_best=is_best)
@@ -145,25 +144,6 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
             return 128 + stopped.signal
         log.finished()
     return 0
-
-
-def evaluate_and_sample(state: TrainingState, val_ids: EncodedText, log: RunLog, stop: StopRequest) -> bool:
-    """Measure the validation loss, sample a text, log both, and return whether the loss is the best so far."""
-    state.check_finite()
-    model, settings = state.average.model, state.config.train
-    result = evaluate(
-        model,
-        val_ids,
-        state.config.model.block_size,
-        state.runtime,
-        n_characters=settings.eval_characters,
-        check_stop=stop.check,
-    )
-    is_best = state.note_evaluation(result.loss)
-    # The same seed for every sample, so that samples can be compared.
-    sample = sample_text(model, state.corpus.vocabulary, "", settings.sample_length, seed=settings.seed)
-    log.evaluation(result, sample, is_best=is_best)
-    return is_best
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -102,6 +103,9 @@ def check_skipping(processes: OneProcess, parallel: str) -> None:
     state = TrainingState(config, corpus, float32(for_parallel(processes, parallel)))
     step = TrainingStep(state, corpus.ids)
     step.run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as for a tensor in place of a number
+        state.check_finite()
     assert list(state.take_skipped()) == []
     before = [state.processes.local(p).clone() for p in state.model.parameters()]
     hook = state.model.norm.register_full_backward_hook(

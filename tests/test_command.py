@@ -5,10 +5,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import ROOT
 
+import sample
 import train
+from cli.command import report_errors
 from cli.errors import LONGEST_LINE, one_line
+from model.gpt import GPT
 
 
 @pytest.mark.parametrize(
@@ -58,6 +62,34 @@ def test_an_invalid_option_produces_one_line_without_control_characters(capsys, 
     said = capsys.readouterr().err
     assert (end.value.code, said.count("\n")) == (2, 1)
     assert said[:-1].isprintable()
+
+
+def raise_in_pytorch(*_, **__):
+    """Raise a real ValueError of PyTorch."""
+    torch.nn.functional.cross_entropy(torch.zeros(2, 3), torch.zeros(5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("command", ["train", "sample"])
+def test_a_bug_is_a_traceback_and_a_line_that_says_so_but_never_looks_like_a_mistake(
+    workplace, capsys, monkeypatch, command
+):
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=2", "train.eval_every_steps=2"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(GPT, "forward", raise_in_pytorch)
+    status = train.main(["--resume", "runs/tiny", "train.max_steps=4"]) if command == "train" else sample.main([])
+    said = capsys.readouterr().err
+    assert status == 1
+    assert "Traceback" in said
+    assert "ValueError: Expected input batch_size (2) to match target batch_size (5)." in said
+    assert said.endswith(f"{command}.py: this is a bug in the program; please report it with the lines above\n")
+
+
+def test_an_error_of_the_operating_system_that_names_no_file_is_a_bug(capsys):
+    def work():
+        raise OSError("no device")
+
+    assert report_errors("x.py", work, memory="") == 1
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("end", "status", "error"), [("return 7", 7, ""), ("1 / 0", 1, "ZeroDivisionError")])

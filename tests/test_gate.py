@@ -8,6 +8,7 @@ from helpers import metrics
 
 import train
 from data.corpus import open_corpus
+from training.optim.gate import UpdateGate
 from training.optim.muon import Muon
 from training.runs.checkpoint import load_checkpoint
 from training.runs.saving import capture
@@ -93,6 +94,28 @@ def test_training_ends_after_a_number_of_skipped_updates_in_a_row(workplace):
             step.run()
             named += state.take_skipped()
     assert len(named) == MOST_SKIPPED
+
+
+def test_the_last_update_of_a_run_is_named_even_if_the_host_is_a_step_behind_the_device(workplace, monkeypatch):
+    """A GPU computes while Python prepares the next step; here, a CPU pretends to."""
+    original_init, original_run = UpdateGate.__init__, TrainingStep.run
+
+    def behind(gate, *arguments):
+        original_init(gate, *arguments)
+        gate.n_behind = 1
+
+    def poisoned(step):
+        hook = step.state.model.lm_head.weight.register_hook(lambda grad: grad * torch.nan)
+        if step.state.progress.step != 39:
+            hook.remove()
+        original_run(step)
+        hook.remove()
+
+    monkeypatch.setattr(UpdateGate, "__init__", behind)
+    monkeypatch.setattr(TrainingStep, "run", poisoned)
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    assert [record["skipped_step"] for record in metrics(workplace / "runs/tiny") if "skipped_step" in record] == [39]
+    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").progress["skipped_in_a_row"] == 1
 
 
 def test_an_optimiser_state_that_is_not_finite_is_never_saved(workplace):

@@ -10,7 +10,10 @@ from conftest import ROOT, TINY_TEXT, run_script
 from helpers import assert_same_but_for_the_name, assert_same_state, heed_signals, metrics, untimed
 
 import train
-from training.runs.checkpoint import load_checkpoint
+from data.batches import TrainingBatches
+from data.config import DataConfig
+from data.corpus import open_corpus
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
 
 
@@ -155,6 +158,38 @@ def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginn
     run.metrics.write_bytes(b"")
     assert train.main(["--resume", str(run.path)]) == 2
     assert "no checkpoint to resume from (its files are missing" in capsys.readouterr().err
+
+
+def test_a_run_that_resumes_with_larger_batches_continues_at_the_next_window(workplace, monkeypatch):
+    visited, original = [], TrainingBatches.starts
+
+    def recording(batches, first):
+        starts = original(batches, first)
+        visited.extend(starts.tolist())
+        return starts
+
+    monkeypatch.setattr(TrainingBatches, "starts", recording)
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=7"]) == 0
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=11", "train.batch_size=4", "train.accumulate=3"]) == 0
+    text = open_corpus(DataConfig(corpus="text.txt")).split((0.9, 0.1, 0), 16).train
+    single = TrainingBatches(text, block_size=16, batch_size=1, seed=0)
+    expected = [int(original(single, window)[0]) for window in range(7 * 5 + 4 * 12)]
+    assert visited == expected
+
+
+def test_an_interrupted_run_of_an_older_version_resumes_at_the_next_window(workplace):
+    """Its checkpoints have the number of steps, but neither windows nor the settings that came later."""
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=20", "train.accumulate=2", "train.name=old"]) == 0
+    run = RunFolder(workplace / "runs/old")
+    for path in (run.latest, run.best):
+        checkpoint = load_checkpoint(path)
+        assert checkpoint.progress.pop("windows") == 200
+        checkpoint.settings["train"]["sharded_checkpoints"] = False
+        save_checkpoint(checkpoint, path)
+    settings = run.config.read_text().replace("train:", "train:\n  sharded_checkpoints: false")
+    run.config.write_text(settings)
+    assert train.main(["--resume", "runs/old", "optim.decay_fraction=0", "train.max_steps=30"]) == 0
+    assert load_checkpoint(run.latest).progress["windows"] == 300
 
 
 def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):

@@ -61,7 +61,7 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
         log.introduce(["train.seed was 0 and is 1"])
         now[0] = 104.0
         log.step()
-        log.evaluation(Evaluation(2.5, 203, 203, 16), "a sample", is_best=True)
+        log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
         log.finished()
 
     changed, training, evaluation, end = metrics(run.path)

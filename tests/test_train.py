@@ -14,6 +14,7 @@ import sample
 import train
 from data import sources
 from training.runs.checkpoint import load_checkpoint
+from training.step import TrainingStep
 
 
 def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
@@ -167,6 +168,29 @@ def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace
     assert capsys.readouterr().err == (
         "train.py: out of memory; lower train.batch_size, model.block_size or model.n_embd\n"
     )
+    assert list((workplace / "runs").iterdir()) == []  # so that the next run is not tiny-2
+
+
+def test_a_run_that_fails_after_its_first_checkpoint_keeps_its_folder(workplace, monkeypatch):
+    original = TrainingStep.run
+
+    def failing(step):
+        if step.state.progress.step == 25:
+            raise MemoryError
+        original(step)
+
+    monkeypatch.setattr(TrainingStep, "run", failing)
+    assert train.main(["--config", "tiny.yaml"]) == 1
+    monkeypatch.undo()
+    monkeypatch.chdir(workplace)
+    assert train.main(["--resume", "runs/tiny"]) == 0
+
+
+def test_a_config_may_have_a_name_that_is_not_utf8(workplace):
+    name = os.fsdecode(b"caf\xe9.yaml")
+    (workplace / "tiny.yaml").rename(workplace / name)
+    assert train.main(["--config", name, "train.max_steps=2"]) == 0
+    assert (workplace / "runs" / os.fsdecode(b"caf\xe9") / "checkpoints" / "latest.pt").exists()
 
 
 @pytest.mark.slow

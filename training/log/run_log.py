@@ -15,6 +15,7 @@ from training.log.tensorboard import TensorBoard
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
+from training.sampling import sample_text
 from training.state import TrainingState
 
 
@@ -87,8 +88,14 @@ class RunLog:
         self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, left_s=left_s)
         self._line_step = step
 
-    def evaluation(self, result: Evaluation, sample: str, *, is_best: bool) -> None:
-        step, self._last_sample = self.state.progress.step, sample
+    def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
+        """Log a validation loss and a sampled text."""
+        state, settings, step = self.state, self.state.config.train, self.state.progress.step
+        # The same seed for every sample, so that samples can be compared.
+        sample = sample_text(
+            state.average.model, state.corpus.vocabulary, "", settings.sample_length, seed=settings.seed
+        )
+        self._last_sample = sample
         self._record(**result.record())
         if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)

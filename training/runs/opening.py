@@ -23,7 +23,7 @@ from training.state import DivergedError, TrainingError, TrainingState
 
 @contextlib.contextmanager
 def opened_run(
-    folder: Path, processes: OneProcess, *, overrides: Sequence[str], verify: bool, timeout_s: float
+    folder: Path, processes: OneProcess, overrides: Sequence[str], *, verify: bool, timeout_s: float
 ) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Lock the folder of a run, and yield it, its state, and the settings that have changed since the last session.
 

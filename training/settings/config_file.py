@@ -62,6 +62,11 @@ def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def without_sweep(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a single run."""
+    return {section: values for section, values in settings.items() if section != "sweep"}
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """Return a YAML file as nested mappings and lists of text. Raises ConfigError if it is not a config."""
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.errors import UserError
 from training.settings.config import Config, TrainConfig
-from training.settings.config_file import ConfigError, build_config, split_override
+from training.settings.config_file import ConfigError, build_config, split_override, without_sweep
 from training.sweep.point import Point
 from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
 
@@ -68,8 +68,7 @@ def make_plan(
     for name, changes in variants.items():
         if both := sorted(changes.keys() & axes.keys()):
             raise ConfigError(f"sweep.variants.{name} sets {both[0]}, which the sweep also varies; remove one of them")
-    settings = {section: values for section, values in settings.items() if section != "sweep"}
-    points = _make_points(settings, overrides, axes, variants)
+    points = _make_points(without_sweep(settings), overrides, axes, variants)
     return Plan(points, axes, variants)
 
 
