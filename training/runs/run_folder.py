@@ -23,8 +23,8 @@ class RunFolder:
     """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt and the checkpoints.
 
     checkpoints/: latest.pt, previous.pt (the one before), best.pt, and the weights step-N.pt. has-saved.txt says that
-    there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning. new.txt
-    says that nothing was saved or logged since `create`.
+    there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning. Until the
+    first checkpoint, new.txt says that `create` made the folder; see `removed_if_unused`.
 
     writes: False in processes that train the run together with the one that writes to its folder.
     """
@@ -52,7 +52,7 @@ class RunFolder:
                 path.mkdir()
                 break
         run = cls(path)
-        run.new_note.touch()
+        run.new_note.write_text("If this run fails before it logs or saves anything, its folder is removed.\n")
         run.lay_out(config_yaml)
         return run
 
@@ -98,11 +98,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def removed_if_unused(self) -> Iterator[None]:
-        """Remove the folder after an error inside the context if nothing was saved or logged since its creation."""
+        """Remove the folder after an error inside the context if it is new and nothing was logged or saved."""
         try:
             yield
         except BaseException:
-            if self.new_note.exists():
+            if self.new_note.exists() and not self.has_saved() and not any(self.log_sizes()):
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 
@@ -118,10 +118,10 @@ class RunFolder:
         """Save latest.pt, after best.pt if the checkpoint is the best; the latest before becomes previous.pt."""
         if not self.writes:
             return
-        self.new_note.unlink(missing_ok=True)
         save_checkpoint(checkpoint, *[self.best] * is_best, self.latest, keep=self.previous)
         if not self.saved_note.exists():
             replace_text(self.saved_note, "This run has saved checkpoints. It resumes only from one of them.\n")
+            self.new_note.unlink(missing_ok=True)
 
     def has_saved(self) -> bool:
         """Return whether the run has ever saved a checkpoint, which may be lost."""
@@ -174,7 +174,6 @@ class RunFolder:
     def add_record(self, record: dict[str, Any]) -> None:
         """Append a record to the metrics."""
         if self.writes:
-            self.new_note.unlink(missing_ok=True)
             append_record(self.metrics, record)
 
     def add_sample(self, heading: str, text: str) -> None:
