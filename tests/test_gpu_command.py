@@ -71,8 +71,9 @@ def test_without_a_gpu_the_command_prints_a_one_line_error(tmp_path):
 @pytest.mark.slow
 def test_a_failed_step_is_listed_and_the_other_steps_still_run(tmp_path):
     project, out = tmp_path / "project", tmp_path / "out"
-    ignored = shutil.ignore_patterns(".git", "runs", "cache", "__pycache__", ".venv", "*.svg")
+    ignored = shutil.ignore_patterns(".git", "cache", "__pycache__", ".venv", "*.svg")
     shutil.copytree(ROOT, project, ignore=ignored)
+    shutil.rmtree(project / "runs", ignore_errors=True)
     (project / "tests" / "test_broken.py").write_text("def test_cuda_is_broken():\n    assert 1 + 1 == 3\n")
     finished = run_gpu(project, out, DEVICE="cpu", OMP_NUM_THREADS="1")
     results = json.loads((out / "results.json").read_text())
