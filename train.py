@@ -21,7 +21,6 @@ from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
 from training.processes.launching import join_processes
-from training.processes.one_process import OneProcess
 from training.runs.opening import opened_run
 from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
@@ -30,8 +29,7 @@ from training.runtime import keep_freed_memory
 from training.settings.config_file import build_config, naming, read_settings, without_sweep
 from training.state import TrainingState
 from training.step import TrainingStep
-from training.sweep.launch import create_sweep, is_sweep, run_sweep
-from training.sweep.plan import make_plan
+from training.sweep.launch import find_sweep, is_sweep, run_sweep
 
 ADVICE = "lower train.batch_size, model.block_size or model.n_embd"  # if memory runs out
 
@@ -76,35 +74,29 @@ def run(options: argparse.Namespace) -> int:
     keep_freed_memory()
     with join_processes(options.timeout) as processes:
         folder = processes.run_before_restart() or processes.from_main(
-            lambda: find_or_create(options, processes), pack=os.fsencode, unpack=lambda path: Path(os.fsdecode(path))
+            lambda: find_sweep(options) or find_or_create_run(options), pack=os.fsencode, unpack=as_path
         )
-        overrides = options.overrides if options.resume else []  # a new folder has them in its config
         if is_sweep(folder):
-            return run_sweep(folder, overrides, options.workers or 1, verify=options.verify)
+            return run_sweep(folder, options.workers or 1, verify=options.verify)
+        overrides = options.overrides if options.resume else []  # the config of a new run has them
         with opened_run(folder, processes, overrides, verify=options.verify, timeout_s=options.timeout) as opened:
             return train(*opened)
 
 
-def find_or_create(options: argparse.Namespace, processes: OneProcess) -> Path:
-    """Return the folder given with --resume, or a new one for the run or sweep that the config describes."""
-    if options.resume:
-        folder = options.resume if is_sweep(options.resume) else RunFolder.find(options.resume).path
-        check_options(options, is_sweep=is_sweep(folder))
-        return folder
-    settings, name = read_settings(options.config), options.config.stem
-    with naming(options.config):
-        plan = make_plan(settings, options.overrides, options.sweep)
-        if plan is None:
-            config = build_config(without_sweep(settings), options.overrides)
-    check_options(options, is_sweep=plan is not None)
-    return create_sweep(plan, name) if plan else create_run(config, name, processes)
+def as_path(encoded: bytes) -> Path:
+    return Path(os.fsdecode(encoded))
 
 
-def check_options(options: argparse.Namespace, *, is_sweep: bool) -> None:
-    if options.workers and not is_sweep:
+def find_or_create_run(options: argparse.Namespace) -> Path:
+    """Return the folder of the run given with --resume, or a new one for the config."""
+    if options.workers:
         raise UserError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
-    if is_sweep and "WORLD_SIZE" in os.environ:
-        raise UserError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
+    if options.resume:
+        return RunFolder.find(options.resume).path
+    settings = read_settings(options.config)
+    with naming(options.config):
+        config = build_config(without_sweep(settings), options.overrides)
+    return create_run(config, config.train.name or options.config.stem)
 
 
 def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:

@@ -104,6 +104,8 @@ class RunFolder:
         except BaseException:
             if self.new_note.exists() and not self.has_saved() and not any(self.log_sizes()):
                 shutil.rmtree(self.path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    self.path.parent.rmdir()  # if there is no other run
             raise
 
     def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Start a run: check its config, encode its text, and create its folder."""
+"""Start a run: encode its text and create its folder."""
 
 import dataclasses
 import sys
@@ -6,21 +6,15 @@ from pathlib import Path
 
 from cli.errors import UserError
 from data.corpus import Corpus, open_corpus
-from training.processes.one_process import OneProcess
 from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
-from training.runtime import prepare_machine
 from training.settings.config import Config
 from training.settings.config_file import to_yaml
 
 
-def create_run(config: Config, name: str, processes: OneProcess) -> Path:
-    """Check that the processes can train the config, encode its text, and return the new folder of the run.
-
-    Raises UserError if the text or the device is missing.
-    """
-    config, _, name = prepare_text(config, config.train.name or name)
-    prepare_machine(config, processes)
+def create_run(config: Config, name: str) -> Path:
+    """Encode the text of a config, and return the new folder of the run. Raises UserError if the text is missing."""
+    config, _, name = prepare_text(config, name)
     return RunFolder.create(name, to_yaml(config)).path
 
 

@@ -1,18 +1,19 @@
 """The commands that start and resume a sweep."""
 
+import argparse
 import dataclasses
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from cli.errors import UserError
 from data.corpus import open_corpus
 from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
-from training.sweep.plan import Plan
+from training.settings.config_file import naming, read_settings
+from training.sweep.plan import Plan, make_plan
 from training.sweep.sweep_folder import PLAN_FILE, SweepFolder, read_plan
 from training.sweep.workers import WorkerPool
 
@@ -23,11 +24,34 @@ def is_sweep(path: Path) -> bool:
     return (path / PLAN_FILE).is_file()
 
 
-def create_sweep(plan: Plan, name: str) -> Path:
-    """Return the folder of a sweep with this plan: a new one, or that of the same sweep, to which new values are added.
+def find_sweep(options: argparse.Namespace) -> Path | None:
+    """Return the folder of the sweep that the options of train.py name or describe, or None for a single run.
 
-    Raises UserError if a point's corpus or device is not available.
+    The folder of a new sweep is a new one, or that of the same sweep, to which new values are added. Raises UserError
+    if a point's corpus or device is not available.
     """
+    if options.resume:
+        if not is_sweep(options.resume):
+            return None
+        if options.overrides:
+            raise UserError(f"{options.resume} is a sweep, whose settings cannot change; start a new one with --config")
+        _check_launcher()
+        return options.resume
+    settings = read_settings(options.config)
+    with naming(options.config):
+        plan = make_plan(settings, options.overrides, options.sweep)
+    if plan is None:
+        return None
+    _check_launcher()
+    return _create(plan, options.config.stem)
+
+
+def _check_launcher() -> None:
+    if "WORLD_SIZE" in os.environ:
+        raise UserError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
+
+
+def _create(plan: Plan, name: str) -> Path:
     plan, name = _prepare_texts(plan, plan.points[0].config.train.name or name)
     for point in plan.points:
         prepare_machine(point.config)
@@ -37,13 +61,11 @@ def create_sweep(plan: Plan, name: str) -> Path:
     return folder.path
 
 
-def run_sweep(path: Path, overrides: Sequence[str], workers: int, *, verify: bool) -> int:
+def run_sweep(path: Path, workers: int, *, verify: bool) -> int:
     """Run every unfinished point of the sweep in a folder, and return the exit status.
 
     Raises UserError before any run starts if a point's corpus or device is not available.
     """
-    if overrides:
-        raise UserError(f"{path} is a sweep, whose settings cannot change; start a new sweep with --config")
     plan = read_plan(path)
     if plan is None:
         raise UserError(f"{path / PLAN_FILE}: varies nothing; start the sweep again with --config")
