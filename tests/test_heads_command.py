@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from conftest import ROOT, run_script, train_tiny
+from helpers import metrics
 
 import train
 from experiments.heads.__main__ import main as heads_command
@@ -107,6 +108,14 @@ def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, 
     trained = load_checkpoint(pruned.best)
     assert trained.progress["best_loss"] < after.progress["best_loss"]
     assert trained.config().model == after.config().model
+
+
+@pytest.mark.parametrize(("setting", "extent"), [("100", "112 evenly spread ones of the 203"), ("null", "all 203")])
+def test_pruning_says_for_which_characters_the_loss_is(workplace, capsys, setting, extent):
+    assert train.main(["--config", "tiny.yaml", f"train.eval_characters={setting}", "train.max_steps=20"]) == 0
+    assert heads_command(["--windows", "1", "--prune", "1"]) == 0
+    (pruned,) = (record for record in metrics(workplace / "runs" / "tiny-pruned-1") if "val_loss" in record)
+    assert f"{pruned['val_loss']:.4f} over {extent} characters of the validation split" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
