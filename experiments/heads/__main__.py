@@ -60,6 +60,8 @@ def show_heads(options: argparse.Namespace) -> int:
     opened = [open_model(path, options.device) for path in options.checkpoint or [None]]
     text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.block_size for each in opened)))
     ids = [each.encode(text) for each in opened]
+    if len({len(each) for each in ids}) > 1:
+        raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
     if options.prune:
         prune(opened[0].checkpoint, [])  # raises its errors before the long analysis
         choose(all_heads(opened[0].model), options.prune)
@@ -67,11 +69,12 @@ def show_heads(options: argparse.Namespace) -> int:
     for each, text_ids in zip(opened, ids, strict=True):
         size = {"n_windows": options.windows, "n_characters": options.characters}
         analysis = analyse(each.model, each.checkpoint.vocabulary, each.val_ids, each.runtime, **size)
-        models.append(AnalysedModel(each.path, each.checkpoint, analysis, weights_of(each.model, text_ids)))
+        spelled = each.checkpoint.vocabulary.spell(text_ids)
+        models.append(AnalysedModel(each.path, each.checkpoint, analysis, spelled, weights_of(each.model, text_ids)))
         lines.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         folder = opened[0].run_folder if len(opened) == 1 else None
-        page, missing = make_page(models, text)
+        page, missing = make_page(models)
         lines.append(write_page(options.output or (folder or Path()) / "heads.html", page))
         lines[-1] += f"\n{missing}" if missing else ""
     if options.prune:

@@ -32,7 +32,7 @@ class CharacterSimilarity:
 def compare_characters(embeddings: Tensor, vocabulary: Vocabulary, counts: Tensor) -> CharacterSimilarity:
     """Compare the embeddings (V, C) of the MOST_CHARACTERS most frequent characters. counts: of each, (V,)."""
     frequent = counts.argsort(descending=True, stable=True)[:MOST_CHARACTERS]
-    chosen = sorted(frequent.tolist(), key=lambda i: _sort_key(vocabulary.characters[i]))
+    chosen = sorted(frequent.tolist(), key=lambda i: (*_sort_key(vocabulary.decode([i])), i))
     unit = torch.nn.functional.normalize(embeddings[chosen], dim=-1)  # (n, C)
     return CharacterSimilarity("".join(vocabulary.characters[i] for i in chosen), unit @ unit.T)
 

@@ -26,12 +26,20 @@ BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 
 @dataclass(frozen=True)
 class AnalysedModel:
-    """A checkpoint, its analysis, and its attention weights (N, T, T) for the page's text of T characters."""
+    """A checkpoint, its analysis, and its attention weights (N, T, T) for the page's text of T characters.
+
+    text: one character for each id, see `Vocabulary.spell`; unit: of the vocabulary, see `visible`.
+    """
 
     path: Path
     checkpoint: Checkpoint
     analysis: Analysis
+    text: str
     weights: Tensor
+
+    @property
+    def unit(self) -> str:
+        return self.checkpoint.vocabulary.unit
 
     @property
     def description(self) -> str:
@@ -42,22 +50,23 @@ class AnalysedModel:
         )
 
 
-def make_page(models: Sequence[AnalysedModel], text: str) -> tuple[str, str]:
+def make_page(models: Sequence[AnalysedModel]) -> tuple[str, str]:
     """Return the HTML that shows one model or two on the same text, and the reason if there are no charts, or ""."""
     viewers, parts, missing = "", "", ""
     for i, (letter, model) in enumerate(zip("AB", models, strict=False)):
         suffix = f": model {letter}" if len(models) > 1 else ""
         try:
-            charts = _charts(model.analysis, model.checkpoint.config().model.n_embd, i, suffix)
+            charts = _charts(model, i, suffix)
         except ValueError as error:
             charts, missing = "", f"no charts: {error}"
         title = f"<h3>Model {letter}</h3>" if suffix else ""
         description = f"<p>{escape(model.description)}</p>"
-        viewers += f"<section>{title}{description}{make_viewer(model.analysis.heads, text, model.weights)}</section>"
+        viewer = make_viewer(model.analysis.heads, model.text, model.weights, unit=model.unit)
+        viewers += f"<section>{title}{description}{viewer}</section>"
         parts += f"""<h2>What each head attends to{suffix}</h2>
 {_table(model.analysis)}
 <h2>Where each head works hardest{suffix}</h2>
-{_passages(model.analysis)}
+{_passages(model.analysis, model.unit)}
 {charts}"""
     body = f"""<p>L0H1 is head 1 of layer 0; both count from 0.</p>
 <h2>Attention map</h2>
@@ -70,11 +79,11 @@ line. The shading shows the square root of the weight.</p>
     return make_html("Inside the attention heads", body, style=style, script=script), missing
 
 
-def _passages(analysis: Analysis) -> str:
+def _passages(analysis: Analysis, unit: str) -> str:
     """Return, for each head, the passages in which it attends most strongly to one character."""
     sections = ""
     for head, passages in zip(analysis.heads, analysis.passages, strict=True):
-        items = "".join(f"<li>{_marked(passage)}</li>" for passage in passages)
+        items = "".join(f"<li>{_marked(passage, unit)}</li>" for passage in passages)
         sections += f"<section><h3>{head_name(head)}</h3><ol>{items}</ol></section>"
     return f"""<p class="faint">For each head, the passages of the validation split with its highest weight on a single
 character, at least {NEAREST} characters back. Framed: the character that attends, in the second half of the context
@@ -82,7 +91,7 @@ window. Shaded: the one that it attends to, with the weight.</p>
 <div class="passages">{sections}</div>"""
 
 
-def _marked(passage: Passage) -> str:
+def _marked(passage: Passage, unit: str) -> str:
     """Return the surroundings of a passage's two characters, with both marked."""
     T, html, left = len(passage.text), "", 0
     spans = [(max(0, at - BEFORE), min(T, at + AFTER + 1)) for at in (passage.key, passage.query)]
@@ -92,7 +101,7 @@ def _marked(passage: Passage) -> str:
             continue
         if left:
             html, left = f'{html} <span class="weight">({left:,} characters)</span> ', 0
-        shown = escape(visible(passage.text[i]))
+        shown = escape(visible(passage.text[i], unit))
         kind = {passage.key: "key", passage.query: "query"}.get(i)
         html += f'<mark class="{kind}">{shown}</mark>' if kind else shown
     return f'{html} <span class="weight">{passage.weight:.2f}</span>'
@@ -143,11 +152,12 @@ def _number(value: float, digits: int) -> str:
     return "none" if value != value else f"{value:.{digits}f}"
 
 
-def _charts(analysis: Analysis, width: int, number: int, suffix: str) -> str:
-    """Return the charts. width: of the model. number: of the model on the page. suffix: of the titles."""
+def _charts(model: AnalysedModel, number: int, suffix: str) -> str:
+    """Return the charts. number: of the model on the page. suffix: of the titles."""
+    analysis, unit = model.analysis, model.unit
     pairs = analysis.similarity.most_alike(8)
-    alike = "; ".join(f"{visible(a)} and {visible(b)} {cosine:.2f}" for a, b, cosine in pairs)
-    noise = width**-0.5
+    alike = "; ".join(f"{visible(a, unit)} and {visible(b, unit)} {cosine:.2f}" for a, b, cosine in pairs)
+    noise = model.checkpoint.config().model.n_embd ** -0.5
     n_shown = len(analysis.similarity.characters)
     characters = (
         f"Cosines between the embeddings of the {n_shown} most frequent characters: lower case, upper case, other "
@@ -162,12 +172,13 @@ def _charts(analysis: Analysis, width: int, number: int, suffix: str) -> str:
     ]
     html = ""
     for title, note, draw, height in figures:
-        svg = draw_svg(f"{draw.__name__}{number}", lambda axes, draw=draw: draw(axes, analysis), height=height)
+        svg = draw_svg(f"{draw.__name__}{number}", lambda axes, draw=draw: draw(axes, model), height=height)
         html += f'<h2>{title}{suffix}</h2><p class="faint">{escape(note)}</p><figure>{svg}</figure>'
     return html
 
 
-def _importance(axes, analysis: Analysis) -> None:
+def _importance(axes, model: AnalysedModel) -> None:
+    analysis = model.analysis
     names = [head_name(head) for head in reversed(analysis.order)]
     gains = [analysis.losses_without[head] - analysis.loss for head in reversed(analysis.order)]
     axes.bar(range(len(gains)), gains, color=SERIES[0])
@@ -176,26 +187,28 @@ def _importance(axes, analysis: Analysis) -> None:
     axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")
 
 
-def _cumulative(axes, analysis: Analysis) -> None:
-    losses = [analysis.loss, *analysis.cumulative]
+def _cumulative(axes, model: AnalysedModel) -> None:
+    losses = [model.analysis.loss, *model.analysis.cumulative]
     axes.plot(range(len(losses)), losses, **line_style(0) | {"markersize": 4})
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="number of silenced heads, least important first", ylabel="validation loss, nats per character")
 
 
-def _similar_heads(axes, analysis: Analysis) -> None:
-    names = [head_name(head) for head in analysis.heads]
+def _similar_heads(axes, model: AnalysedModel) -> None:
+    names = [head_name(head) for head in model.analysis.heads]
     every = -(-len(names) // MOST_NAMED_BARS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])
-    draw_matrix(axes, analysis.measures.similarity.numpy(), lowest=0, highest=1, label="mean cosine of the weights")
+    cosines = model.analysis.measures.similarity.numpy()
+    draw_matrix(axes, cosines, lowest=0, highest=1, label="mean cosine of the weights")
 
 
-def _similar_characters(axes, analysis: Analysis) -> None:
-    names = [plain(visible(character)) for character in analysis.similarity.characters]
+def _similar_characters(axes, model: AnalysedModel) -> None:
+    similarity = model.analysis.similarity
+    names = [plain(visible(character, model.unit)) for character in similarity.characters]
     size = min(11, 400 / len(names))  # points
     axes.set_xticks(range(len(names)), names, fontsize=size)
     axes.set_yticks(range(len(names)), names, fontsize=size)
-    cosines = analysis.similarity.cosines.numpy()
+    cosines = similarity.cosines.numpy()
     limit = np.abs(cosines - np.eye(len(names))).max() or 1.0  # the diagonal is 1 and says nothing
     draw_matrix(axes, cosines, lowest=-limit, highest=limit, label="cosine of the embeddings")

@@ -45,22 +45,27 @@ class OpenedModel:
         return folder if (folder / "config.yaml").is_file() else None
 
     def opening(self, length: int) -> str:
-        """Return the first characters of the validation split."""
-        return self.checkpoint.vocabulary.spell(self.val_ids[1 : 1 + length].tolist())
+        """Return the first `length` characters or bytes of the validation split, as a text that `encode` accepts."""
+        ids = self.val_ids[1 : 1 + length]
+        if self.checkpoint.vocabulary.unit == "byte":
+            return ids.tobytes().decode("utf-8", "surrogateescape")  # `encode` restores the first bytes of a character
+        return self.checkpoint.vocabulary.decode(ids)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (T,) of a text. Raises UserError if its length or one of its characters is invalid."""
-        if not 2 <= len(text) <= self.block_size:
-            raise UserError(
-                f"the text has {len(text)} characters; give --text 2 to {self.block_size}, the context length of "
-                f"{self.path}"
-            )
+        vocabulary = self.checkpoint.vocabulary
         try:
-            return self.checkpoint.vocabulary.encode(text)
+            ids = vocabulary.encode(text)
         except UnknownCharacterError as error:
             raise UserError(
                 f"the text, character {error.position + 1}: {error} of {self.path}; give a --text without it"
             ) from None
+        if not 2 <= len(ids) <= self.block_size:
+            raise UserError(
+                f"the text has {len(ids)} {vocabulary.unit}s; give --text 2 to {self.block_size}, the context length "
+                f"of {self.path}"
+            )
+        return ids
 
 
 def open_model(path: Path | None, device: str) -> OpenedModel:

@@ -37,8 +37,8 @@ def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     extent = "all" if is_whole else f"{result.n_characters:,} evenly spread ones of the"
     return (
         f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
-        f"{result.loss:.4f} over {extent} {result.n_available:,} characters of the validation split. To sample from this "
-        "model, or to train it further:\n"
+        f"{result.loss:.4f} over {extent} {result.n_available:,} characters of the validation split. To sample from it "
+        "or train it further:\n"
         f"  python sample.py --checkpoint {new.path}\n"
         f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
     )
