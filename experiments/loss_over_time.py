@@ -5,7 +5,8 @@ from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
-from experiments.drawing import load_pyplot
+from experiments.drawing import load_pyplot, save_figure
+from experiments.options import file
 from training.runs.metrics import read_records
 
 Curve = tuple[list[float], list[float], int]  # seconds and losses of the evaluations, and their context length
@@ -14,7 +15,7 @@ Curve = tuple[list[float], list[float], int]  # seconds and losses of the evalua
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.loss_over_time", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
+    parser.add_argument("--output", type=file, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
     parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss")
     options = parser.parse_args(arguments)
 
@@ -53,8 +54,7 @@ def draw(path: Path, curves: dict[str, Curve], targets: list[float]) -> None:
     axes.set(xlabel="seconds since the command started", ylabel="validation loss, nats per character")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

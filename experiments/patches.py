@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from cli.command import CommandParser, report_errors, run_command
-from experiments.drawing import load_pyplot
+from experiments.drawing import load_pyplot, save_figure
 from experiments.formatting import in_columns
+from experiments.options import file
 from model.attention import attend, masked_softmax
 from model.scoring import scaled_dot
 
@@ -60,13 +61,12 @@ def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
     for i in range(4):
         for j in range(4):
             axes[1].text(j, i, f"{weights[i, j]:.4f}", ha="center", va="center", fontsize=9)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.patches", description=__doc__)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
+    parser.add_argument("--output", type=file, metavar="FILE", help="also draw a PNG (needs matplotlib)")
     options = parser.parse_args(arguments)
     return report_errors("experiments.patches", lambda: run(options.output), memory="close other programs")
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from cli.command import CommandParser, report_errors, run_command
-from experiments.drawing import load_pyplot
+from experiments.drawing import load_pyplot, save_figure
 from experiments.formatting import in_columns
+from experiments.options import file, whole
 from model.textbook.pooling import (
     Kernel,
     LogKernel,
@@ -41,8 +42,8 @@ def fit_width(xs: Tensor, ys: Tensor, log_kernel: LogKernel = gaussian_kernel) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.pooling", description=__doc__)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the examples (%(default)s)")
+    parser.add_argument("--output", type=file, metavar="FILE", help="also draw a PNG (needs matplotlib)")
+    parser.add_argument("--seed", type=whole(0), default=0, help="seed of the examples (%(default)s)")
     options = parser.parse_args(arguments)
     return report_errors(
         "experiments.pooling", lambda: run(options.seed, options.output), memory="close other programs"
@@ -83,8 +84,7 @@ def draw(path: Path, xs: Tensor, ys: Tensor, x: Tensor, kernels: Mapping[str, Lo
         below.set(xlabel="example, by x", ylabel="test point, by x")
         figure.colorbar(image, ax=below)
     axes[0, 0].legend()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
+from experiments.options import whole
 from training.runs.metrics import read_records
 from training.runs.preparation import prepare_text
 from training.runs.run_folder import RunFolder
@@ -45,11 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.race", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config to run")
     parser.add_argument("--target", type=float, required=True, metavar="LOSS", help="validation loss to reach")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="train with seeds 0 to N-1 (%(default)s)")
+    parser.add_argument("--seeds", type=whole(1), default=3, metavar="N", help="with seeds 0 to N-1 (%(default)s)")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override settings of the file")
     options = parser.parse_intermixed_args(arguments)
-    if options.seeds < 1:
-        parser.error("--seeds must be at least 1")
     return report_errors("experiments.race", lambda: run(options), memory="lower train.batch_size or model.n_embd")
 
 

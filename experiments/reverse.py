@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cli.command import CommandParser, report_errors, run_command
+from experiments.options import whole
 from model.textbook.encoder_decoder import EncoderDecoder
 
 LETTERS, LONGEST = "abcdefghijkl", 10
@@ -70,11 +71,9 @@ def _spell(ids: Tensor) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.reverse", description=__doc__)
-    parser.add_argument("--steps", type=int, default=600, metavar="N", help="training steps (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and strings (%(default)s)")
+    parser.add_argument("--steps", type=whole(1), default=600, metavar="N", help="training steps (%(default)s)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of weights and strings (%(default)s)")
     options = parser.parse_args(arguments)
-    if options.steps < 1:
-        parser.error("--steps must be at least 1")
     return report_errors("experiments.reverse", lambda: run(options), memory="close other programs")
 
 

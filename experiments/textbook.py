@@ -8,6 +8,7 @@ import torch
 
 from cli.command import CommandParser, report_errors, run_command
 from data.sources import BUNDLED
+from experiments.options import positive, whole
 from model.textbook.gpt import TextbookGPT, decode, encode, sample, train
 
 SIZES = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64}
@@ -16,14 +17,10 @@ BATCH_SIZE, LR, SAMPLE_LENGTH, LOG_EVERY_S = 16, 1e-3, 400, 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.textbook", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, metavar="S", help="train for S seconds (%(default)s)")
-    parser.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of S seconds")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (%(default)s)")
+    parser.add_argument("--seconds", type=positive, default=60, metavar="S", help="train for S seconds (%(default)s)")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps instead of S seconds")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="random seed (%(default)s)")
     options = parser.parse_args(arguments)
-    if not options.seconds > 0:
-        parser.error("--seconds must be above 0")
-    if options.steps is not None and options.steps < 1:
-        parser.error("--steps must be at least 1")
     return report_errors("experiments.textbook", lambda: run(options), memory="close other programs")
 
 

@@ -271,6 +271,7 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
         (["nowhere"], "nowhere: no such folder; runs and sweeps are in runs/"),
         (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: 'all runs'"),
         (["runs", "--target", "low"], "--target"),
+        (["runs/1-0", "--output", "/"], "--output: / must be the name of a file"),
     ],
 )
 def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):

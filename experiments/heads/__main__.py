@@ -18,6 +18,7 @@ from experiments.heads.model_access import all_heads, weights_of
 from experiments.heads.opened_model import open_model
 from experiments.heads.prune import choose, prune
 from experiments.heads.pruned_run import write_pruned
+from experiments.options import file, whole
 from training.runs.run_folder import RunFolder
 
 DEFAULT_LENGTH = 160  # characters of the page's text by default
@@ -37,15 +38,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--checkpoint", type=Path, nargs="+", metavar="PATH", help=found)
     add("--over-time", type=Path, metavar="RUN", help="show how the heads of a run with train.keep_checkpoints formed")
     add("--text", metavar="TEXT", help="the text of the attention maps (default: the start of the validation split)")
-    add("--output", type=Path, metavar="FILE", help="the page to write (default: in the run folder)")
-    add("--windows", type=int, default=64, metavar="N", help="windows to measure heads on (%(default)s)")
-    add("--characters", type=int, metavar="N", help="validation characters for the losses (all)")
-    add("--prune", type=int, metavar="K", help="write a run without the K least important heads")
+    add("--output", type=file, metavar="FILE", help="the page to write (default: in the run folder)")
+    add("--windows", type=whole(1), default=64, metavar="N", help="windows to measure heads on (%(default)s)")
+    add("--characters", type=whole(1), metavar="N", help="validation characters for the losses (all)")
+    add("--prune", type=whole(1), metavar="K", help="write a run without the K least important heads")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     options = parser.parse_args(arguments)
-    for name, lowest in (("windows", 1), ("characters", 1), ("prune", 1)):
-        if (value := getattr(options, name)) is not None and value < lowest:
-            parser.error(f"--{name} must be at least {lowest}")
     if len(options.checkpoint or []) > 2:
         parser.error("--checkpoint takes one model or two")
     if options.prune and len(options.checkpoint or []) == 2:

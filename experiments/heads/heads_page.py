@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from cli.errors import UserError
 from experiments.drawing import SERIES, draw_matrix, draw_svg, line_style, plain
 from experiments.formatting import signed
 from experiments.heads.analysis import Analysis
@@ -57,7 +58,7 @@ def make_page(models: Sequence[AnalysedModel]) -> tuple[str, str]:
         suffix = f": model {letter}" if len(models) > 1 else ""
         try:
             charts = _charts(model, i, suffix)
-        except ValueError as error:
+        except UserError as error:
             charts, missing = "", f"no charts: {error}"
         title = f"<h3>Model {letter}</h3>" if suffix else ""
         description = f"<p>{escape(model.description)}</p>"

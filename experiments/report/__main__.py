@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
+from experiments.options import file
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack, unpack
 from experiments.report.write_report import write_report
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="run folders, sweep folders or packed sweeps (none: list runs/)",
     )
     add("--pack", type=Path, metavar="FILE", help="also pack the sweep's results into FILE.jsonl, to keep them")
-    add("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)")
+    add("--output", type=file, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)")
     add("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)")
     add("--target", type=float, metavar="LOSS", help="report the time to this validation loss")
     add("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)")

@@ -30,7 +30,7 @@ def list_runs(root: Path = RUNS) -> str:
             run = read_run(folder)
             state = [run.state, f"{run.best_loss:.4f} on {run.corpus}"] if run else ["no evaluation yet", ""]
             lines.append([*state, f"{run.evaluations[-1][1]:.0f} s" if run else "", differing])
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             lines.append(["unreadable", "", "", explain(error)])
         lines[-1].insert(0, str(folder.path.relative_to(root)))
     return in_columns(lines)
@@ -44,7 +44,7 @@ def _settings(folder: RunFolder) -> dict[str, str]:
     """Return a run's settings as text by section.name, without those of HIDDEN; none if its config is damaged."""
     try:
         sections = to_dict(load_run_config(folder.config))
-    except ValueError:
+    except UserError:
         return {}
     flat = {
         f"{section}.{name}": spoken(value) for section, values in sections.items() for name, value in values.items()

@@ -40,7 +40,7 @@ def write_report(
     samples, prompt = sample_variants(found.variants, prompt)
     try:
         charts, missing = draw_charts(comparison), ""
-    except ValueError as error:
+    except UserError as error:
         charts, missing = [], f"no charts: {error}"
     names = ", ".join(path.resolve().name for path in paths)
     kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"

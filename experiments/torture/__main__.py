@@ -22,6 +22,7 @@ from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
 from data.encoded_cache import cached_text, record_path
 from data.sources import BUNDLED, DEFAULT_CACHE
+from experiments.options import positive, whole
 from experiments.torture.compare import differences
 from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, LostError
 from training.runs.run_folder import RunFolder
@@ -38,11 +39,11 @@ train: {{max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="experiments.torture", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10, help="start rounds for this long (%(default)s)")
-    parser.add_argument("--rounds", type=int, metavar="N", help="at most N rounds")
+    parser.add_argument("--minutes", type=positive, default=10, help="start rounds for this long (%(default)s)")
+    parser.add_argument("--rounds", type=whole(1), metavar="N", help="at most N rounds")
     parser.add_argument("--seed", type=int, default=0, help="of the first round; the next ones count up (%(default)s)")
     processes = "of each run, which torchrun starts if there are several (%(default)s)"
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help=processes)
+    parser.add_argument("--processes", type=whole(1), default=1, metavar="N", help=processes)
     options = parser.parse_args(arguments)
     return report_errors("experiments.torture", lambda: run(options), memory="end other programs")
 
