@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from functools import partial
 
 import pytest
@@ -12,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import scaling
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, time_repeats
 from experiments.benchmark.memory import measure_context
+from experiments.benchmark.muon import measure_muon
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.sampling import measure_cache, measure_sampling
 from experiments.benchmark.training import flops_per_character, measure_training
@@ -79,8 +80,8 @@ def test_the_encoded_text_has_the_requested_size(monkeypatch):
         return corpus
 
     monkeypatch.setattr("experiments.benchmark.corpora.load_corpus", load)
-    speed, _ = measure_encoding("tiny", "ä", 1, repeats=2)
-    assert len(speed.values) == 2
+    speed, _, opening = measure_encoding("tiny", "ä", 1, repeats=2)
+    assert len(speed.values) == len(opening.values) == 2
     assert all(0.8e6 < size < 1.3e6 for size in sizes)
 
 
@@ -168,7 +169,7 @@ def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
     measurements = [("first", partial(divmod, unknown=1)), ("second", too_many_heads), figure]
     monkeypatch.setattr("experiments.benchmark.__main__._of_usual_shapes", lambda *_, **__: measurements)
     failures = []
-    *_, last = benchmark.measure(CPU, failures, quick=True, only="", variants={})
+    *_, last = benchmark.measure(CPU, failures, {}, Namespace(quick=True, only="", megabytes=1))
     assert last == [Figure("memory", "MB", [1.0])]
     bug, mistake = failures
     assert bug.startswith("first failed: TypeError: ")
@@ -178,10 +179,8 @@ def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_scaling_command_measures_texts_and_muon_in_two_processes(capsys):
-    assert scaling.main(["--only", "text", "--gigabytes", "0.002"]) == 0
-    output = capsys.readouterr().out
-    assert "encoding, text of 1 MB" in output
-    assert "training, text of 2 MB" in output
-    assert scaling.main(["--only", "muon"]) == 0
-    assert "Muon's step, 2 processes" in capsys.readouterr().out
+def test_muon_is_measured_in_one_process_and_in_two():
+    figures = measure_muon(repeats=2)
+    names = ["1 process", "2 processes, each with all matrices", "2 processes"]
+    assert [figure.name for figure in figures] == [f"Muon's step, {name}" for name in names]
+    assert all(len(figure.values) == 2 for figure in figures)

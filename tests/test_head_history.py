@@ -15,7 +15,7 @@ from experiments.heads.analysis import analyse
 from experiments.heads.history import HeadHistory, trace_heads
 from experiments.heads.history_page import appearances
 from experiments.heads.measures import TARGETS, HeadMeasures
-from experiments.heads.opened_model import open_model
+from experiments.opened_model import open_model
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.evaluation import evaluate

@@ -1,4 +1,4 @@
-"""Measure the peak speeds of this machine, then training, sampling, memory, encoding and start-up.
+"""Measure the peak speeds of this machine, then training, sampling, memory, encoding, start-up and Muon.
 
 With --config, measure training and sampling of that config's model instead, or of each variant of its sweep.
 """
@@ -21,11 +21,13 @@ from cli.errors import is_for_user, is_out_of_memory
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, in_new_process
 from experiments.benchmark.memory import measure_context
+from experiments.benchmark.muon import measure_muon
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.sampling import measure_cache, measure_sampling, measure_without_cache
 from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
 from experiments.benchmark.variants import read_variants
+from experiments.options import whole
 from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
 from training.settings.config import Config
 from training.settings.config_file import load_config
@@ -43,7 +45,7 @@ SAMPLED = {  # name: (config file, overrides); both GPT-2 shapes have the same c
     "GPT-2 layers 6/6/384": ("shakespeare_gpt2.yaml", []),
     "shakespeare.yaml": ("shakespeare.yaml", []),
 }
-PARTS = ("training", "sampling", "memory", "encoding", "start-up")
+PARTS = ("training", "sampling", "memory", "encoding", "start-up", "Muon")
 ALPHABETS = {"ASCII": "", "with other letters": "äöüß\n"}
 Measurement = tuple[str, Callable[[], Figure | list[Figure]]]  # its name and its work
 
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", choices=PARTS, help="measure only the peak speeds and this part")
     parser.add_argument("--config", type=Path, metavar="FILE", help="measure the variants of this config")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override settings of --config")
+    parser.add_argument("--megabytes", type=whole(1), metavar="N", help="size of the encoded text (200; 20 if quick)")
     options = parser.parse_intermixed_args(arguments)
     if options.overrides and not options.config:
         parser.error("settings need --config")
@@ -80,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
     figures: list[Figure] = []
     failures: list[str] = []
-    for measured in measure(device, failures, quick=options.quick, only=options.only, variants=variants):
+    for measured in measure(device, failures, variants, options):
         figures += measured
         print(*measured, sep="\n", flush=True)
         if options.json:  # after each measurement, so that a benchmark that is stopped keeps its figures
@@ -91,13 +94,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(
-    device: torch.device, failures: list[str], *, quick: bool, only: str, variants: Mapping[str, Config]
+    device: torch.device, failures: list[str], variants: Mapping[str, Config], options: argparse.Namespace
 ) -> Iterator[list[Figure]]:
     """Yield the peaks of the machine, then the figures of each measurement; append those that fail to `failures`.
 
     variants: if there are any, measure these configs, see `read_variants`, instead of the usual ones.
     """
-    repeats = 3 if quick else 7
+    repeats = 3 if options.quick else 7
     peaks = [
         *(measure_matrix_product(device, dtype, repeats) for dtype in (torch.float32, torch.bfloat16)),
         measure_copy(device, repeats),
@@ -105,10 +108,11 @@ def measure(
     yield peaks
     products = {"float32": peaks[0].median, "bfloat16": peaks[1].median}
     if variants:
-        measurements = _of_variants(variants, device, products, repeats, quick=quick)
+        measurements = _of_variants(variants, device, products, repeats, quick=options.quick)
     else:
-        measurements = _of_usual_shapes(device, products, repeats, quick=quick)
-    chosen = [(name, work) for name, work in measurements if name.startswith(only)]
+        megabytes = options.megabytes or (20 if options.quick else 200)
+        measurements = _of_usual_shapes(device, products, repeats, megabytes, quick=options.quick)
+    chosen = [(name, work) for name, work in measurements if name.startswith(options.only)]
     for name, work in tqdm(chosen, desc="Measuring", disable=None, leave=False):
         try:
             result = in_new_process(work)
@@ -127,7 +131,7 @@ def _training(name: str, config: Config, products: dict[str, float], repeats: in
 
 
 def _of_usual_shapes(
-    device: torch.device, products: dict[str, float], repeats: int, *, quick: bool
+    device: torch.device, products: dict[str, float], repeats: int, megabytes: int, *, quick: bool
 ) -> Iterator[Measurement]:
     for name, (file, overrides, is_quick) in SHAPES.items():
         if is_quick or not quick:
@@ -142,8 +146,10 @@ def _of_usual_shapes(
         for block_size in (256, 8192) if quick else (256, 1024, 4096, 8192):
             yield f"memory {block_size} {form}", functools.partial(measure_context, block_size, form, str(device))
     for name, alphabet in ALPHABETS.items():
-        yield f"encoding {name}", functools.partial(measure_encoding, name, alphabet, 20 if quick else 200, repeats)
+        yield f"encoding {name}", functools.partial(measure_encoding, name, alphabet, megabytes, repeats)
     yield "start-up", functools.partial(measure_startup, 1 if quick else repeats)
+    if device.type == "cpu":
+        yield "Muon", functools.partial(measure_muon, repeats)
 
 
 def _of_variants(

@@ -15,9 +15,8 @@ from experiments.heads.heads_table import heads_table
 from experiments.heads.history import trace_heads
 from experiments.heads.history_page import appearances, make_history_page
 from experiments.heads.model_access import all_heads, weights_of
-from experiments.heads.opened_model import open_model
-from experiments.heads.prune import choose, prune
-from experiments.heads.pruned_run import write_pruned
+from experiments.heads.prune import choose, prune, write_pruned
+from experiments.opened_model import open_model
 from experiments.options import file, whole
 from training.runs.run_folder import RunFolder
 
@@ -66,9 +65,8 @@ def show_heads(options: argparse.Namespace) -> int:
     models, lines = [], []
     for each, text_ids in zip(opened, ids, strict=True):
         size = {"n_windows": options.windows, "n_characters": options.characters}
-        analysis = analyse(each.model, each.checkpoint.vocabulary, each.val_ids, each.runtime, **size)
-        spelled = each.checkpoint.vocabulary.spell(text_ids)
-        models.append(AnalysedModel(each.path, each.checkpoint, analysis, spelled, weights_of(each.model, text_ids)))
+        analysis = analyse(each.model, each.vocabulary, each.val_ids, each.runtime, **size)
+        models.append(AnalysedModel(each, analysis, text_ids, weights_of(each.model, text_ids)))
         lines.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         folder = opened[0].run_folder if len(opened) == 1 else None

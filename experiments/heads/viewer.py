@@ -9,6 +9,7 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
+from data.vocabulary import Vocabulary
 from experiments.heads.model_access import HeadIndex, head_name
 
 BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
@@ -31,18 +32,16 @@ def pack(weights: Tensor) -> str:
     return base64.b64encode(numbers.tobytes()).decode()
 
 
-def make_viewer(heads: Sequence[HeadIndex], text: str, weights: Tensor, *, unit: str) -> str:
-    """Return the HTML of a viewer of the attention weights (N, T, T) of N heads for a text of T characters.
-
-    unit: see `visible`.
-    """
+def make_viewer(heads: Sequence[HeadIndex], vocabulary: Vocabulary, ids: np.ndarray, weights: Tensor) -> str:
+    """Return the HTML of a viewer of the attention weights (N, T, T) of N heads for a text of T ids."""
     names = [head_name(head) for head in heads]
     rows = ""
     for _, row in groupby(heads, key=lambda head: head[0]):
         cells = (f'<button class="head"><canvas></canvas>{head_name(head)}</button>' for head in row)
         rows += f'<div class="row">{"".join(cells)}</div>'
     spans = ""
-    shown = [visible(character, unit) for character in text]
+    text = vocabulary.spell(ids)
+    shown = [visible(character, vocabulary.unit) for character in text]
     for character, label in zip(text, shown, strict=True):
         blank = ' class="blank"' if label != character else ""
         spans += f"<span{blank}>{escape(label)}</span>{'<br>' if character == chr(10) else ''}"
