@@ -1,47 +1,45 @@
 """Measure the loss of trained models over a split or a text: python -m experiments.score --split test"""
 
-import argparse
 import math
 import statistics
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from cli.errors import UserError
 from data.batches import Ids
 from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
+from experiments.command import command, option
 from experiments.opened_model import OpenedModel, open_model
 from training.evaluation import Evaluation, evaluate
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    return report_errors("experiments.score", lambda: run(options), memory="score a shorter text")
+MODELS = "run folders or checkpoints (default: the newest run's best)"
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(prog="experiments.score", description=__doc__)
-    models = "run folders or checkpoints (default: the newest run's best)"
-    parser.add_argument("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=models)
-    text = parser.add_mutually_exclusive_group()
-    text.add_argument("--split", choices=Split._fields, default="validation", help="part of the corpus (validation)")
-    text.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 text instead")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
-    return parser.parse_args(arguments)
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.score",
+    __doc__,
+    option("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=MODELS),
+    option("--split", choices=Split._fields, help="part of the corpus (validation)"),
+    option("--text", type=Path, metavar="FILE", help="a UTF-8 text instead"),
+    option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
+    memory="score a shorter text",
+)
+def main(options: Namespace) -> None:
+    if options.split and options.text:
+        raise UserError("give --split or --text, not both")
     results: list[tuple[str, Evaluation]] = []
     for path in options.checkpoint:
         opened = open_model(path, options.device)
-        name, ids = read_text(opened, options.text) if options.text else read_split(opened, options.split)
+        part = options.split or "validation"
+        name, ids = read_text(opened, options.text) if options.text else read_split(opened, part)
         result = evaluate(opened.model, ids, opened.block_size, opened.runtime, progress="Scoring")
         results.append((name, result))
         print(f"{opened.path} on {name}: {describe(result)}", flush=True)
     if len(results) > 1:
         print(summarise(results))
-    return 0
 
 
 def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:

@@ -3,21 +3,21 @@
 With --config, measure training and sampling of that config's model instead, or of each variant of its sweep.
 """
 
-import argparse
 import functools
 import json
 import platform
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from cli.command import CommandParser, report_errors, run_command
-from cli.errors import is_for_user, is_out_of_memory
+from cli.command import run_command
+from cli.errors import UserError, is_for_user, is_out_of_memory
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, in_new_process
 from experiments.benchmark.memory import measure_context
@@ -27,7 +27,7 @@ from experiments.benchmark.sampling import measure_cache, measure_sampling, meas
 from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
 from experiments.benchmark.variants import read_variants
-from experiments.options import whole
+from experiments.command import command, new_file, option, whole
 from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
 from training.settings.config import Config
 from training.settings.config_file import load_config
@@ -50,23 +50,22 @@ ALPHABETS = {"ASCII": "", "with other letters": "äöüß\n"}
 Measurement = tuple[str, Callable[[], Figure | list[Figure]]]  # its name and its work
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.benchmark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="take under a minute: fewer shapes and repeats, less text")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to this file")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)")
-    parser.add_argument("--only", default="", choices=PARTS, help="measure only the peak speeds and this part")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="measure the variants of this config")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override settings of --config")
-    parser.add_argument("--megabytes", type=whole(1), metavar="N", help="size of the encoded text (200; 20 if quick)")
-    options = parser.parse_intermixed_args(arguments)
-    if options.overrides and not options.config:
-        parser.error("settings need --config")
-    return report_errors("experiments.benchmark", lambda: run(options), memory="measure one part with --only")
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.benchmark",
+    __doc__,
+    option("--quick", action="store_true", help="take under a minute: fewer shapes and repeats, less text"),
+    option("--json", type=new_file, metavar="FILE", help="write all values to this file"),
+    option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),
+    option("--only", default="", choices=PARTS, help="measure only the peak speeds and this part"),
+    option("--config", type=Path, metavar="FILE", help="measure the variants of this config"),
+    option("overrides", nargs="*", metavar="section.key=value", help="override settings of --config"),
+    option("--megabytes", type=whole(1), metavar="N", help="size of the encoded text (200; 20 if quick)"),
+    memory="measure one part with --only",
+)
+def main(options: Namespace) -> int:
     """Measure, print the figures and return the exit status: 1 if a measurement failed."""
+    if options.overrides and not options.config:
+        raise UserError("settings need --config")
     keep_freed_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes too
     if options.json:
@@ -94,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(
-    device: torch.device, failures: list[str], variants: Mapping[str, Config], options: argparse.Namespace
+    device: torch.device, failures: list[str], variants: Mapping[str, Config], options: Namespace
 ) -> Iterator[list[Figure]]:
     """Yield the peaks of the machine, then the figures of each measurement; append those that fail to `failures`.
 
