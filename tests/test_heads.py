@@ -37,7 +37,7 @@ def one_hot(columns, T):
 
 
 def measure(*heads, text=TEXT):
-    tally = HeadTally(len(heads))
+    tally = HeadTally()
     tally.add(torch.stack(heads), text)
     return tally.result()
 

@@ -63,7 +63,7 @@ def analyse(
             bar.update()
             return result
 
-        tally, search = HeadTally(len(heads)), PassageSearch(len(heads), n_passages=N_PASSAGES)
+        tally, search = HeadTally(), PassageSearch(len(heads), n_passages=N_PASSAGES)
         for window in windows:
             weights, text = weights_of(model, window), vocabulary.spell(window.tolist())
             tally.add(weights, text)

@@ -49,7 +49,7 @@ def trace_heads(
         checkpoint = load_checkpoint(path)
         model = checkpoint.build_model().to(runtime.device)
         heads, block_size = all_heads(model), model.config.block_size
-        tally = HeadTally(len(heads))
+        tally = HeadTally()
         for window in spread_windows(ids, block_size, n_windows):
             tally.add(weights_of(model, window), checkpoint.vocabulary.spell(window.tolist()))
         measures.append(tally.result())
