@@ -23,8 +23,8 @@ def table_rows(analysis: Analysis) -> list[dict[str, str]]:
         row |= {"entropy, bits": f"{measures.entropy_bits[i]:.2f}", "characters back": f"{measures.distance[i]:.1f}"}
         row |= {f"on {name}": _share(float(measures.shares[name][i])) for name in TARGETS}
         other = int(similar[i].argmax())
-        is_alone = other == i
-        row["most similar"] = "" if is_alone else f"{head_name(analysis.heads[other])} ({similar[i, other]:.2f})"
+        is_only_head = other == i
+        row["most similar"] = "" if is_only_head else f"{head_name(analysis.heads[other])} ({similar[i, other]:.2f})"
         rows.append(row)
     uniform = dict.fromkeys(rows[0], "") | {"head": "uniform"}
     return [uniform | {f"on {name}": _share(measures.uniform[name]) for name in TARGETS}, *rows]

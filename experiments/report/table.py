@@ -78,7 +78,6 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
-    # What leaves no difference to test: None for the others.
     exceptions = [_exception(variant, base) for variant in variants]
     differences = [
         None if exception else paired_difference(variant.losses, base.losses)

@@ -142,5 +142,7 @@ def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
     shared: dict[str, dict] = {}
     for key, value in first.items():
         section, _, name = key.partition(".")
-        shared.setdefault(section, {}).update({name: value} if all(other[key] == value for other in others) else {})
+        values = shared.setdefault(section, {})
+        if all(other[key] == value for other in others):
+            values[name] = value
     return shared
