@@ -1,29 +1,29 @@
 """Measure how well the previous character alone predicts the next one: python -m experiments.bigram"""
 
 import math
-from collections.abc import Sequence
+from argparse import Namespace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.encoded_text import EncodedText
+from experiments.command import command, option
 from model.textbook.bigram import Bigram
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.bigram", description=__doc__)
-    parser.add_argument("--corpus", default="selmere", metavar="NAME", help="a named corpus or a file (%(default)s)")
-    options = parser.parse_args(arguments)
-    return report_errors("experiments.bigram", lambda: run(options.corpus), memory="use a shorter text")
-
-
-def run(name: str) -> int:
-    corpus = open_corpus(DataConfig(corpus=name))
+@command(
+    "experiments.bigram",
+    __doc__,
+    option("--corpus", default="selmere", metavar="NAME", help="a named corpus or a file (%(default)s)"),
+    memory="use a shorter text",
+)
+def main(options: Namespace) -> None:
+    corpus = open_corpus(DataConfig(corpus=options.corpus))
     train_ids, val_ids, _ = corpus.split(DataConfig().split, block_size=1)
     model = Bigram(len(corpus.vocabulary)).double()
     model.fit(_tensor(train_ids))
@@ -32,7 +32,6 @@ def run(name: str) -> int:
     for split, ids in (("training", train_ids), ("validation", val_ids)):
         loss = mean_loss(model, _tensor(ids))
         print(f"{split} loss {loss:.4f} nats ({loss / math.log(2):.3f} bits) over {len(ids) - 1:,} characters")
-    return 0
 
 
 @torch.inference_mode()

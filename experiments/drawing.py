@@ -9,6 +9,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -40,6 +41,15 @@ def load_pyplot():
     from matplotlib import pyplot
 
     return pyplot
+
+
+def save_figure(figure, path: Path) -> None:
+    """Write a figure of matplotlib and close it. Raises UserError if it cannot write files with this ending."""
+    formats = figure.canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise UserError(f"{path}: matplotlib does not write this format; end the name with .{', .'.join(formats)}")
+    figure.savefig(path, dpi=120)
+    load_pyplot().close(figure)
 
 
 def line_style(i: int) -> dict:

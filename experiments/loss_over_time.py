@@ -1,29 +1,27 @@
 """Draw validation loss over time from the metrics of runs: python -m experiments.loss_over_time runs/A runs/B"""
 
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from cli.errors import UserError
-from experiments.drawing import load_pyplot
+from experiments.command import command, new_file, option
+from experiments.drawing import load_pyplot, save_figure
 from training.runs.metrics import read_records
 
 Curve = tuple[list[float], list[float], int]  # seconds and losses of the evaluations, and their context length
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.loss_over_time", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument("--output", type=Path, default=Path("loss_over_time.svg"), help="the chart (%(default)s)")
-    parser.add_argument("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss")
-    options = parser.parse_args(arguments)
-
-    def run() -> int:
-        draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
-        print(f"Drew {options.output}")
-        return 0
-
-    return report_errors("experiments.loss_over_time", run, memory="draw fewer runs")
+@command(
+    "experiments.loss_over_time",
+    __doc__,
+    option("runs", nargs="+", type=Path, metavar="RUN", help="run folders"),
+    option("--output", type=new_file, default=Path("loss_over_time.svg"), help="the chart (%(default)s)"),
+    option("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss"),
+)
+def main(options: Namespace) -> None:
+    draw(options.output, {str(run): read_curve(run) for run in options.runs}, options.target)
+    print(f"Drew {options.output}")
 
 
 def read_curve(run: Path) -> Curve:
@@ -53,8 +51,7 @@ def draw(path: Path, curves: dict[str, Curve], targets: list[float]) -> None:
     axes.set(xlabel="seconds since the command started", ylabel="validation loss, nats per character")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Apply self-attention to the four patches of a picture, without learned weights: python -m experiments.patches"""
 
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cli.command import CommandParser, report_errors, run_command
-from experiments.drawing import load_pyplot
+from cli.command import run_command
+from experiments.command import command, new_file, option
+from experiments.drawing import load_pyplot, save_figure
 from experiments.formatting import in_columns
 from model.attention import attend, masked_softmax
 from model.scoring import scaled_dot
@@ -60,25 +61,21 @@ def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
     for i in range(4):
         for j in range(4):
             axes[1].text(j, i, f"{weights[i, j]:.4f}", ha="center", va="center", fontsize=9)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.patches", description=__doc__)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
-    options = parser.parse_args(arguments)
-    return report_errors("experiments.patches", lambda: run(options.output), memory="close other programs")
-
-
-def run(output: Path | None) -> int:
+@command(
+    "experiments.patches",
+    __doc__,
+    option("--output", type=new_file, metavar="FILE", help="also draw a PNG (needs matplotlib)"),
+)
+def main(options: Namespace) -> None:
     x = torch.tensor(PATCHES, dtype=torch.float64)
     weights, result = masked_softmax(scaled_dot(x, x)), attend(x, x, x)  # (4, 4), (4, 16)
     print(numbers(x, weights, result))
-    if output:
-        draw(output, x, weights, result)
-        print(f"\nDrew {output}")
-    return 0
+    if options.output:
+        draw(options.output, x, weights, result)
+        print(f"\nDrew {options.output}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Fit a noisy sine by attention pooling, with fixed kernels and a learned one: python -m experiments.pooling"""
 
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cli.command import CommandParser, report_errors, run_command
-from experiments.drawing import load_pyplot
+from cli.command import run_command
+from experiments.command import command, new_file, option, whole
+from experiments.drawing import load_pyplot, save_figure
 from experiments.formatting import in_columns
 from model.textbook.pooling import (
     Kernel,
@@ -39,18 +41,14 @@ def fit_width(xs: Tensor, ys: Tensor, log_kernel: LogKernel = gaussian_kernel) -
     return kernel.requires_grad_(False)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.pooling", description=__doc__)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a PNG (needs matplotlib)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the examples (%(default)s)")
-    options = parser.parse_args(arguments)
-    return report_errors(
-        "experiments.pooling", lambda: run(options.seed, options.output), memory="close other programs"
-    )
-
-
-def run(seed: int, output: Path | None) -> int:
-    torch.manual_seed(seed)
+@command(
+    "experiments.pooling",
+    __doc__,
+    option("--output", type=new_file, metavar="FILE", help="also draw a PNG (needs matplotlib)"),
+    option("--seed", type=whole(0), default=0, help="seed of the examples (%(default)s)"),
+)
+def main(options: Namespace) -> None:
+    torch.manual_seed(options.seed)
     xs = torch.sort(torch.rand(N_EXAMPLES, dtype=torch.float64) * 5).values
     ys = true_function(xs) + NOISE * torch.randn(N_EXAMPLES, dtype=torch.float64)
     x = torch.linspace(0, 5, N_TEST, dtype=torch.float64)
@@ -61,13 +59,12 @@ def run(seed: int, output: Path | None) -> int:
         "Gaussian, w = 1": gaussian_kernel,
         f"Gaussian, learned w = {abs(learned.w.item()):.2f}": learned,
     }
-    print(f"Mean squared error against the true function, {N_EXAMPLES} noisy examples, seed {seed}:")
+    print(f"Mean squared error against the true function, {N_EXAMPLES} noisy examples, seed {options.seed}:")
     errors = {name: (pool(x, xs, ys, kernel) - true_function(x)).square().mean() for name, kernel in kernels.items()}
     print(in_columns([[f"  {name}", f"{error:.4f}"] for name, error in errors.items()]))
-    if output:
-        draw(output, xs, ys, x, kernels)
-        print(f"Drew {output}")
-    return 0
+    if options.output:
+        draw(options.output, xs, ys, x, kernels)
+        print(f"Drew {options.output}")
 
 
 def draw(path: Path, xs: Tensor, ys: Tensor, x: Tensor, kernels: Mapping[str, LogKernel]) -> None:
@@ -83,8 +80,7 @@ def draw(path: Path, xs: Tensor, ys: Tensor, x: Tensor, kernels: Mapping[str, Lo
         below.set(xlabel="example, by x", ylabel="test point, by x")
         figure.colorbar(image, ax=below)
     axes[0, 0].legend()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

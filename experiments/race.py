@@ -1,18 +1,18 @@
 """Measure how long a config takes to reach a validation loss: python -m experiments.race"""
 
-import argparse
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from cli.errors import UserError
+from experiments.command import command, option, whole
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
@@ -41,19 +41,16 @@ class RaceResult:
         return f"seed {self.seed}: {outcome} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.race", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the config to run")
-    parser.add_argument("--target", type=float, required=True, metavar="LOSS", help="validation loss to reach")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="train with seeds 0 to N-1 (%(default)s)")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override settings of the file")
-    options = parser.parse_intermixed_args(arguments)
-    if options.seeds < 1:
-        parser.error("--seeds must be at least 1")
-    return report_errors("experiments.race", lambda: run(options), memory="lower train.batch_size or model.n_embd")
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.race",
+    __doc__,
+    option("--config", type=Path, required=True, metavar="FILE", help="the config to run"),
+    option("--target", type=float, required=True, metavar="LOSS", help="validation loss to reach"),
+    option("--seeds", type=whole(1), default=3, metavar="N", help="train with seeds 0 to N-1 (%(default)s)"),
+    option("overrides", nargs="*", metavar="section.key=value", help="override settings of the file"),
+    memory="lower train.batch_size or model.n_embd",
+)
+def main(options: Namespace) -> int:
     """Train with each seed and return the exit status: 1 if a seed did not reach the target."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the training command too
     results = []
@@ -77,31 +74,34 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
     config = load_config(config_file, [*overrides, f"train.seed={seed}"])
     config, _, name = prepare_text(config, f"race-{config_file.stem}-{seed}")
     folder = RunFolder.create(name, to_yaml(config))
-    best = None
+    command = [sys.executable, str(TRAIN), "--resume", str(folder.path)]
     with tempfile.TemporaryFile("w+") as errors:
-        command = [sys.executable, str(TRAIN), "--resume", str(folder.path)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         try:
-            n_read, running = 0, True
-            while running:
+            best, running = None, True
+            while running and not (best and best.reached):
                 time.sleep(POLL_EVERY_S)
                 running = process.poll() is None  # checked before reading, so that no record is missed
-                records = read_records(folder.metrics)
-                for record in records[n_read:]:
-                    if (loss := record.get("val_loss")) is not None and (best is None or loss < best.loss):
-                        best = RaceResult(folder.path, seed, record["elapsed_s"], record["step"], loss, loss <= target)
-                        if best.reached:
-                            return best
-                n_read = len(records)
-            if process.returncode:
-                errors.seek(0)
-                raise UserError(errors.read().strip() or f"the run ended with status {process.returncode}")
+                best = _best(folder, target, seed)
         finally:
             process.terminate()
             process.wait()
+        if process.returncode and not (best and best.reached):
+            errors.seek(0)
+            raise UserError(errors.read().strip() or f"the run ended with status {process.returncode}")
     if best is None:
         raise UserError("the run ended before its first evaluation; lower train.eval_every_steps")
     return best
+
+
+def _best(folder: RunFolder, target: float, seed: int) -> RaceResult | None:
+    """Return the first evaluation so far at or below the target, or else the best one."""
+    results = [
+        RaceResult(folder.path, seed, record["elapsed_s"], record["step"], loss, loss <= target)
+        for record in read_records(folder.metrics)
+        if (loss := record.get("val_loss")) is not None
+    ]
+    return next((r for r in results if r.reached), min(results, key=lambda r: r.loss, default=None))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Train an encoder-decoder to reverse strings and test it on new ones: python -m experiments.reverse"""
 
-import argparse
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
+from experiments.command import command, option, whole
 from model.textbook.encoder_decoder import EncoderDecoder
 
 LETTERS, LONGEST = "abcdefghijkl", 10
@@ -68,23 +68,18 @@ def _spell(ids: Tensor) -> str:
     return "".join((LETTERS + "?")[i] for i in before_end)  # START is no letter
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.reverse", description=__doc__)
-    parser.add_argument("--steps", type=int, default=600, metavar="N", help="training steps (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and strings (%(default)s)")
-    options = parser.parse_args(arguments)
-    if options.steps < 1:
-        parser.error("--steps must be at least 1")
-    return report_errors("experiments.reverse", lambda: run(options), memory="close other programs")
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.reverse",
+    __doc__,
+    option("--steps", type=whole(1), default=600, metavar="N", help="training steps (%(default)s)"),
+    option("--seed", type=whole(0), default=0, metavar="N", help="seed of weights and strings (%(default)s)"),
+)
+def main(options: Namespace) -> None:
     pairs = reverse_unseen(*train_to_reverse(options.steps, options.seed), N_TEST)
     for string, answer in pairs[:N_SHOWN]:
         print(f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}")
     n_right = sum(answer == string[::-1] for string, answer in pairs)
     print(f"{n_right} of {len(pairs)} strings that were not in the training data are reversed correctly")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,52 +1,45 @@
 """Measure the loss of trained models over a split or a text: python -m experiments.score --split test"""
 
-import argparse
 import math
 import statistics
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from cli.errors import UserError
 from data.batches import Ids
 from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
+from experiments.command import command, option
+from experiments.opened_model import OpenedModel, open_model
 from training.evaluation import Evaluation, evaluate
-from training.runs.checkpoint import Checkpoint, load_checkpoint
-from training.runs.run_folder import find_checkpoint
-from training.runs.starting import reopen_corpus
-from training.runtime import choose_runtime
+
+MODELS = "run folders or checkpoints (default: the newest run's best)"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    return report_errors("experiments.score", lambda: run(options), memory="score a shorter text")
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(prog="experiments.score", description=__doc__)
-    models = "run folders or checkpoints (default: the newest run's best)"
-    parser.add_argument("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=models)
-    text = parser.add_mutually_exclusive_group()
-    text.add_argument("--split", choices=Split._fields, default="validation", help="part of the corpus (validation)")
-    text.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 text instead")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
-    return parser.parse_args(arguments)
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.score",
+    __doc__,
+    option("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=MODELS),
+    option("--split", choices=Split._fields, help="part of the corpus (validation)"),
+    option("--text", type=Path, metavar="FILE", help="a UTF-8 text instead"),
+    option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
+    memory="score a shorter text",
+)
+def main(options: Namespace) -> None:
+    if options.split and options.text:
+        raise UserError("give --split or --text, not both")
     results: list[tuple[str, Evaluation]] = []
-    for given in options.checkpoint:
-        path = find_checkpoint(given)
-        checkpoint = load_checkpoint(path)
-        text = options.text
-        name, ids = read_text(checkpoint, text) if text else read_split(checkpoint, path, options.split)
-        result = score(checkpoint, ids, options.device)
+    for path in options.checkpoint:
+        opened = open_model(path, options.device)
+        part = options.split or "validation"
+        name, ids = read_text(opened, options.text) if options.text else read_split(opened, part)
+        result = evaluate(opened.model, ids, opened.block_size, opened.runtime, progress="Scoring")
         results.append((name, result))
-        print(f"{path} on {name}: {describe(result)}", flush=True)
+        print(f"{opened.path} on {name}: {describe(result)}", flush=True)
     if len(results) > 1:
         print(summarise(results))
-    return 0
 
 
 def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
@@ -58,28 +51,18 @@ def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
     return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 
 
-def read_split(checkpoint: Checkpoint, path: Path, split: str) -> tuple[str, Ids]:
-    """Return the name and the ids of a part of the text that a checkpoint was trained on.
-
-    Raises UserError if the text has changed or there is no test part.
-    """
-    corpus, config = reopen_corpus(checkpoint, path), checkpoint.config()
-    ids = getattr(corpus.split(config.data.split, config.model.block_size), split)
-    if len(ids) < 2:
-        raise UserError(
-            f"{path} has no {split} split (data.split={list(config.data.split)}); train with a split such as "
-            "data.split=[0.81, 0.09, 0.1]"
-        )
-    return f"the {split} split of {corpus.name}", ids
+def read_split(opened: OpenedModel, part: str) -> tuple[str, Ids]:
+    """Return the name and the ids of a part of the text that a model was trained on; see `OpenedModel.split`."""
+    return f"the {part} split of {opened.corpus.name}", opened.split(part)
 
 
-def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, Ids]:
+def read_text(opened: OpenedModel, file: Path) -> tuple[str, Ids]:
     """Return the name and the ids of a text. Raises UserError if the model does not know one of its characters."""
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
-        is_bytes = checkpoint.vocabulary.unit == "byte"
+        is_bytes = opened.vocabulary.unit == "byte"
         text = file.read_bytes().decode("utf-8", "surrogateescape" if is_bytes else "strict")
-        ids = checkpoint.vocabulary.encode(text)
+        ids = opened.vocabulary.encode(text)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
     except UnknownCharacterError as error:
@@ -87,14 +70,6 @@ def read_text(checkpoint: Checkpoint, file: Path) -> tuple[str, Ids]:
     if len(ids) < 2:
         raise UserError(f"{file} is too short; the loss needs two characters or more")
     return str(file), ids
-
-
-def score(checkpoint: Checkpoint, ids: Ids, device: str) -> Evaluation:
-    """Return the loss over ids, see `evaluate`, in the precision of training."""
-    config = checkpoint.config()
-    runtime = choose_runtime(device, config.train.dtype)
-    model = checkpoint.build_model().to(runtime.device)
-    return evaluate(model, ids, config.model.block_size, runtime, progress="Scoring")
 
 
 def describe(result: Evaluation) -> str:

@@ -1,33 +1,27 @@
 """Train the one-file GPT on the bundled play and print a sample: python -m experiments.textbook"""
 
-import argparse
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from data.sources import BUNDLED
+from experiments.command import command, option, positive, whole
 from model.textbook.gpt import TextbookGPT, decode, encode, sample, train
 
 SIZES = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64}
 BATCH_SIZE, LR, SAMPLE_LENGTH, LOG_EVERY_S = 16, 1e-3, 400, 5
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.textbook", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, metavar="S", help="train for S seconds (%(default)s)")
-    parser.add_argument("--steps", type=int, metavar="N", help="train for N steps instead of S seconds")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (%(default)s)")
-    options = parser.parse_args(arguments)
-    if not options.seconds > 0:
-        parser.error("--seconds must be above 0")
-    if options.steps is not None and options.steps < 1:
-        parser.error("--steps must be at least 1")
-    return report_errors("experiments.textbook", lambda: run(options), memory="close other programs")
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.textbook",
+    __doc__,
+    option("--seconds", type=positive, default=60, metavar="S", help="train for S seconds (%(default)s)"),
+    option("--steps", type=whole(1), metavar="N", help="train for N steps instead of S seconds"),
+    option("--seed", type=whole(0), default=0, metavar="N", help="random seed (%(default)s)"),
+)
+def main(options: Namespace) -> None:
     torch.manual_seed(options.seed)
     text = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")
     characters = "".join(sorted(set(text)))
@@ -49,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
             break
     start = encode("\n", characters)
     print(f"\nSample:\n{decode(sample(model, start, SAMPLE_LENGTH), characters)}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Print every value inside a small attention layer: python -m experiments.trace"""
 
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
+from experiments.command import command
 from experiments.formatting import in_columns
 from model.textbook.multi_head import MultiHeadAttention
 from model.textbook.trace import trace_attention
@@ -55,20 +57,14 @@ def _matrix(name: str, value: Tensor) -> str:
     return in_columns([["  " + first, *rest] for first, *rest in cells])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.trace", description=__doc__)
-    parser.parse_args(arguments)
-    return report_errors("experiments.trace", run, memory="close other programs")
-
-
-def run() -> int:
+@command("experiments.trace", __doc__)
+def main(_options: Namespace) -> None:
     print("One head of self-attention over three positions, width 4 -> 3\n")
     print(table(trace_attention(example_layer(), EXAMPLE)))
     print("\nTwo heads over a batch of 32 sequences, 20 positions each, width 10 -> 16\n")
     layer = MultiHeadAttention(16, 2, query_size=10, key_size=10, value_size=10, output_map=False)
     for name, value in trace_attention(layer, torch.randn(32, 20, 10)).items():
         print(f"{name:10} {tuple(value.shape) if isinstance(value, Tensor) else value}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 import json
+import re
 import subprocess
 import sys
+from argparse import Namespace
+from functools import partial
 
 import pytest
 import torch
@@ -10,14 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import scaling
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, time_repeats
 from experiments.benchmark.memory import measure_context
+from experiments.benchmark.muon import measure_muon
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
-from experiments.benchmark.sampling import measure_sampling
+from experiments.benchmark.sampling import measure_cache, measure_sampling
 from experiments.benchmark.training import flops_per_character, measure_training
-from experiments.benchmark.variants import measure_cache, read_variants
+from experiments.benchmark.variants import read_variants
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.settings.config_file import load_config
@@ -63,7 +66,7 @@ def test_the_training_benchmark_measures_speed_arithmetic_and_memory(workplace):
 
 def test_the_sampling_benchmark_counts_the_characters_of_all_streams():
     config = ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8)
-    figure = measure_sampling("tiny", config, streams=3, repeats=2, device="cpu")
+    figure = measure_sampling("tiny", config, streams=3, repeats=2, device=CPU)
     assert len(figure.values) == 2
     assert figure.limit > figure.median > 0
 
@@ -77,8 +80,8 @@ def test_the_encoded_text_has_the_requested_size(monkeypatch):
         return corpus
 
     monkeypatch.setattr("experiments.benchmark.corpora.load_corpus", load)
-    speed, _ = measure_encoding("tiny", "ä", 1, repeats=2)
-    assert len(speed.values) == 2
+    speed, _, opening = measure_encoding("tiny", "ä", 1, repeats=2)
+    assert len(speed.values) == len(opening.values) == 2
     assert all(0.8e6 < size < 1.3e6 for size in sizes)
 
 
@@ -133,23 +136,51 @@ def test_the_cache_of_a_stream_has_keys_and_values_of_every_head_and_position():
     assert measure_cache("a", config).values == [3 * 2 * 2 * 8 * 10 * 4 / 1e3]  # layers, k and v, heads, D, T, bytes
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "nowhere.yaml"], "nowhere.yaml: cannot be read as a config"),
+        (["--config", "tiny.yaml", "model.n_head=7"], "tiny.yaml: model.n_head=7 does not divide"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--json", "nowhere/a.json"], "nowhere/a.json: No such file or directory"),
+    ],
+)
+def test_mistakes_produce_a_one_line_error_before_any_measurement(workplace, capsys, arguments, message):
+    assert benchmark.main(arguments) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert said.err.startswith("experiments.benchmark: ")
+    assert message in said.err
+
+
+def test_an_error_of_pytorch_in_the_benchmark_is_a_bug_with_a_traceback(capsys, monkeypatch):
+    monkeypatch.setattr(torch, "mm", lambda *_, **__: F.cross_entropy(torch.zeros(2, 3), torch.zeros(4).long()))
+    assert benchmark.main(["--device", "cpu", "--quick"]) == 1
+    *lines, error, last = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert re.match(r"ValueError: Expected input batch_size \(2\) to match target", error)
+    assert last == "experiments.benchmark: this is a bug in the program; please report it with the lines above"
+
+
 @pytest.mark.slow
 def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
-    figure = ("memory", Figure, {"name": "memory", "unit": "MB", "values": [1.0]})
-    jobs = [("first", divmod, {"unknown": 1}), figure]
-    monkeypatch.setattr("experiments.benchmark.__main__._jobs", lambda *_, **__: jobs)
+    figure = ("memory", partial(Figure, "memory", "MB", [1.0]))
+    too_many_heads = partial(load_config, ROOT / "configs" / "selmere.yaml", ["model.n_head=999"])
+    measurements = [("first", partial(divmod, unknown=1)), ("second", too_many_heads), figure]
+    monkeypatch.setattr("experiments.benchmark.__main__._of_usual_shapes", lambda *_, **__: measurements)
     failures = []
-    *_, last = benchmark.run(CPU, failures, quick=True, only="")
+    *_, last = benchmark.measure(CPU, failures, {}, Namespace(quick=True, only="", megabytes=1))
     assert last == [Figure("memory", "MB", [1.0])]
-    assert len(failures) == 1
-    assert failures[0].startswith("first failed: TypeError: ")
+    bug, mistake = failures
+    assert bug.startswith("first failed: TypeError: ")
+    assert "Traceback (most recent call last)" in bug
+    assert mistake.startswith("second failed: ConfigError: ")
+    assert "Traceback" not in mistake
 
 
 @pytest.mark.slow
-def test_the_scaling_command_measures_texts_and_muon_in_two_processes(capsys):
-    assert scaling.main(["--only", "text", "--gigabytes", "0.002"]) == 0
-    output = capsys.readouterr().out
-    assert "encoding, text of 1 MB" in output
-    assert "training, text of 2 MB" in output
-    assert scaling.main(["--only", "muon"]) == 0
-    assert "Muon's step, 2 processes" in capsys.readouterr().out
+def test_muon_is_measured_in_one_process_and_in_two():
+    figures = measure_muon(repeats=2)
+    names = ["1 process", "2 processes, each with all matrices", "2 processes"]
+    assert [figure.name for figure in figures] == [f"Muon's step, {name}" for name in names]
+    assert all(len(figure.values) == 2 for figure in figures)

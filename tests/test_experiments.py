@@ -43,16 +43,32 @@ def test_every_command_has_help_and_reports_a_mistake_in_one_line(name, capsys):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("textbook", ["--seconds", "0"], "--seconds must be above 0"),
-        ("textbook", ["--steps", "0"], "--steps must be at least 1"),
-        ("reverse", ["--steps", "0"], "--steps must be at least 1"),
-        ("pooling", ["--seed", "x"], "argument --seed: invalid int value: 'x'"),
+        ("textbook", ["--seconds", "0"], "argument --seconds: 0 must be a number above 0"),
+        ("textbook", ["--seconds", "nan"], "argument --seconds: nan must be a number above 0"),
+        ("textbook", ["--steps", "0"], "argument --steps: 0 must be a whole number, at least 1 and below 2^63"),
+        ("reverse", ["--steps", "0"], "argument --steps: 0 must be a whole number, at least 1 and below 2^63"),
+        ("pooling", ["--seed", "x"], "argument --seed: x must be a whole number, at least 0 and below 2^63"),
+        (
+            "pooling",
+            ["--seed", str(2**63)],
+            f"argument --seed: {2**63} must be a whole number, at least 0 and below 2^63",
+        ),
+        ("patches", ["--output", "."], "argument --output: . must be the name of a file"),
     ],
 )
 def test_errors_for_invalid_options_name_the_option(name, arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         COMMANDS[f"experiments.{name}"](arguments)
     assert capsys.readouterr().err == f"experiments.{name}: {message}; see experiments.{name} --help\n"
+
+
+@pytest.mark.parametrize("name", ["patches", "pooling"])
+def test_a_format_that_matplotlib_does_not_write_is_a_mistake_of_the_user(tmp_path, capsys, name):
+    pytest.importorskip("matplotlib")
+    assert COMMANDS[f"experiments.{name}"](["--output", str(tmp_path / "picture.xyz")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/picture.xyz: matplotlib does not write this format; end the name with ." in said
+    assert said.count("\n") == 1
 
 
 def test_the_trace_prints_the_worked_example_and_every_shape(tmp_path):

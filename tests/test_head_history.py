@@ -15,9 +15,10 @@ from experiments.heads.analysis import analyse
 from experiments.heads.history import HeadHistory, trace_heads
 from experiments.heads.history_page import appearances
 from experiments.heads.measures import TARGETS, HeadMeasures
-from experiments.heads.opened_model import open_model
+from experiments.opened_model import open_model
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.evaluation import evaluate
 from training.optim.schedule import kept_steps
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
@@ -94,6 +95,18 @@ def test_the_last_point_of_a_history_equals_the_analysis_of_the_last_checkpoint(
     assert history.series()["entropy, bits"][-1].tolist() == analysis.measures.entropy_bits.tolist()
     assert history.series()["characters back"][-1].tolist() == analysis.measures.distance.tolist()
     assert history.losses[0] > history.losses[-1]
+
+
+def test_a_history_over_some_characters_has_the_losses_of_windows_spread_evenly(workplace):
+    text = "a" * 3000 + "99 bottles of beer, 98 bottles of beer;\n" * 10  # the validation split begins with one letter
+    (workplace / "text.txt").write_text(text, encoding="utf-8")
+    assert train.main(["--config", "tiny.yaml", KEEP, "data.split=[0.75, 0.25, 0]"]) == 0
+    run = RunFolder(workplace / "runs" / "tiny")
+    opened = open_model(run.latest, "cpu")
+    history = trace_heads(run.all_kept(), opened.val_ids, opened.runtime, n_windows=1, n_characters=100)
+    evaluation = evaluate(opened.model, opened.val_ids, 16, opened.runtime, n_characters=100)
+    assert (history.losses[-1], history.n_characters) == (evaluation.loss, 112)  # 7 windows
+    assert abs(history.losses[-1] - evaluate(opened.model, opened.val_ids[:113], 16, opened.runtime).loss) > 0.1
 
 
 def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):

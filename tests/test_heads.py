@@ -11,13 +11,13 @@ from helpers import make_checkpoint
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from experiments.heads.analysis import analyse, rank
+from experiments.heads.analysis import analyse, count_ids, rank
 from experiments.heads.characters import MOST_CHARACTERS, compare_characters
 from experiments.heads.measures import TARGETS, HeadTally, target_masks
 from experiments.heads.model_access import all_heads, character_embeddings, weights_of
 from experiments.heads.passages import PassageSearch
 from experiments.heads.prune import choose, n_parameters, prune
-from experiments.heads.silence import loss_without, silenced
+from experiments.heads.silence import silenced
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.evaluation import evaluate
@@ -37,7 +37,7 @@ def one_hot(columns, T):
 
 
 def measure(*heads, text=TEXT):
-    tally = HeadTally(len(heads))
+    tally = HeadTally()
     tally.add(torch.stack(heads), text)
     return tally.result()
 
@@ -259,16 +259,38 @@ def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulativ
         assert result.losses_without[layer, h] == pytest.approx(evaluate(zeroed, ids, 16, runtime).loss, abs=1e-6)
     assert [result.losses_without[head] for head in result.order] == sorted(result.losses_without.values())
     assert result.cumulative[0] == result.losses_without[result.order[0]]
-    assert result.cumulative[3] == loss_without(model, result.order[:4], ids, runtime)
+    with silenced(model, result.order[:4]):
+        assert result.cumulative[3] == evaluate(model, ids, 16, runtime).loss
     assert result.measures.n_characters == 3 * 15
     assert rank({(0, 1): 2.0, (0, 0): 2.0, (1, 0): 1.0}) == [(1, 0), (0, 0), (0, 1)]
     assert len(result.cumulative) == 6
 
 
+def two_halves():
+    """Return ids whose first half differs strongly from the second."""
+    return np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 160)])
+
+
+def test_losses_over_some_characters_are_those_of_windows_spread_evenly_over_the_split():
+    model, runtime, ids = make_model(), choose_runtime("cpu", "float32"), two_halves()
+    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=1, n_characters=64)
+    every_fifth = [torch.from_numpy(ids[start : start + 17]) for start in (0, 80, 160, 240)]
+    by_hand = [nn.functional.cross_entropy(model(w[None, :-1])[0], w[1:]).item() for w in every_fifth]
+    assert result.loss == pytest.approx(sum(by_hand) / 4, rel=1e-6)
+    assert result.loss == evaluate(model, ids, 16, runtime, n_characters=64).loss
+    assert result.n_characters == 64
+    assert abs(result.loss - evaluate(model, ids[:65], 16, runtime).loss) > 0.1
+    with silenced(model, [(1, 2)]):
+        assert result.losses_without[1, 2] == evaluate(model, ids, 16, runtime, n_characters=64).loss
+    counted = set(np.concatenate([w[1:] for w in every_fifth]).tolist())
+    assert count_ids(ids, 16, 64, 11).nonzero().flatten().tolist() == sorted(counted)
+    assert count_ids(ids, 16, None, 11).tolist() == np.bincount(ids[1:], minlength=11).tolist()
+
+
 def test_character_cosines_equal_those_of_the_checkpoints_embeddings():
     model, vocabulary = make_model(), Vocabulary("abcdefghijk")
     table = checkpoint_of(model).model["token_embedding.weight"].double().numpy()
-    result = compare_characters(character_embeddings(model), vocabulary, np.arange(11))
+    result = compare_characters(character_embeddings(model), vocabulary, torch.ones(11))
     for i, a in enumerate(result.characters):
         for j, b in enumerate(result.characters):
             u, v = table["abcdefghijk".index(a)], table["abcdefghijk".index(b)]
@@ -283,7 +305,7 @@ def test_characters_with_similar_embeddings_are_found_and_sorted_by_kind():
     embeddings = torch.eye(10, dtype=torch.float64)
     a, A, z = (vocabulary.characters.index(c) for c in "aAz")
     embeddings[A], embeddings[z] = 3 * embeddings[a], -embeddings[a]
-    result = compare_characters(embeddings, vocabulary, np.arange(10))
+    result = compare_characters(embeddings, vocabulary, torch.ones(10))
     assert result.characters == "abzAZ\u4e2d3!\n "
     assert result.most_alike(1) == [("a", "A", pytest.approx(1))]
     assert result.cosines[result.characters.index("z"), result.characters.index("a")] == -1
@@ -292,7 +314,7 @@ def test_characters_with_similar_embeddings_are_found_and_sorted_by_kind():
 
 def test_only_the_most_frequent_characters_of_a_large_vocabulary_are_compared():
     characters = "".join(map(chr, range(0x4E00, 0x4E00 + 150)))
-    frequent = np.arange(20, 20 + MOST_CHARACTERS)
-    ids = np.concatenate([np.arange(150), frequent])
-    result = compare_characters(torch.randn(150, 4), Vocabulary(characters), ids)
+    counts = torch.ones(150)
+    counts[20 : 20 + MOST_CHARACTERS] = 2
+    result = compare_characters(torch.randn(150, 4), Vocabulary(characters), counts)
     assert result.characters == characters[20 : 20 + MOST_CHARACTERS]

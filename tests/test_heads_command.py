@@ -1,5 +1,7 @@
 """The command that analyses the heads of a checkpoint, and the commands that use a pruned model."""
 
+import base64
+import json
 import os
 import re
 import shutil
@@ -8,7 +10,8 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, run_script, train_tiny
+from conftest import ROOT, run_script, train_tiny, write_tiny
+from helpers import metrics
 
 import train
 from experiments.heads.__main__ import main as heads_command
@@ -109,19 +112,28 @@ def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, 
     assert trained.config().model == after.config().model
 
 
+@pytest.mark.parametrize(("setting", "extent"), [("100", "112 evenly spread ones of the 203"), ("null", "all 203")])
+def test_pruning_says_for_which_characters_the_loss_is(workplace, capsys, setting, extent):
+    assert train.main(["--config", "tiny.yaml", f"train.eval_characters={setting}", "train.max_steps=20"]) == 0
+    assert heads_command(["--windows", "1", "--prune", "1"]) == 0
+    (pruned,) = (record for record in metrics(workplace / "runs" / "tiny-pruned-1") if "val_loss" in record)
+    assert f"{pruned['val_loss']:.4f} over {extent} characters of the validation split" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
-        (["--text", "x"], "the text has 1 characters; give --text 2 to 16"),
-        (["--text", "x" * 17], "the text has 17 characters; give --text 2 to 16"),
+        (["--text", "9"], "the text has 1 characters; give --text 2 to 16"),
+        (["--text", "9" * 17], "the text has 17 characters; give --text 2 to 16"),
         (["--text", "99 Bottles"], "the text, character 4: 'B' (U+0042) is not in the vocabulary of runs/tiny"),
         (["--prune", "5"], "--prune 5: give 1 to 4 heads"),
-        (["--prune", "0"], "--prune must be at least 1"),
+        (["--prune", "0"], "--prune: 0 must be a whole number, at least 1"),
         (["--checkpoint", "runs/tiny", "runs/tiny", "--prune", "1"], "--prune takes one model"),
         (["--checkpoint", *["runs/tiny"] * 3], "--checkpoint takes one model or two"),
         (["--over-time", "runs/tiny", "--text", "bottle"], "--over-time takes a run and goes without"),
-        (["--windows", "0"], "--windows must be at least 1"),
+        (["--windows", "0"], "--windows: 0 must be a whole number, at least 1"),
+        (["--output", "."], "--output: . must be the name of a file"),
         (["--device", "cuda:99"], "cuda:99"),
     ],
 )
@@ -141,6 +153,52 @@ def test_a_text_that_the_model_was_not_trained_on_is_an_error(run, workplace, ca
     text.write_text(text.read_text() * 2)
     assert heads_command([]) == 2
     assert "is not the one that" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def of_bytes(tmp_path_factory):
+    """Return a folder with a run of bytes, whose validation split begins inside a character, and one of characters."""
+    folder = tmp_path_factory.mktemp("bytes")
+    write_tiny(folder)
+    text = "99 naïve bottles of bière;\n" * 40 + "é" * 60 + "\x01\t" * 20
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        size = len(text.encode())
+        split = f"data.split=[{size - 159},159,0]"  # 119 of the 120 bytes of é, and those that follow
+        for settings in (["data.level=byte", "train.name=bytes", split], ["train.name=characters"]):
+            assert train.main(["--config", "tiny.yaml", "train.max_steps=5", *settings]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels"),
+    [
+        ([], r"\xA9 \xC3 \xA9 \xC3 \xA9 \xC3 \xA9 \xC3 \xA9 \xC3 \xA9 \xC3 \xA9 \xC3 \xA9 \xC3"),
+        (["--text", "naïve\x01\n"], r"n a \xC3 \xAF v e \x01 ⏎"),
+        (["--text", "naïve".encode("latin-1").decode("utf-8", "surrogateescape")], r"n a \xEF v e"),
+    ],
+)
+def test_the_page_of_a_model_of_bytes_has_one_label_for_each_row_of_its_maps(of_bytes, monkeypatch, arguments, labels):
+    monkeypatch.chdir(of_bytes)
+    assert heads_command(["--checkpoint", "runs/bytes", "--windows", "1", *arguments]) == 0
+    page = (of_bytes / "runs/bytes/heads.html").read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" class="data">(.*?)</script>', page)
+    data = json.loads(data)
+    T = len(data["shown"])
+    assert data["shown"] == labels.split()
+    assert re.findall(r"<span(?: class=\"blank\")?>(.*?)</span>", page)[:T] == labels.split()
+    n_weights = len(base64.b64decode(data["weights"])) // 2
+    assert n_weights == len(data["heads"]) * T * (T + 1) // 2  # the lower triangles of T rows
+
+
+def test_models_of_bytes_and_of_characters_are_shown_on_the_same_text_if_it_is_in_ascii(of_bytes, monkeypatch, capsys):
+    monkeypatch.chdir(of_bytes)
+    both = ["--checkpoint", "runs/bytes", "runs/characters", "--windows", "1", "--text"]
+    assert heads_command([*both, "99 bottles"]) == 0
+    capsys.readouterr()
+    assert heads_command([*both, "naïve"]) == 2
+    assert capsys.readouterr().err.endswith("divide this text differently; give a --text in ASCII\n")
 
 
 @pytest.mark.slow

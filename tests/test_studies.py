@@ -8,6 +8,9 @@ import sys
 import pytest
 from conftest import ROOT
 
+from experiments.benchmark.variants import read_variants
+from model.gpt import GPT
+
 STUDIES = ROOT / "experiments" / "studies"
 REPORTS = re.findall(
     r"^python (-m experiments\.report experiments/studies/heads/\w+\.jsonl .*)$",
@@ -20,6 +23,22 @@ def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
     assert len(packed) == 4
+
+
+def test_the_variants_of_the_study_of_scaling_are_valid_and_have_the_sizes_that_their_names_give():
+    variants = read_variants(STUDIES / "scaling.yaml", [])
+    for name, config in variants.items():
+        *_, size = name.split()
+        if "context" in name:
+            assert (config.model.block_size, config.model.block_size * config.train.batch_size) == (
+                int(size.replace(",", "")),
+                8192,
+            )
+        else:
+            millions = GPT(config.model, 65).n_parameters() / 1e6
+            assert millions == pytest.approx(float(name.partition("M")[0]), rel=0.1)
+    assert len(variants) == 9
+    assert [config.train.processes for config in read_variants(STUDIES / "processes.yaml", []).values()] == [1, 2, 2, 2]
 
 
 @pytest.mark.slow

@@ -1,21 +1,17 @@
 """Speed, arithmetic and memory of training steps."""
 
 import dataclasses
-from pathlib import Path
 
 import torch
 
 from data.config import DataConfig
 from data.corpus import open_corpus
-from data.sources import DEFAULT_CACHE
 from experiments.benchmark.figures import Figure, time_repeats
 from model.gpt import GPT
 from training.runtime import choose_runtime, keep_freed_memory, peak_memory_bytes
 from training.settings.config import Config
 from training.state import TrainingState
 from training.step import TrainingStep
-
-BUNDLED_PLAY = DataConfig(corpus="selmere")
 
 
 def flops_per_character(model: GPT, block_size: int) -> int:
@@ -28,25 +24,17 @@ def flops_per_character(model: GPT, block_size: int) -> int:
     return 6 * matrices + 12 * block_size * heads
 
 
-def measure_training(
-    name: str,
-    config: Config,
-    peaks: dict[str, float],
-    repeats: int,
-    *,
-    data: DataConfig = BUNDLED_PLAY,
-    cache: Path = DEFAULT_CACHE,
-) -> list[Figure]:
-    """Measure characters per second, GFLOP/s and memory of complete training steps.
+def measure_training(name: str, config: Config, peaks: dict[str, float], repeats: int) -> list[Figure]:
+    """Measure characters per second, GFLOP/s and memory of complete training steps on the bundled play.
 
-    All steps use the full context length, even if the config grows it. data, cache: the text; see `open_corpus`.
-    peaks: GFLOP/s of matrix products by dtype. Call this in a new process.
+    All steps use the full context length, even if the config grows it. peaks: GFLOP/s of matrix products by dtype. Call
+    this in a new process.
     """
     keep_freed_memory()
     before = peak_memory_bytes(torch.device("cpu"))
     train = dataclasses.replace(config.train, grow_context_at=())
-    config = dataclasses.replace(config, data=data, train=train)
-    corpus, runtime = open_corpus(config.data, cache=cache), choose_runtime(config.train.device, config.train.dtype)
+    config = dataclasses.replace(config, data=DataConfig(corpus="selmere"), train=train)
+    corpus, runtime = open_corpus(config.data), choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, corpus, runtime)
     block_size, n_tokens = config.model.block_size, config.tokens_per_step
     step = TrainingStep(state, corpus.split(config.data.split, block_size).train)

@@ -1,15 +1,12 @@
 """The variants of a config: what to measure besides the usual shapes."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.benchmark.figures import Figure
-from model.cache import KVCache
-from model.config import ModelConfig
 from training.settings.config import Config
 from training.settings.config_file import build_config, naming, read_settings
 from training.sweep.plan import SEED, make_plan
+from training.sweep.values import VARIANTS
 
 
 def read_variants(file: Path, overrides: Sequence[str]) -> dict[str, Config]:
@@ -24,17 +21,7 @@ def read_variants(file: Path, overrides: Sequence[str]) -> dict[str, Config]:
             return {file.name: build_config({k: v for k, v in settings.items() if k != "sweep"}, overrides)}
     variants: dict[str, Config] = {}
     for point in plan.points:
-        name = ", ".join(f"{axis}={value}" for axis, value in point.choices.items() if axis != SEED.partition(".")[2])
+        choices = {axis: value for axis, value in point.choices.items() if axis != SEED.partition(".")[2]}
+        name = ", ".join(value if axis == VARIANTS else f"{axis}={value}" for axis, value in choices.items())
         variants.setdefault(name or file.name, point.config)
     return variants
-
-
-def measure_cache(name: str, config: ModelConfig) -> Figure:
-    """Measure the memory of one stream's full key-value cache in float32."""
-    layers = KVCache(config, 1).layers
-    n_bytes = sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values, layer.inputs))
-    return Figure(f"cache of a stream, {name}", "kB", [n_bytes / 1e3])
-
-
-def without_dropout(config: Config) -> ModelConfig:
-    return dataclasses.replace(config.model, dropout=0.0)

@@ -1,13 +1,13 @@
 """Show what the attention heads of a trained model do: python -m experiments.heads --checkpoint runs/shakespeare"""
 
-import argparse
 import os
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
+from experiments.command import command, new_file, option, whole
 from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import AnalysedModel, make_page
@@ -15,72 +15,67 @@ from experiments.heads.heads_table import heads_table
 from experiments.heads.history import trace_heads
 from experiments.heads.history_page import appearances, make_history_page
 from experiments.heads.model_access import all_heads, weights_of
-from experiments.heads.opened_model import open_model
-from experiments.heads.prune import choose, prune
-from experiments.heads.pruned_run import write_pruned
+from experiments.heads.prune import choose, prune, write_pruned
+from experiments.opened_model import open_model
 from training.runs.run_folder import RunFolder
 
+MODELS = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
 DEFAULT_LENGTH = 160  # characters of the page's text by default
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    memory = "shorten --text, or analyse a model with fewer heads or a shorter context"
-    command = show_history if options.over_time else show_heads
-    return report_errors("experiments.heads", lambda: command(options), memory=memory)
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(prog="experiments.heads", description=__doc__)
-    add = parser.add_argument
-    found = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
-    add("--checkpoint", type=Path, nargs="+", metavar="PATH", help=found)
-    add("--over-time", type=Path, metavar="RUN", help="show how the heads of a run with train.keep_checkpoints formed")
-    add("--text", metavar="TEXT", help="the text of the attention maps (default: the start of the validation split)")
-    add("--output", type=Path, metavar="FILE", help="the page to write (default: in the run folder)")
-    add("--windows", type=int, default=64, metavar="N", help="windows to measure heads on (%(default)s)")
-    add("--characters", type=int, metavar="N", help="validation characters for the losses (all)")
-    add("--prune", type=int, metavar="K", help="write a run without the K least important heads")
-    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
-    options = parser.parse_args(arguments)
-    for name, lowest in (("windows", 1), ("characters", 1), ("prune", 1)):
-        if (value := getattr(options, name)) is not None and value < lowest:
-            parser.error(f"--{name} must be at least {lowest}")
+@command(
+    "experiments.heads",
+    __doc__,
+    option("--checkpoint", type=Path, nargs="+", metavar="PATH", help=MODELS),
+    option("--over-time", type=Path, metavar="RUN", help="how the heads of a run with train.keep_checkpoints formed"),
+    option("--text", metavar="TEXT", help="text of the attention maps (default: the start of the validation split)"),
+    option("--output", type=new_file, metavar="FILE", help="the page to write (default: in the run folder)"),
+    option("--windows", type=whole(1), default=64, metavar="N", help="windows to measure heads on (%(default)s)"),
+    option("--characters", type=whole(1), metavar="N", help="validation characters for the losses (all)"),
+    option("--prune", type=whole(1), metavar="K", help="write a run without the K least important heads"),
+    option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
+    memory="shorten --text, or analyse a model with fewer heads or a shorter context",
+)
+def main(options: Namespace) -> None:
     if len(options.checkpoint or []) > 2:
-        parser.error("--checkpoint takes one model or two")
+        raise UserError("--checkpoint takes one model or two")
     if options.prune and len(options.checkpoint or []) == 2:
-        parser.error("--prune takes one model")
+        raise UserError("--prune takes one model")
     if options.over_time and (options.checkpoint or options.text or options.prune):
-        parser.error("--over-time takes a run and goes without --checkpoint, --text and --prune")
-    return options
+        raise UserError("--over-time takes a run and goes without --checkpoint, --text and --prune")
+    if options.over_time:
+        show_history(options)
+    else:
+        show_heads(options)
 
 
-def show_heads(options: argparse.Namespace) -> int:
+def show_heads(options: Namespace) -> None:
     """Analyse one model or two, print a table of the heads, and write the page and the pruned run."""
     opened = [open_model(path, options.device) for path in options.checkpoint or [None]]
     text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.block_size for each in opened)))
     ids = [each.encode(text) for each in opened]
+    if len({len(each) for each in ids}) > 1:
+        raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
     if options.prune:
         prune(opened[0].checkpoint, [])  # raises its errors before the long analysis
         choose(all_heads(opened[0].model), options.prune)
     models, lines = [], []
     for each, text_ids in zip(opened, ids, strict=True):
         size = {"n_windows": options.windows, "n_characters": options.characters}
-        analysis = analyse(each.model, each.checkpoint.vocabulary, each.val_ids, each.runtime, **size)
-        models.append(AnalysedModel(each.path, each.checkpoint, analysis, weights_of(each.model, text_ids)))
+        analysis = analyse(each.model, each.vocabulary, each.val_ids, each.runtime, **size)
+        models.append(AnalysedModel(each, analysis, text_ids, weights_of(each.model, text_ids)))
         lines.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         folder = opened[0].run_folder if len(opened) == 1 else None
-        page, missing = make_page(models, text)
+        page, missing = make_page(models)
         lines.append(write_page(options.output or (folder or Path()) / "heads.html", page))
         lines[-1] += f"\n{missing}" if missing else ""
     if options.prune:
         lines.append(write_pruned(opened[0], choose(models[0].analysis.order, options.prune)))
     print("\n\n".join(lines))  # after all files are written, because a reader may close the pipe
-    return 0
 
 
-def show_history(options: argparse.Namespace) -> int:
+def show_history(options: Namespace) -> None:
     """Measure the heads of all kept weights of a run, write the page, and print when the heads appeared."""
     run = RunFolder.find(options.over_time)
     files = run.all_kept()
@@ -93,7 +88,6 @@ def show_history(options: argparse.Namespace) -> int:
     page = make_history_page(run, history)
     where = write_page(options.output or run.path / "heads-over-time.html", page)
     print("\n".join([*appearances(history), where]))
-    return 0
 
 
 def write_page(path: Path, page: str) -> str:

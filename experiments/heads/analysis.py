@@ -1,18 +1,22 @@
 """The analysis that the page of a checkpoint shows."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
-from data.batches import Ids
+from data.batches import Ids, evaluation_windows
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.measures import HeadMeasures, HeadTally
 from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, scales_of, weights_of
 from experiments.heads.passages import Passage, PassageSearch
-from experiments.heads.silence import loss_without
+from experiments.heads.silence import silenced
 from model.gpt import GPT
+from training.evaluation import Evaluation, evaluate
 from training.runtime import Runtime
 
 N_PASSAGES = 3
@@ -46,37 +50,38 @@ def analyse(
     """Measure every head on the validation split.
 
     ids: of the split; the first id is only context, see `Corpus.split`. n_windows: windows of model.block_size
-    characters, spread evenly over ids, for the measures. n_characters: how many characters of ids the losses cover;
-    None: all.
+    characters, spread evenly over ids, for the measures. n_characters: how many characters of ids the losses cover, see
+    `evaluate`; None: all.
     """
-    heads = all_heads(model)
-    windows = spread_windows(ids, model.config.block_size, n_windows)
-    scored = ids if n_characters is None else ids[: max(2, n_characters + 1)]
+    heads, block_size = all_heads(model), model.config.block_size
+    windows = spread_windows(ids, block_size, n_windows)
     with tqdm(total=len(windows) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
-        tally, search = HeadTally(len(heads)), PassageSearch(len(heads), n_passages=N_PASSAGES)
+
+        def evaluate_without(silent: Collection[HeadIndex]) -> Evaluation:
+            with silenced(model, silent):
+                result = evaluate(model, ids, block_size, runtime, n_characters=n_characters)
+            bar.update()
+            return result
+
+        tally, search = HeadTally(), PassageSearch(len(heads), n_passages=N_PASSAGES)
         for window in windows:
             weights, text = weights_of(model, window), vocabulary.spell(window.tolist())
             tally.add(weights, text)
             search.add(weights, text)
             bar.update()
-        loss = loss_without(model, [], scored, runtime)
-        bar.update()
-        losses, cumulative = {}, []
-        for head in heads:
-            losses[head] = loss_without(model, [head], scored, runtime)
-            bar.update()
+        whole = evaluate_without([])
+        losses = {head: evaluate_without([head]).loss for head in heads}
         order = rank(losses)
-        for n in range(1, len(order) + 1):
-            cumulative.append(loss_without(model, order[:n], scored, runtime))
-            bar.update()
-    similarity = compare_characters(character_embeddings(model), vocabulary, scored[:])
+        cumulative = [evaluate_without(order[:n]).loss for n in range(1, len(order) + 1)]
+    counts = count_ids(ids, block_size, n_characters, len(vocabulary))
+    similarity = compare_characters(character_embeddings(model), vocabulary, counts)
     return Analysis(
         heads,
         scales_of(model),
         tally.result(),
         search.result(),
-        loss,
-        len(scored) - 1,
+        whole.loss,
+        whole.n_characters,
         losses,
         order,
         cumulative,
@@ -88,6 +93,14 @@ def spread_windows(ids: Ids, block_size: int, n: int) -> list[np.ndarray]:
     """Return n windows of block_size ids, spread evenly; fewer if they would overlap."""
     starts = np.linspace(0, len(ids) - block_size, num=min(n, len(ids) // block_size), dtype=np.int64)
     return [ids[start : start + block_size] for start in starts]
+
+
+def count_ids(ids: Ids, block_size: int, n_characters: int | None, n_values: int) -> Tensor:
+    """Return how often each of n_values ids (n_values,) is among the characters that `evaluate` scores."""
+    counts = torch.zeros(n_values, dtype=torch.long)
+    for window in evaluation_windows(ids, block_size=block_size, batch_size=64, n_characters=n_characters):
+        counts += torch.bincount(window[1].flatten(), minlength=n_values) if window else 0
+    return counts
 
 
 def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,11 +29,10 @@ class CharacterSimilarity:
         return [(self.characters[a], self.characters[b], float(self.cosines[a, b])) for a, b in pairs]
 
 
-def compare_characters(embeddings: Tensor, vocabulary: Vocabulary, ids: np.ndarray) -> CharacterSimilarity:
-    """Compare the embeddings (V, C) of the MOST_CHARACTERS most frequent characters of ids."""
-    counts = np.bincount(ids, minlength=len(vocabulary))
-    frequent = np.argsort(-counts, kind="stable")[:MOST_CHARACTERS]
-    chosen = sorted(frequent.tolist(), key=lambda i: _sort_key(vocabulary.characters[i]))
+def compare_characters(embeddings: Tensor, vocabulary: Vocabulary, counts: Tensor) -> CharacterSimilarity:
+    """Compare the embeddings (V, C) of the MOST_CHARACTERS most frequent characters. counts: of each, (V,)."""
+    frequent = counts.argsort(descending=True, stable=True)[:MOST_CHARACTERS]
+    chosen = sorted(frequent.tolist(), key=lambda i: (*_sort_key(vocabulary.decode([i])), i))
     unit = torch.nn.functional.normalize(embeddings[chosen], dim=-1)  # (n, C)
     return CharacterSimilarity("".join(vocabulary.characters[i] for i in chosen), unit @ unit.T)
 

@@ -44,16 +44,16 @@ def trace_heads(
     files: Mapping[int, Path], ids: Ids, runtime: Runtime, *, n_windows: int, n_characters: int | None
 ) -> HeadHistory:
     """Measure the heads of the checkpoints of a run, by step, on the validation split `ids`; see `analyse`."""
-    losses, measures, scales = [], [], []
-    scored = ids if n_characters is None else ids[: max(2, n_characters + 1)]
+    evaluations, measures, scales = [], [], []
     for path in tqdm(files.values(), desc="Measuring heads over training", disable=None, leave=False):
         checkpoint = load_checkpoint(path)
         model = checkpoint.build_model().to(runtime.device)
         heads, block_size = all_heads(model), model.config.block_size
-        tally = HeadTally(len(heads))
+        tally = HeadTally()
         for window in spread_windows(ids, block_size, n_windows):
             tally.add(weights_of(model, window), checkpoint.vocabulary.spell(window.tolist()))
         measures.append(tally.result())
         scales.append(scales_of(model))
-        losses.append(evaluate(model, scored, block_size, runtime).loss)
-    return HeadHistory(heads, list(files), losses, measures, scales, len(scored) - 1)
+        evaluations.append(evaluate(model, ids, block_size, runtime, n_characters=n_characters))
+    losses = [evaluation.loss for evaluation in evaluations]
+    return HeadHistory(heads, list(files), losses, measures, scales, evaluations[0].n_characters)

@@ -1,8 +1,9 @@
 """Measures of what heads attend to: means over the characters of a text, for every head."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,12 +48,11 @@ class HeadMeasures:
 class HeadTally:
     """Sums over windows; `result` returns their `HeadMeasures`."""
 
-    def __init__(self, n_heads: int):
+    def __init__(self) -> None:
         self.n_characters = 0
-        self.sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(n_heads, dtype=torch.float64))
-        self.similarities = torch.zeros(n_heads, n_heads, dtype=torch.float64)
-        self.uniform_sums = dict.fromkeys(TARGETS, 0.0)
-        self.counts = dict.fromkeys(TARGETS, 0)
+        self.sums: dict[str, Any] = defaultdict(float)  # of float64 tensors
+        self.uniform_sums: dict[str, float] = defaultdict(float)
+        self.counts = Counter[str]()
 
     def add(self, weights: Tensor, text: str) -> None:
         """Add a window: the attention weights (N, T, T) of N heads for a text of T characters."""
@@ -63,7 +63,7 @@ class HeadTally:
         self.sums["entropy_bits"] += torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2)
         self.sums["distance"] += (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64)
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self.similarities += (unit @ unit.T).double()
+        self.sums["similarity"] += (unit @ unit.T).double()
         uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
             has_one = mask.any(-1)
@@ -80,7 +80,7 @@ class HeadTally:
             distance=self.sums["distance"] / n,
             shares={name: self.sums[name] / (counts[name] or np.nan) for name in TARGETS},
             uniform={name: self.uniform_sums[name] / (counts[name] or np.nan) for name in TARGETS},
-            similarity=self.similarities / n,
+            similarity=self.sums["similarity"] / n,
             n_characters=n,
         )
 

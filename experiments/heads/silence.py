@@ -7,11 +7,8 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import Tensor, nn
 
-from data.batches import Ids
 from experiments.heads.model_access import HeadIndex
 from model.gpt import GPT
-from training.evaluation import evaluate
-from training.runtime import Runtime
 
 
 @contextlib.contextmanager
@@ -30,9 +27,3 @@ def silenced(model: GPT, heads: Collection[HeadIndex]) -> Iterator[None]:
 
 def _multiply(kept: Tensor, _module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     return (inputs[0] * kept.to(inputs[0].dtype),)
-
-
-def loss_without(model: GPT, heads: Collection[HeadIndex], ids: Ids, runtime: Runtime) -> float:
-    """Return the validation loss over ids with these heads silenced, in nats per character; see `evaluate`."""
-    with silenced(model, heads):
-        return evaluate(model, ids, model.config.block_size, runtime).loss

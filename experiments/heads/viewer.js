@@ -7,7 +7,7 @@ const LISTED = 8; // keys in the list
 function attentionViewer(root, onChoose = () => {}) {
   const part = (name) => root.querySelector(`.${name}`);
   const data = JSON.parse(part("data").textContent);
-  const T = data.characters.length;
+  const T = data.shown.length;
   const weights = decode(data.weights);
   const text = part("text");
   const spans = [...text.querySelectorAll("span")];

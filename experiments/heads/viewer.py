@@ -9,13 +9,19 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
+from data.vocabulary import Vocabulary
 from experiments.heads.model_access import HeadIndex, head_name
 
+BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
-def visible(character: str) -> str:
-    """Return a visible form of a character."""
-    shown = {" ": "␣", "\n": "⏎", "\t": "⇥"}.get(character, character)
-    return shown if shown.isprintable() and not shown.isspace() else f"U+{ord(character):04X}"
+
+def visible(character: str, unit: str) -> str:
+    """Return a visible label of a character or, if the unit is "byte", of the byte with its code point."""
+    if character in BLANKS:
+        return BLANKS[character]
+    if unit == "byte" and not "!" <= character <= "~":
+        return f"\\x{ord(character):02X}"
+    return character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
 
 
 def pack(weights: Tensor) -> str:
@@ -26,19 +32,20 @@ def pack(weights: Tensor) -> str:
     return base64.b64encode(numbers.tobytes()).decode()
 
 
-def make_viewer(heads: Sequence[HeadIndex], text: str, weights: Tensor) -> str:
-    """Return the HTML of a viewer of the attention weights (N, T, T) of N heads for a text of T characters."""
+def make_viewer(heads: Sequence[HeadIndex], vocabulary: Vocabulary, ids: np.ndarray, weights: Tensor) -> str:
+    """Return the HTML of a viewer of the attention weights (N, T, T) of N heads for a text of T ids."""
     names = [head_name(head) for head in heads]
     rows = ""
     for _, row in groupby(heads, key=lambda head: head[0]):
         cells = (f'<button class="head"><canvas></canvas>{head_name(head)}</button>' for head in row)
         rows += f'<div class="row">{"".join(cells)}</div>'
     spans = ""
-    for character in text:
-        blank = ' class="blank"' if visible(character) != character else ""
-        spans += f"<span{blank}>{escape(visible(character))}</span>{'<br>' if character == chr(10) else ''}"
-    shown = [visible(character) for character in text]
-    data = json.dumps({"characters": list(text), "shown": shown, "heads": names, "weights": pack(weights)})
+    text = vocabulary.spell(ids)
+    shown = [visible(character, vocabulary.unit) for character in text]
+    for character, label in zip(text, shown, strict=True):
+        blank = ' class="blank"' if label != character else ""
+        spans += f"<span{blank}>{escape(label)}</span>{'<br>' if character == chr(10) else ''}"
+    data = json.dumps({"shown": shown, "heads": names, "weights": pack(weights)})
     return f"""<div class="viewer">
 <div class="grid">{rows}</div>
 <div>

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
-from experiments.report.runs import NO_VARIANT, Variant
+from experiments.report.runs import Variant, flat
 from experiments.report.significance import PairedTest
 from experiments.report.table import LONGEST_LABEL, Comparison
-from training.settings.config_file import to_dict
 from training.sweep.plan import setting
 from training.sweep.values import VARIANTS
 
@@ -53,11 +52,10 @@ def spoken_setting(key: str) -> str:
 
 def main_setting(variants: list[Variant]) -> str | None:
     """Return the first numeric setting that varies, starting with the head count, or None if there is none."""
-    sections = to_dict(variants[0].config)
-    keys = ["model.n_head", *(f"{section}.{name}" for section, values in sections.items() for name in values)]
-    for key in keys:
-        values = {setting(variant.config, key) for variant in variants}
-        if key not in NO_VARIANT and len(values) > 1 and all(type(value) in (int, float) for value in values):
+    configs = [flat(variant.config) for variant in variants]
+    for key in ["model.n_head", *configs[0]]:
+        values = {config[key] for config in configs}
+        if len(values) > 1 and all(type(value) in (int, float) for value in values):
             return key
     return None
 

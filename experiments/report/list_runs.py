@@ -5,13 +5,11 @@ from pathlib import Path
 
 from cli.errors import UserError, explain
 from experiments.formatting import in_columns
-from experiments.report.runs import NO_VARIANT, read_run
+from experiments.report.runs import flat, read_run
 from training.runs.run_folder import RUNS, RunFolder
-from training.settings.config_file import load_run_config, to_dict
+from training.settings.config_file import load_run_config
 from training.sweep.plan import SEED
 from training.sweep.values import spoken
-
-HIDDEN = NO_VARIANT - {SEED}
 
 
 def list_runs(root: Path = RUNS) -> str:
@@ -30,7 +28,7 @@ def list_runs(root: Path = RUNS) -> str:
             run = read_run(folder)
             state = [run.state, f"{run.best_loss:.4f} on {run.corpus}"] if run else ["no evaluation yet", ""]
             lines.append([*state, f"{run.evaluations[-1][1]:.0f} s" if run else "", differing])
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             lines.append(["unreadable", "", "", explain(error)])
         lines[-1].insert(0, str(folder.path.relative_to(root)))
     return in_columns(lines)
@@ -41,12 +39,9 @@ def _last_change(folder: RunFolder) -> float:
 
 
 def _settings(folder: RunFolder) -> dict[str, str]:
-    """Return a run's settings as text by section.name, without those of HIDDEN; none if its config is damaged."""
+    """Return a run's seed and the settings of a variant, as text by section.name; none if its config is damaged."""
     try:
-        sections = to_dict(load_run_config(folder.config))
-    except ValueError:
+        config = load_run_config(folder.config)
+    except UserError:
         return {}
-    flat = {
-        f"{section}.{name}": spoken(value) for section, values in sections.items() for name, value in values.items()
-    }
-    return {key: value for key, value in flat.items() if key not in HIDDEN}
+    return {key: spoken(value) for key, value in flat(config).items()} | {SEED: str(config.train.seed)}

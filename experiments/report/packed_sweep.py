@@ -38,20 +38,22 @@ def unpack(file: Path, folder: Path) -> Path:
     Raises UserError if the file is not a packed sweep.
     """
     path = folder / file.stem
+    settings, *runs = read_records(file) or [{}]
+    records = {run.get("point"): run.get("records") for run in runs}
+    if "sweep" not in settings:
+        raise UserError(f"{file}: is not a packed sweep: its first line has no sweep")
+    replace_text(path / PLAN_FILE, dump_yaml(settings))
     try:
-        settings, *runs = read_records(file)
-        records = {run["point"]: run["records"] for run in runs}
-        replace_text(path / PLAN_FILE, dump_yaml(settings))
         plan = read_plan(path)
-        if plan is None:
-            raise UserError("its first line has no sweep")
-        for point in plan.points:
-            run = RunFolder(path / point.name)
-            run.lay_out(to_yaml(point.config))
-            for record in records[point.name]:
-                append_record(run.metrics, record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file}: is not a packed sweep ({error})") from None
+    except UserError as error:
+        raise UserError(f"{file}: is not a packed sweep: {error}") from None
+    for point in plan.points if plan else ():
+        if not isinstance(lines := records.get(point.name), list):
+            raise UserError(f"{file}: is not a packed sweep: it lacks the run {point.name}")
+        run = RunFolder(path / point.name)
+        run.lay_out(to_yaml(point.config))
+        for record in lines:
+            append_record(run.metrics, record)
     return path
 
 

@@ -54,7 +54,7 @@ def make_page(
 
 def conclusions(comparison: Comparison) -> list[str]:
     """Return the findings of the table as sentences."""
-    base, others = comparison.baseline.label, [row for row in comparison.rows if not row.is_baseline]
+    base, others = comparison.baseline.label, [row for row in comparison.rows if row.variant is not comparison.baseline]
     if not others:
         return [f"One variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
     best = min(comparison.finished_rows, key=lambda row: row.loss)
@@ -82,7 +82,7 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"If the noise is as large as measured here, a single comparison detects a true difference of {sizes} with "
             f"a probability of about {100 * POWER:.0f} % (at the 5 % level) and often misses smaller ones."
         )
-    if untested := [row for row in others if row.adjusted_p is None and not (row.is_same_model or row.is_unfinished)]:
+    if untested := [row for row in others if row.verdict.startswith("unknown")]:
         sentences.append(
             f"No conclusion about {', '.join(row.mark for row in untested)}: with fewer than two seeds in common with "
             f"{base}, the noise is unknown, and the lowest loss may be chance. Run at least train.seed=0..3."

@@ -188,6 +188,13 @@ def _run_folders(path: Path) -> list[Path]:
     return inside
 
 
+def flat(config: Config) -> dict[str, Any]:
+    """Return the settings that can make a variant, by section.name."""
+    sections = to_dict(config).items()
+    settings = {f"{section}.{name}": value for section, values in sections for name, value in values.items()}
+    return {key: value for key, value in settings.items() if key not in NO_VARIANT}
+
+
 def effective(config: Config) -> Config:
     """Return a normal form, equal for configs with the same model and training, whatever their seeds and names."""
     model = config.model
@@ -217,12 +224,10 @@ def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
     for run in runs:
         sign = (_of_a_variant(run.config), names.get(run.folder.path), bool(run.end))
         groups.setdefault(sign, {}).setdefault(run.seed, run)
-    configs = [config for config, *_ in groups]
-    keys = [f"{section}.{name}" for section, values in to_dict(configs[0]).items() for name in values]
+    configs = [flat(config) for config, *_ in groups]
     # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
-    varied = [key for key in keys if key in swept or len({setting(config, key) for config in configs}) > 1]
-    varied = [key for key in varied if key not in NO_VARIANT]
+    varied = [key for key in configs[0] if key in swept or len({config[key] for config in configs}) > 1]
     variants = []
     for (config, name, _), by_seed in groups.items():
         implied = named_keys.get(name, set())

@@ -15,24 +15,23 @@ from experiments.report.significance import Difference, PairedTest, holm, paired
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
-NOT_IN_CSV = ("number", "variant", "is_baseline", "is_same_model", "is_unfinished", "difference", "target_s")
+NOT_IN_CSV = ("number", "variant", "verdict", "difference", "target_s")
 
 
 @dataclass(frozen=True)
 class Row:
     """The figures of a variant. Losses are in nats per character.
 
-    is_unfinished: whether its runs or the baseline's are. difference: from the baseline; None for the baseline, for
-    the same model under other settings, for unfinished runs, and without a common seed. adjusted_p: by `holm` over all
-    variants; None without a test. tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters,
-    peak_memory_bytes: None for unfinished runs. target_s: time to the target, None if a run did not reach it.
+    verdict: whether the difference from the baseline is significant, or why that is unknown. difference: from the
+    baseline; None for the baseline, for the same model under other settings, for unfinished runs, and without a common
+    seed. adjusted_p: by `holm` over all variants; None without a test. tokens_per_s, peak_memory_bytes and times:
+    medians over the runs. n_parameters, peak_memory_bytes: None for unfinished runs. target_s: time to the target, None
+    if a run did not reach it.
     """
 
     number: int
     variant: Variant
-    is_baseline: bool
-    is_same_model: bool
-    is_unfinished: bool
+    verdict: str
     loss: float
     loss_error: float | None
     difference: Difference | None
@@ -47,21 +46,6 @@ class Row:
     def mark(self) -> str:
         """The variant's label or, if that is long, its number in the table."""
         return self.variant.label if len(self.variant.label) <= LONGEST_LABEL else f"variant {self.number}"
-
-    @property
-    def verdict(self) -> str:
-        """Whether the difference from the baseline is significant."""
-        if self.is_baseline:
-            return "the baseline"
-        if self.is_unfinished:
-            return "unfinished"
-        if self.is_same_model:
-            return "the same model as the baseline"
-        if self.difference is None or self.adjusted_p is None:
-            return "unknown: one common seed" if self.difference else "unknown: no common seed"
-        if self.adjusted_p >= SIGNIFICANT:
-            return "not significant"
-        return "lower (better)" if self.difference.mean < 0 else "higher (worse)"
 
 
 @dataclass(frozen=True)
@@ -94,11 +78,10 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
-    same = [v is not base and effective(v.config) == effective(base.config) for v in variants]
-    both_finished = [variant.is_finished and base.is_finished for variant in variants]
+    exceptions = [_exception(variant, base) for variant in variants]
     differences = [
-        None if v is base or is_same or not is_finished else paired_difference(v.losses, base.losses)
-        for v, is_same, is_finished in zip(variants, same, both_finished, strict=True)
+        None if exception else paired_difference(variant.losses, base.losses)
+        for variant, exception in zip(variants, exceptions, strict=True)
     ]
     p_values = {i: difference.p for i, difference in enumerate(differences) if isinstance(difference, PairedTest)}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
@@ -110,9 +93,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         row = Row(
             number=i + 1,
             variant=variant,
-            is_baseline=variant is base,
-            is_same_model=same[i],
-            is_unfinished=not both_finished[i],
+            verdict=exceptions[i] or _verdict(differences[i], adjusted.get(i)),
             loss=fmean(losses),
             loss_error=standard_error(losses),
             difference=differences[i],
@@ -125,6 +106,23 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         )
         rows.append(row)
     return Comparison(rows, base, target)
+
+
+def _exception(variant: Variant, base: Variant) -> str:
+    """Return why a variant is not compared with the baseline, or ""."""
+    if variant is base:
+        return "the baseline"
+    if not (variant.is_finished and base.is_finished):
+        return "unfinished"
+    return "the same model as the baseline" if effective(variant.config) == effective(base.config) else ""
+
+
+def _verdict(difference: Difference | None, adjusted_p: float | None) -> str:
+    if difference is None or adjusted_p is None:
+        return "unknown: one common seed" if difference else "unknown: no common seed"
+    if adjusted_p >= SIGNIFICANT:
+        return "not significant"
+    return "lower (better)" if difference.mean < 0 else "higher (worse)"
 
 
 def columns(comparison: Comparison) -> list[str]:

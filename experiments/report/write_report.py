@@ -10,12 +10,12 @@ from data.vocabulary import UnknownCharacterError
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
 from experiments.report.report_page import conclusions, make_page
-from experiments.report.runs import NO_VARIANT, FoundRuns, Variant, find_runs
+from experiments.report.runs import FoundRuns, Variant, find_runs, flat
 from experiments.report.table import Comparison, compare, to_csv, to_markdown, to_plain
 from training.runs.checkpoint import CheckpointError, load_checkpoint
 from training.runs.run_folder import find_checkpoint
 from training.sampling import sample_text
-from training.settings.config_file import dump_yaml, to_dict
+from training.settings.config_file import dump_yaml
 
 SAMPLE_LENGTH = 300
 
@@ -40,7 +40,7 @@ def write_report(
     samples, prompt = sample_variants(found.variants, prompt)
     try:
         charts, missing = draw_charts(comparison), ""
-    except ValueError as error:
+    except UserError as error:
         charts, missing = [], f"no charts: {error}"
     names = ", ".join(path.resolve().name for path in paths)
     kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
@@ -138,12 +138,11 @@ def _same_batches(variants: Sequence[Variant]) -> bool:
 
 def shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
     """Return the settings that all variants share, by section."""
-    configs = [to_dict(variant.config) for variant in variants]
-    return {
-        section: {
-            name: value
-            for name, value in values.items()
-            if f"{section}.{name}" not in NO_VARIANT and all(config[section][name] == value for config in configs)
-        }
-        for section, values in configs[0].items()
-    }
+    first, *others = (flat(variant.config) for variant in variants)
+    shared: dict[str, dict] = {}
+    for key, value in first.items():
+        section, _, name = key.partition(".")
+        values = shared.setdefault(section, {})
+        if all(other[key] == value for other in others):
+            values[name] = value
+    return shared

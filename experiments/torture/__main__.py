@@ -4,7 +4,6 @@ Each round starts a run, kills, fills, flips, signals and resumes it at random m
 tensor, with an undisturbed run. The exit status is 1 if anything was lost.
 """
 
-import argparse
 import contextlib
 import random
 import shutil
@@ -13,15 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import run_command
 from cli.errors import UserError
 from data.encoded_cache import cached_text, record_path
 from data.sources import BUNDLED, DEFAULT_CACHE
+from experiments.command import command, option, positive, whole
 from experiments.torture.compare import differences
 from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, LostError
 from training.runs.run_folder import RunFolder
@@ -36,18 +37,17 @@ train: {{max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="experiments.torture", description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10, help="start rounds for this long (%(default)s)")
-    parser.add_argument("--rounds", type=int, metavar="N", help="at most N rounds")
-    parser.add_argument("--seed", type=int, default=0, help="of the first round; the next ones count up (%(default)s)")
-    processes = "of each run, which torchrun starts if there are several (%(default)s)"
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help=processes)
-    options = parser.parse_args(arguments)
-    return report_errors("experiments.torture", lambda: run(options), memory="end other programs")
-
-
-def run(options: argparse.Namespace) -> int:
+@command(
+    "experiments.torture",
+    __doc__.splitlines()[0],
+    option("--minutes", type=positive, default=10, help="start rounds for this long (%(default)s)"),
+    option("--rounds", type=whole(1), metavar="N", help="at most N rounds"),
+    option("--seed", type=int, default=0, help="of the first round; the next ones count up (%(default)s)"),
+    option(
+        "--processes", type=whole(1), default=1, metavar="N", help="of each run; torchrun starts several (%(default)s)"
+    ),
+)
+def main(options: Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the disturbed process too
     lost, rounds = 0, 0
     counts: Counter[str] = Counter()

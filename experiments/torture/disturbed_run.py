@@ -43,7 +43,7 @@ class DisturbedRun:
             "Ctrl-C": lambda p: faults.send(signal.SIGINT, p, rng, duration_s),
             "two Ctrl-C": lambda p: faults.send_twice(p, rng, duration_s),
             "SIGKILL during a save": lambda p: faults.kill_during_save(self.run, p, rng, duration_s),
-            "encoded text cut while in use": lambda p: self._cut_text(p),
+            "encoded text cut while in use": self._cut_text,
         }
         if self.processes > 1:
             del running["two Ctrl-C"]  # torchrun waits for its processes after the first

@@ -49,11 +49,8 @@ def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Rand
     wait(process, rng.uniform(0, duration_s))
     while process.poll() is None:
         if any(run.latest.parent.glob("*.part")):
-            for pid in children(process)[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # the main process of several
-                return True
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill((children(process) or [process.pid])[0], signal.SIGKILL)  # the main process of several
             return True
         time.sleep(POLL_S)
     return False
@@ -94,7 +91,5 @@ def expendable_checkpoint(run: RunFolder) -> Path | None:
 
 
 def wait(process: subprocess.Popen, seconds: float) -> None:
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return

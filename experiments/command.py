@@ -1,0 +1,65 @@
+"""The frame of an experiment's command: its options, their types, its errors and its exit status."""
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.command import CommandParser, report_errors
+
+
+def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Describe an option or a positional argument; see `ArgumentParser.add_argument`."""
+    return names, settings
+
+
+def command(name: str, description: str | None, *options, memory: str = "close other programs"):
+    """Decorate a function of the parsed options as a command, `main(arguments)`, which returns the exit status.
+
+    The function returns the status, or None for 0; see `report_errors` for its errors and memory.
+    """
+
+    def decorate(work: Callable[[Namespace], int | None]) -> Callable[..., int]:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            parser = CommandParser(prog=name, description=description)
+            for names, settings in options:
+                parser.add_argument(*names, **settings)
+            chosen = parser.parse_intermixed_args(arguments)
+            return report_errors(name, lambda: work(chosen) or 0, memory=memory)
+
+        return main
+
+    return decorate
+
+
+def whole(lowest: int) -> Callable[[str], int]:
+    """Return the type of a whole number from `lowest` on, below 2^63, the limit of PyTorch's seeds."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = lowest - 1
+        if not lowest <= number < 2**63:
+            raise ArgumentTypeError(f"{text} must be a whole number, at least {lowest} and below 2^63")
+        return number
+
+    return parse
+
+
+def positive(text: str) -> float:
+    """Return a number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"{text} must be a number above 0")
+    return number
+
+
+def new_file(text: str) -> Path:
+    """Return the path of a file to write."""
+    if not Path(text).name:
+        raise ArgumentTypeError(f"{text} must be the name of a file")
+    return Path(text)
