@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cli.errors import UserError
 from data.encoded_text import EncodedText
-from data.encoding import encode, file_digest, scan
-from data.files import exclusive, remove_partial_files, replace_text
+from data.encoding import encode, scan
+from data.files import exclusive, file_digest, file_stat, remove_partial_files, replace_text
 from data.vocabulary import Vocabulary
 
 BYTES = "bytes"  # in place of an encoding: the ids are the bytes of the files
@@ -129,9 +129,3 @@ def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
     path = text.path(folder)
     file_characters, ids_digest = encode(files, decoded_as, Vocabulary(characters), path, digest)
     return dataclasses.replace(text, file_characters=file_characters, ids_digest=ids_digest, ids_stat=file_stat(path))
-
-
-def file_stat(path: Path) -> list:
-    """Return the path, size, mtime and ctime of a file."""
-    stat = path.stat()
-    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -1,6 +1,8 @@
 """Character ids in a file, read piece by piece: a text may be larger than memory."""
 
+import io
 import os
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ class EncodedText:
 
     def __init__(self, path: Path, dtype: np.dtype, *, n_values: int, n_characters: int):
         self.path, self.dtype, self.n_values = path, np.dtype(dtype), n_values
-        self._file = path.open("rb", buffering=0)
+        self._file = io.FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), closefd=False)
+        weakref.finalize(self._file, os.close, self._file.fileno())  # when the last part of the text is gone
         self._start, self._stop = 0, n_characters
 
     def __len__(self) -> int:
@@ -43,12 +46,13 @@ class EncodedText:
 
     def _read(self, start: int, n: int) -> np.ndarray:
         ids = np.empty(n, dtype=self.dtype)
-        unread, offset = memoryview(ids.data).cast("B"), start * self.dtype.itemsize
+        unread = memoryview(ids.data).cast("B")
+        self._file.seek(start * self.dtype.itemsize)
         while unread:
-            n_read = os.preadv(self._file.fileno(), [unread], offset)
+            n_read = self._file.readinto(unread)
             if not n_read:
                 raise DamagedTextError(
                     f"{self.path}: has become shorter (the next start of train.py encodes the text again)"
                 )
-            unread, offset = unread[n_read:], offset + n_read
+            unread = unread[n_read:]
         return ids

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from cli.errors import UserError
 from data.compressed import SUFFIXES, open_text
-from data.files import replacing
+from data.files import file_digest, replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 16  # small enough that a chunk and all arrays made from it stay in the CPU's cache
@@ -49,10 +49,10 @@ def scan(files: list[Path], encoding: str) -> tuple[str, str]:
 def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> Encoded:
     """Write the ids of the files to target.
 
-    Raises UserError if the files no longer have the digest, OSError if target cannot be written.
+    Raises UserError if the files no longer have the digest, or if target cannot be written.
     """
     file_characters = [0] * len(files)
-    changed = ValueError(f"{files[0]}: the text changed while it was being read; start again")
+    changed = UserError(f"{files[0]}: the text changed while it was being read; start again")
     try:
         with replacing(target) as out, FileHashes() as hashes, BackgroundHash() as ids_hash:
             for number, pieces in _read(files, encoding, hashes, "Encoding"):
@@ -76,19 +76,14 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
         needed = "more space"
         if not any(path.suffix in SUFFIXES for path in files):
             needed = f"up to {vocabulary.dtype.itemsize * sum(path.stat().st_size for path in files):,} bytes"
-        raise OSError(f"{target}: the encoded text needs {needed} ({error.strerror}); free some space") from None
-    with target.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # verify the file on disk, not its copy in memory
+        raise UserError(f"{target}: the encoded text needs {needed} ({error.strerror}); free some space") from None
+    if hasattr(os, "posix_fadvise"):  # verify the file on disk, not its copy in memory
+        with target.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if file_digest(target) != ids_digest:
         target.unlink()
-        raise OSError(f"{target}: has another content than was written; check the disk")
+        raise UserError(f"{target}: has another content than was written; check the disk")
     return Encoded(file_characters, ids_digest)
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class BackgroundHash:

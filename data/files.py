@@ -1,6 +1,7 @@
-"""Atomic writing: a file appears complete or not at all, and one process at a time writes a cache."""
+"""Files: written completely or not at all, by one process at a time, and compared by their SHA-256."""
 
 import contextlib
+import hashlib
 import os
 import secrets
 import sys
@@ -43,6 +44,18 @@ def replace_text(path: Path, text: str) -> None:
     """Write the text in UTF-8 as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode())
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_stat(path: Path) -> list:
+    """Return the path, size, mtime and ctime of a file, which reveal a change."""
+    stat = path.stat()
+    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
 def remove_partial_files(folder: Path) -> None:

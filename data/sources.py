@@ -1,16 +1,15 @@
 """The files of a corpus: a named corpus, downloaded once and verified, or the user's own files."""
 
+import contextlib
 import difflib
 import glob
 import hashlib
-import io
+import json
 import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-import zipfile
-import zlib
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -18,13 +17,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from cli.errors import UserError
-from data.compressed import SUFFIXES
-from data.files import exclusive, remove_partial_files, replacing
+from data.compressed import SUFFIXES, open_text
+from data.files import exclusive, file_digest, file_stat, remove_partial_files, replace_text, replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT_CACHE = Path(__file__).parent / "cache"
 TIMEOUT_S = 20  # without any data
-LONGEST_S = 300
+STALLED_S, LEAST_BYTES = 60, 60_000  # a download that is slower than that is given up
+PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416  # HTTP
 
 
 class DownloadError(UserError):
@@ -91,38 +91,49 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data
 def _downloaded(name: str, source: Download, cache: Path) -> Path:
     """Return the verified file of a named corpus; download it if the cache does not have it."""
     target = cache / f"{name}.txt"
-    if not _is_intact(target, source):
-        try:
+    try:
+        if not _is_intact(target, source):
             with exclusive(cache, "another process is downloading a corpus"):
                 if not _is_intact(target, source):
                     remove_partial_files(cache)
                     _download(name, source, target)
-        except OSError as error:
-            raise DownloadError(f"the corpus {name} could not be stored ({error}); free or unlock {cache}") from None
+    except OSError as error:
+        raise DownloadError(f"the corpus {name} could not be stored ({error}); free or unlock {cache}") from None
     return target
 
 
-def _is_intact(path: Path, source: Download) -> bool:
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
+def _is_intact(target: Path, source: Download) -> bool:
+    """Return whether a file is the text; read it only if it has changed since it was verified."""
+    if not target.is_file() or target.stat().st_size != source.n_bytes:
+        return False
+    note, stat = target.with_suffix(".verified"), json.dumps([source.sha256, *file_stat(target)])
+    if note.is_file() and note.read_text(encoding="utf-8") == stat:
+        return True
+    is_intact = file_digest(target) == source.sha256
+    if is_intact:
+        with contextlib.suppress(OSError):  # a cache that cannot be written is verified at every start
+            replace_text(note, stat)
+    return is_intact
 
 
 def _download(name: str, source: Download, target: Path) -> None:
     """Write the file of a named corpus. Raises DownloadError if no URL has it."""
     reasons = []
     for url in (*_mirrored(name), source.url):
+        # One file per URL, which a later attempt continues.
+        sign = hashlib.sha256(url.encode()).hexdigest()[:8]
+        fetched = target.with_name(f"{name}.{sign}.download{'.zip' if url.endswith('.zip') else ''}")
         try:
-            content = _fetch(url, source.n_bytes)
-            if url.endswith(".zip"):
-                content = _unpacked(content, source.n_bytes)
-        except (OSError, HTTPException, ValueError) as error:
+            if not _fetch_and_store(url, fetched, source, target):
+                fetched.unlink()  # it was not the beginning of today's file: start again
+                _fetch_and_store(url, fetched, source, target)
+            fetched.unlink()
+            return
+        except UserError as error:
+            fetched.unlink()
+            reasons.append(f"{url}: {error}")
+        except (OSError, HTTPException) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
-            continue
-        if hashlib.sha256(content).hexdigest() != source.sha256:
-            reasons.append(f"{url}: the {len(content):,} bytes do not have the SHA-256 {source.sha256[:12]}...")
-            continue
-        with replacing(target) as file:
-            file.write(content)
-        return
     raise DownloadError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
@@ -130,13 +141,28 @@ def _download(name: str, source: Download, target: Path) -> None:
     )
 
 
-def _unpacked(archive: bytes, n_bytes: int) -> bytes:
-    """Return up to n_bytes + 1 of the first file of a .zip archive. Raises UserError if there is none."""
+def _fetch_and_store(url: str, fetched: Path, source: Download, target: Path) -> bool:
+    """Download the text and write it to target. Return False if an earlier download was continued in vain."""
+    continued = _fetch(url, source.n_bytes, fetched)
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as members, members.open(members.namelist()[0]) as file:
-            return file.read(n_bytes + 1)
-    except (zipfile.BadZipFile, zlib.error, IndexError, RuntimeError) as error:
-        raise UserError(f"is not a .zip archive with a text ({error})") from None
+        _store(fetched, source, target)
+    except UserError:
+        if continued:
+            return False
+        raise
+    return True
+
+
+def _store(fetched: Path, source: Download, target: Path) -> None:
+    """Write the text of a fetched file, which may be a .zip archive. Raises UserError if it is another text."""
+    sha256, n_bytes = hashlib.sha256(), 0
+    with open_text(fetched) as (read, _), replacing(target) as out:
+        while n_bytes <= source.n_bytes and (piece := read(1 << 20)):
+            out.write(piece)
+            sha256.update(piece)
+            n_bytes += len(piece)
+        if sha256.hexdigest() != source.sha256:
+            raise UserError(f"the {n_bytes:,} bytes do not have the SHA-256 {source.sha256[:12]}...")
 
 
 def _mirrored(name: str) -> list[str]:
@@ -149,20 +175,35 @@ def _mirrored(name: str) -> list[str]:
     return [f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}.txt"]
 
 
-def _fetch(url: str, n_bytes: int) -> bytes:
-    """Download a URL, at most one chunk more than n_bytes, within LONGEST_S.
+def _fetch(url: str, n_bytes: int, target: Path) -> bool:
+    """Download a URL to a file, at most one chunk more than n_bytes, and return whether that continued an earlier try.
 
-    Raises OSError, HTTPException or ValueError.
+    It goes on as long as LEAST_BYTES arrive every STALLED_S. Raises OSError or HTTPException if the server fails.
     """
-    content, started_s = bytearray(), time.monotonic()
-    with (
-        urllib.request.urlopen(url, timeout=TIMEOUT_S) as response,
-        tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Downloading", disable=None, leave=False) as bar,
-    ):
+    n_before = target.stat().st_size if target.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={n_before}-"} if n_before else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        if error.code != RANGE_NOT_SATISFIABLE:
+            raise
+        target.unlink()
+        return _fetch(url, n_bytes, target)
+    continues = response.status == PARTIAL_CONTENT
+    bar = tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Downloading", disable=None, leave=False)
+    with response, bar, target.open("ab" if continues else "wb") as file:
+        bar.update(file.tell())
+        n_expected = int(response.headers.get("Content-Length", 0)) + file.tell()
+        began_s, n_arrived = time.monotonic(), 0
         # read1 returns what has arrived: a server that sends a byte now and then cannot keep a read waiting.
-        while len(content) <= n_bytes and (chunk := response.read1(1 << 16)):
-            content += chunk
+        while file.tell() <= n_bytes and (chunk := response.read1(1 << 16)):
+            file.write(chunk)
             bar.update(len(chunk))
-            if time.monotonic() - started_s > LONGEST_S:
-                raise TimeoutError(f"took longer than {LONGEST_S} s")
-    return bytes(content)
+            n_arrived += len(chunk)
+            if time.monotonic() - began_s > STALLED_S:
+                if n_arrived < LEAST_BYTES:
+                    raise TimeoutError(f"only {n_arrived:,} bytes arrived in {STALLED_S} s; start again to continue")
+                began_s, n_arrived = time.monotonic(), 0
+        if file.tell() < n_expected:
+            raise OSError("the connection ended early; start again to continue")
+    return continues

@@ -1,6 +1,7 @@
 """The cache of encoded texts, damaged, deleted, interrupted and shared by processes."""
 
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -199,3 +200,23 @@ def test_a_damaged_record_is_never_trusted(cache, text_file, change):
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
     record.write_text("[]", encoding="utf-8")
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
+
+
+def test_a_text_is_encoded_where_the_system_cannot_drop_files_from_memory(cache, text_file, monkeypatch):
+    monkeypatch.delattr(os, "posix_fadvise")  # macOS and Windows have none
+    assert decoded(load_corpus(text_file, cache=cache)) == TEXT
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning", "error::ResourceWarning")
+def test_the_file_of_an_encoded_text_is_closed_with_its_last_part(cache, text_file):
+    corpus = load_corpus(text_file, cache=cache)
+    part = corpus.ids.part(5, 10)
+    file = part._file
+    del corpus
+    gc.collect()
+    os.fstat(file.fileno())
+    descriptor = file.fileno()
+    del part, file
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -38,7 +38,7 @@ def test_the_variants_of_the_study_of_scaling_are_valid_and_have_the_sizes_that_
             millions = GPT(config.model, 65).n_parameters() / 1e6
             assert millions == pytest.approx(float(name.partition("M")[0]), rel=0.1)
     assert len(variants) == 9
-    assert [config.train.processes for config in read_variants(STUDIES / "processes.yaml", []).values()] == [1, 2, 2, 2]
+    assert [config.train.processes for config in read_variants(STUDIES / "processes.yaml", []).values()] == [1, 2, 2]
 
 
 @pytest.mark.slow
