@@ -65,7 +65,7 @@ def test_shared_modules_of_the_experiments_import_none_of_their_packages():
 
 
 def test_tests_import_no_other_tests():
-    for file in (ROOT / "tests").glob("*.py"):
+    for file in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.ImportFrom) and node.module.startswith("test_")), file.name
 

@@ -2,16 +2,14 @@ import dataclasses
 import itertools
 import re
 import tracemalloc
-from pathlib import Path
 
 import pytest
 import yaml
+from conftest import ROOT
 
 from training.settings.config import Config
 from training.settings.config_file import ConfigError, build_config, load_config, read_settings, to_dict, to_yaml
 from training.sweep.plan import make_plan
-
-ROOT = Path(__file__).parent.parent
 
 
 def load(tmp_path, text, *overrides):

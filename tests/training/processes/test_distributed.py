@@ -77,7 +77,7 @@ def test_a_sharded_model_trains_and_resumes_like_one_process(workplace, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
 def test_several_processes_exchange_values_and_act_together(n):
-    output, _ = finish(torchrun(n, str(ROOT / "tests" / "several_processes.py")))
+    output, _ = finish(torchrun(n, str(Path(__file__).with_name("several_processes.py"))))
     assert output.count("passed:") == len(CHECKS)
 
 

@@ -1,4 +1,4 @@
-"""Checks that torchrun runs in several processes: torchrun --nproc-per-node=2 tests/several_processes.py"""
+"""Checks that `torchrun --nproc-per-node=2` of this file runs in several processes."""
 
 import contextlib
 import dataclasses
@@ -7,7 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import numpy as np
 import torch
