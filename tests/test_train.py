@@ -2,6 +2,7 @@ import io
 import os
 import re
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -238,3 +239,16 @@ def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run(workplace):
         assert finished.returncode == 0, finished.stderr
         losses.append([r["train_loss"] for r in metrics(workplace / "runs" / compiles) if "train_loss" in r])
     assert losses[0] == pytest.approx(losses[1], rel=5e-3)
+
+
+def test_a_run_needs_no_call_that_only_linux_has(workplace):
+    """macOS has none of these calls."""
+    code = """
+import os, torch
+for name in ("posix_fadvise", "posix_fallocate", "preadv", "pwritev", "sched_getaffinity", "sched_setaffinity"):
+    delattr(os, name)
+import sample, train
+assert train.main(["--config", "tiny.yaml"]) == 0
+assert sample.main(["--length", "5"]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})

@@ -21,7 +21,12 @@ PREPARATION = timedelta(days=2)  # a process may encode a huge text while the ot
 
 
 def become_torchrun(n_processes: int, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by torchrun, which starts n_processes of train.py with these arguments on this machine."""
+    """Replace this process by torchrun, which starts n_processes of train.py with these arguments on this machine.
+
+    Raises UserError on Windows, where a process cannot be replaced.
+    """
+    if sys.platform == "win32":
+        raise UserError(f"train.processes={n_processes} works on Linux and macOS only; set train.processes=1")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // n_processes)))
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
     sys.stdout.flush()

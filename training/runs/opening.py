@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cli.errors import UserError, explain
 from data.corpus import Corpus, open_corpus
@@ -17,7 +19,7 @@ from training.runs.run_folder import RunFolder
 from training.runs.saving import newest_checkpoint, restore
 from training.runtime import Runtime, prepare_machine, warn_if_slow
 from training.settings.config import Config
-from training.settings.config_file import build_config, parse_settings, to_yaml, upgraded
+from training.settings.config_file import build_config, read_settings, to_yaml, upgraded
 from training.state import DivergedError, TrainingError, TrainingState
 
 
@@ -45,11 +47,10 @@ def opened_run(
             return newest_checkpoint(run)
 
         checkpoint = processes.from_main(read, pack=_packed, unpack=partial(_unpacked, path=run.latest))
-        settings = processes.from_main(run.config.read_text, pack=str.encode, unpack=bytes.decode)
+        settings = processes.from_main(lambda: read_settings(run.config), pack=_as_json, unpack=json.loads)
 
         def prepare() -> tuple[Config, Corpus, Runtime]:
-            saved = checkpoint.settings if checkpoint else upgraded(parse_settings(settings, run.config))
-            config = build_config(saved, overrides)
+            config = build_config(checkpoint.settings if checkpoint else upgraded(settings), overrides)
             without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
             return config, open_corpus(without_fallback, verify=verify), prepare_machine(config, processes)
 
@@ -91,6 +92,10 @@ def _explained(run: RunFolder, processes: OneProcess) -> Iterator[None]:
         is_saved = run.has_checkpoints() or not run.config.exists()  # it may be on the main process's host only
         saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
+
+
+def _as_json(settings: dict[str, Any]) -> bytes:
+    return json.dumps(settings).encode()
 
 
 def _packed(checkpoint: Checkpoint | None) -> bytes:

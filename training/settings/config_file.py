@@ -74,11 +74,6 @@ def read_settings(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read as a config ({reason})") from None
-    return parse_settings(text, path)
-
-
-def parse_settings(text: str, path: Path) -> dict[str, Any]:
-    """Return the text of the YAML file at `path` as `read_settings` does."""
     try:
         settings = _StrictLoader(text).get_single_data()
     except yaml.YAMLError as error:
