@@ -24,7 +24,7 @@ BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT_CACHE = Path(__file__).parent / "cache"
 TIMEOUT_S = 20  # without any data
 STALLED_S, LEAST_BYTES = 60, 60_000  # a download that is slower than that is given up
-PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416  # HTTP
+PARTIAL_CONTENT, NOTHING_IN_RANGE = 206, 416  # HTTP
 
 
 class DownloadError(UserError):
@@ -120,13 +120,12 @@ def _download(name: str, source: Download, target: Path) -> None:
     """Write the file of a named corpus. Raises DownloadError if no URL has it."""
     reasons = []
     for url in (*_mirrored(name), source.url):
-        # One file per URL, which a later attempt continues.
+        # One file per URL, which a later attempt continues, or else removes.
         sign = hashlib.sha256(url.encode()).hexdigest()[:8]
         fetched = target.with_name(f"{name}.{sign}.download{'.zip' if url.endswith('.zip') else ''}")
         try:
-            if not _fetch_and_store(url, fetched, source, target):
-                fetched.unlink()  # it was not the beginning of today's file: start again
-                _fetch_and_store(url, fetched, source, target)
+            _fetch(url, source.n_bytes, fetched)
+            _store(fetched, source, target)
             fetched.unlink()
             return
         except UserError as error:
@@ -139,18 +138,6 @@ def _download(name: str, source: Download, target: Path) -> None:
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
         "data.corpus=selmere"
     )
-
-
-def _fetch_and_store(url: str, fetched: Path, source: Download, target: Path) -> bool:
-    """Download the text and write it to target. Return False if an earlier download was continued in vain."""
-    continued = _fetch(url, source.n_bytes, fetched)
-    try:
-        _store(fetched, source, target)
-    except UserError:
-        if continued:
-            return False
-        raise
-    return True
 
 
 def _store(fetched: Path, source: Download, target: Path) -> None:
@@ -175,8 +162,8 @@ def _mirrored(name: str) -> list[str]:
     return [f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}.txt"]
 
 
-def _fetch(url: str, n_bytes: int, target: Path) -> bool:
-    """Download a URL to a file, at most one chunk more than n_bytes, and return whether that continued an earlier try.
+def _fetch(url: str, n_bytes: int, target: Path) -> None:
+    """Download a URL to a file, at most one chunk more than n_bytes, or what an earlier attempt left to download.
 
     It goes on as long as LEAST_BYTES arrive every STALLED_S. Raises OSError or HTTPException if the server fails.
     """
@@ -185,13 +172,11 @@ def _fetch(url: str, n_bytes: int, target: Path) -> bool:
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
-        if error.code != RANGE_NOT_SATISFIABLE:
-            raise
-        target.unlink()
-        return _fetch(url, n_bytes, target)
-    continues = response.status == PARTIAL_CONTENT
+        if error.code == NOTHING_IN_RANGE:
+            return  # the earlier attempt downloaded everything
+        raise
     bar = tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Downloading", disable=None, leave=False)
-    with response, bar, target.open("ab" if continues else "wb") as file:
+    with response, bar, target.open("ab" if response.status == PARTIAL_CONTENT else "wb") as file:
         bar.update(file.tell())
         n_expected = int(response.headers.get("Content-Length", 0)) + file.tell()
         began_s, n_arrived = time.monotonic(), 0
@@ -204,6 +189,5 @@ def _fetch(url: str, n_bytes: int, target: Path) -> bool:
                 if n_arrived < LEAST_BYTES:
                     raise TimeoutError(f"only {n_arrived:,} bytes arrived in {STALLED_S} s; start again to continue")
                 began_s, n_arrived = time.monotonic(), 0
-        if file.tell() < n_expected:
+        if file.tell() < min(n_expected, n_bytes):
             raise OSError("the connection ended early; start again to continue")
-    return continues
