@@ -12,6 +12,8 @@ from typing import NoReturn
 
 from cli.errors import explain, is_for_user, is_out_of_memory, one_line
 
+BUG = "this is a bug in the program; please report it with the lines above"
+
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
@@ -63,7 +65,7 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
             print(f"{program}: out of memory; {memory}", file=sys.stderr)
             return 1
         traceback.print_exc()
-        print(f"{program}: this is a bug in the program; please report it with the lines above", file=sys.stderr)
+        print(f"{program}: {BUG}", file=sys.stderr)
         return 1
 
 

@@ -21,10 +21,21 @@ RUN_BY_CI |= {
     "pip install matplotlib scipy selenium hypothesis zstandard pytest-xdist mypy==2.4.1 types-PyYAML types-tqdm "
     "ruff==0.17.5",
 }
+# What makes a command of a page short: the program or file that it names, and the arguments to add.
+SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
+SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
 SHORTER = {
-    "--config": ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=2000"],
+    "--config": SHORT_RUN,
     "--resume": ["train.max_steps=6"],
+    "--sweep": ["train.seed=0"],
+    "configs/heads": ["train.seed=0"],
+    "experiments.textbook": ["--steps", "3"],
+    "experiments.reverse": ["--steps", "3"],
+    "experiments.heads": ["--characters", "300", "--windows", "2"],
+    "experiments.torture": ["--rounds", "1"],
+    "experiments.race": ["--target", "5", "--seeds", "1"],
 }
+HAS_SIX_LAYERS = ("[8,4,4,2,2,2]", "heads_per_layer.yaml")  # and says how many heads each one has
 
 
 def text(page):
@@ -43,11 +54,24 @@ def test_no_page_has_a_gap_left_to_fill():
         assert not re.findall(r"@[A-Z_]+@", text(page)), page
 
 
-def commands():
+def commands(pages=PAGES):
     """Return each command of the bash blocks once, in order, and split commands joined by &&."""
-    blocks = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", text(page), re.DOTALL)]
+    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", text(page), re.DOTALL)]
     lines = [line for block in blocks for line in block.splitlines()]
     return list(dict.fromkeys(command for line in lines for command in line.split(" && ")))
+
+
+def shortened(command):
+    """Return the arguments of a Python command with additions that make it short."""
+    program, *arguments = shlex.split(command)
+    if program == "torchrun":
+        arguments = ["-m", "torch.distributed.run", *arguments]
+    else:
+        assert program == "python", command
+    words = [sign for sign in SHORTER if any(argument.startswith(sign) for argument in arguments)]
+    if "--config" in arguments and not any(sign in command for sign in HAS_SIX_LAYERS):
+        arguments += SMALL_MODEL
+    return arguments + [addition for word in words for addition in SHORTER[word]]
 
 
 def test_readme_commands_that_are_not_tested_here_are_run_by_ci():
@@ -65,39 +89,18 @@ def test_files_named_in_the_readme_exist():
 
 
 @pytest.mark.slow
-def test_every_command_in_the_readme_runs(tmp_path):
+@pytest.mark.parametrize("pages", [PAGES[:-1], PAGES[-1:]], ids=["of the README and its pages", "of the studies"])
+def test_every_command_runs(pages, tmp_path):
     pytest.importorskip("matplotlib")
     project = tmp_path / "project"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     shutil.rmtree(project / "runs", ignore_errors=True)
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
-    n_run = 0
-    for command in commands():
-        if command in RUN_BY_CI:
-            continue
-        program, *arguments = shlex.split(command)
-        if program == "torchrun":
-            arguments = ["-m", "torch.distributed.run", *arguments]
-        else:
-            assert program == "python", command
-        if "train.py" in arguments:
-            arguments += SHORTER["--resume" if "--resume" in arguments else "--config"]
-        if "--sweep" in arguments or any(argument.startswith("configs/heads") for argument in arguments):
-            arguments += ["train.seed=0", "model.block_size=32"]
-            if "configs/heads_per_layer.yaml" not in arguments:  # it gives the number of heads of six layers
-                arguments += ["model.n_layer=1"]
-        if "experiments.textbook" in arguments:
-            arguments += ["--steps", "3"]
-        if "experiments.reverse" in arguments:
-            arguments += ["--steps", "3"]
-        if "experiments.heads" in arguments:
-            arguments += ["--characters", "600", "--windows", "2"]
-        if "experiments.torture" in arguments:
-            arguments += ["--rounds", "1"]
-        if "experiments.race" in arguments:
-            arguments += ["--target", "5", "--seeds", "1", *SHORTER["--config"]]
+    to_run = [command for command in commands(pages) if command not in RUN_BY_CI]
+    assert len(to_run) >= 8
+    for command in to_run:
         finished = subprocess.run(
-            [sys.executable, *arguments],
+            [sys.executable, *shortened(command)],
             cwd=project,
             capture_output=True,
             text=True,
@@ -105,9 +108,7 @@ def test_every_command_in_the_readme_runs(tmp_path):
             input="ROMEO:\n",
         )
         assert finished.returncode == 0, f"{command}\n{finished.stderr}"
-        assert finished.stdout.strip()
-        n_run += 1
-    assert n_run >= 8
+        assert finished.stdout.strip(), command
 
 
 def test_every_test_that_the_table_of_faults_names_exists():

@@ -56,8 +56,8 @@ def _create(plan: Plan, name: str) -> Path:
     for point in plan.points:
         prepare_machine(point.config)
     folder = SweepFolder.open(name, plan)
-    if folder.passed_over:
-        print(f"{folder.passed_over} contains another run or sweep; using a new folder", flush=True)
+    if folder.path.name != name:
+        print(f"{folder.path.with_name(name)} contains another run or sweep; using a new folder", flush=True)
     return folder.path
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,24 @@ from typing import Any
 from cli.errors import UserError
 from training.settings.config import Config, TrainConfig
 from training.settings.config_file import ConfigError, build_config, split_override, without_sweep
-from training.sweep.point import Point
 from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
 
 SEED = "train.seed"
 LONGEST_NAME = 200  # bytes of a folder's name
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep. choices: its value on each axis, by the name of the axis, as text to show."""
+
+    config: Config
+    choices: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, such as n_head=4,seed=0."""
+        parts = [value if axis == VARIANTS else f"{axis}={value}" for axis, value in self.choices.items()]
+        return re.sub(r'[/\\:*?"<>|\s]+', "-", ",".join(parts)).strip(".-")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from data.files import replace_text
 from training.runs.metrics import read_newest_record
-from training.runs.run_folder import RUNS, RunFolder
+from training.runs.run_folder import RUNS, RunFolder, numbered
 from training.settings.config_file import (
     ConfigError,
     dump_yaml,
@@ -21,8 +21,7 @@ from training.settings.config_file import (
     to_yaml,
     upgraded,
 )
-from training.sweep.plan import Plan, make_plan, setting
-from training.sweep.point import Point
+from training.sweep.plan import Plan, Point, make_plan, setting
 from training.sweep.values import VARIANTS
 
 PLAN_FILE = "sweep.yaml"
@@ -37,7 +36,6 @@ class SweepFolder:
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        self.passed_over: Path | None = None  # a folder of this name that contains another sweep or a run
         self._finished: set[str] = set()  # names; finished runs stay finished
         for point in plan.points:
             run = self.run_of(point)
@@ -51,36 +49,34 @@ class SweepFolder:
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
         """Return the folder of the same sweep, with new values added, or else a new folder: NAME, NAME-2, ..."""
         root.mkdir(parents=True, exist_ok=True)
-        number = 1
         with FileLock(root / ".lock"):
-            while True:
-                path = root / (name if number == 1 else f"{name}-{number}")
-                if not path.exists():
-                    path.mkdir()
-                    replace_text(path / PLAN_FILE, dump_yaml(describe(plan)))
+            for path in numbered(root / name):
+                if described := _merged(read_plan(path), plan) if path.exists() else describe(plan):
+                    path.mkdir(exist_ok=True)
+                    replace_text(path / PLAN_FILE, dump_yaml(described))
                     break
-                if both := _merged(read_plan(path), plan):
-                    replace_text(path / PLAN_FILE, dump_yaml(both))
-                    break
-                number += 1
-        folder = cls(path, plan)
-        if number > 1:
-            folder.passed_over = root / name
-        return folder
+        return cls(path, plan)
 
     def run_of(self, point: Point) -> RunFolder:
         return RunFolder(self.path / point.name)
 
     def is_finished(self, point: Point) -> bool:
-        if point.name not in self._finished and read_newest_record(self.run_of(point).metrics).get("finished"):
-            self._finished.add(point.name)
+        self.steps_of(point)
         return point.name in self._finished
 
     def steps_of(self, point: Point) -> int:
-        """Return the number of steps in the point's metrics; all steps if the run ended early."""
-        if point.name in self._finished:
-            return point.config.train.max_steps
-        return read_newest_record(self.run_of(point).metrics).get("step", 0)
+        """Return the number of steps in the point's metrics; all steps if the run is finished, perhaps early."""
+        if point.name not in self._finished:
+            record = read_newest_record(self.run_of(point).metrics)
+            if not record.get("finished"):
+                return record.get("step", 0)
+            self._finished.add(point.name)
+        return point.config.train.max_steps
+
+    @property
+    def n_finished(self) -> int:
+        """The number of points that were seen to be finished."""
+        return len(self._finished)
 
     def failure_of(self, point: Point) -> str | None:
         """Return why and when the point's last attempt failed, in any process, or None if it did not fail."""

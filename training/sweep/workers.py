@@ -1,6 +1,7 @@
 """Run the points of a sweep: one process per point, several at a time on request."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -11,29 +12,38 @@ from pathlib import Path
 
 import torch
 
+from cli.command import BUG
 from cli.stopping import StopRequest
 from training.processes.launching import n_cores, stop_with
 from training.settings.config import TrainConfig
-from training.sweep.point import Point
+from training.sweep.plan import Point
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+OUTPUT = "output.txt"
 REFRESH_EVERY_S, SIGNAL_CHECKS = 0.5, 5  # signals are checked more often than the folders
 
 
 @dataclass
 class Job:
-    """A point that this process runs: its training process, worker number, and claim to release at the end."""
+    """A point that this process runs: its training process, worker number, and claim to release at the end.
+
+    begins_at: the position in output.txt at which this attempt begins.
+    """
 
     point: Point
     process: subprocess.Popen
     worker: int
+    begins_at: int
     claim: contextlib.ExitStack
 
 
 class WorkerPool:
     """A pool that runs every unfinished point in a separate process and waits for the points of other processes.
+
+    It reads the folders of all points once. After that, it reads those of running points only, and that of a point
+    before it starts it, because it must not disturb the runs that it times.
 
     failed: the reason of each failure by the point's name, in order. A failed point does not stop the others, and is
     tried again only by a sweep that starts later.
@@ -43,59 +53,70 @@ class WorkerPool:
         self.folder, self.workers = folder, workers
         self.failed: dict[str, str] = {}
         self._jobs: list[Job] = []
-        self._failed_before = {point.name: folder.failure_of(point) for point in folder.plan.points}
+        points = folder.plan.points
+        self._failed_before = {point.name: folder.failure_of(point) for point in points}
+        # By name: the points that are not known to have finished or failed, and those of them that others run.
+        self._pending = {point.name: point for point in points if not folder.is_finished(point)}
+        self._elsewhere: dict[str, Point] = {}
 
     def run(self) -> int:
         """Return the exit status: 0 if every point finished, 1 if one failed, 128 + n after signal n."""
         with StopRequest() as stop, SweepBar(self.folder) as bar:
             try:
-                while pending := self._pending():
-                    self._start(pending)
+                while self._pending:
+                    self._start()
                     for _ in range(SIGNAL_CHECKS):
                         if not stop.signal:
                             time.sleep(REFRESH_EVERY_S / SIGNAL_CHECKS)
                     self._collect(bar, stopping=stop.signal is not None)
-                    bar.refresh()
+                    bar.refresh(self.running())
                     if stop.signal:
                         self._stop(stop.signal)
                         bar.stopped(stop.signal)
                         return 128 + stop.signal
-                bar.refresh()
             finally:
                 self._stop(signal.SIGTERM)  # no run outlives an error here
         return 1 if self.failed else 0
 
-    def _pending(self) -> list[Point]:
-        """Return the points that this process runs, or that have neither finished nor failed, in the plan's order."""
-        return [point for point in self.folder.plan.points if self._job(point) or self._is_open(point)]
+    def running(self) -> list[Point]:
+        """Return the points that this process runs, and those that others were seen to run."""
+        return [*(job.point for job in self._jobs), *self._elsewhere.values()]
+
+    def _start(self) -> None:
+        """Give each free worker a point that no process runs."""
+        own = {job.point.name for job in self._jobs}
+        for point in [point for name, point in self._pending.items() if name not in own]:
+            if len(self._jobs) == self.workers:
+                return
+            self._start_point(point)
+
+    def _start_point(self, point: Point) -> None:
+        """Start a point, unless another process runs it or has finished it."""
+        with contextlib.ExitStack() as claim:
+            is_free = claim.enter_context(self.folder.claim(point))
+            self._elsewhere.pop(point.name, None)
+            if not self._is_open(point):
+                del self._pending[point.name]
+            elif is_free:
+                worker = min(set(range(self.workers)) - {job.worker for job in self._jobs})
+                self._failed_before[point.name] = None
+                self.folder.note_failure(point, None)
+                output = self.folder.run_of(point).path / OUTPUT
+                begins_at = output.stat().st_size if output.exists() else 0
+                process = self._launch(point, worker)
+                self._jobs.append(Job(point, process, worker, begins_at, claim.pop_all()))
+            else:
+                self._elsewhere[point.name] = point
 
     def _is_open(self, point: Point) -> bool:
-        if self.folder.is_finished(point) or point.name in self.failed:
+        """Return whether a point has neither finished nor failed since this sweep started."""
+        if self.folder.is_finished(point):
             return False
         failure = self.folder.failure_of(point)
         if failure is None or failure == self._failed_before[point.name]:
             return True
         self.failed[point.name] = failure.splitlines()[0]  # it failed just now in another process
         return False
-
-    def _job(self, point: Point) -> Job | None:
-        return next((job for job in self._jobs if job.point is point), None)
-
-    def _start(self, pending: list[Point]) -> None:
-        """Give each free worker a point that no process runs."""
-        for point in pending:
-            if len(self._jobs) == self.workers:
-                return
-            if self._job(point):
-                continue
-            with contextlib.ExitStack() as claim:
-                # Another process may have finished it, or failed, since the last check.
-                if claim.enter_context(self.folder.claim(point)) and self._is_open(point):
-                    worker = min(set(range(self.workers)) - {job.worker for job in self._jobs})
-                    self._failed_before[point.name] = None
-                    self.folder.note_failure(point, None)
-                    process = self._launch(point, worker)
-                    self._jobs.append(Job(point, process, worker, claim.pop_all()))
 
     def _launch(self, point: Point, worker: int) -> subprocess.Popen:
         run = self.folder.run_of(point)
@@ -107,7 +128,7 @@ class WorkerPool:
         else:
             number = share.get("OMP_NUM_THREADS") or str(torch.get_num_threads())
             threads.write_text(f"{number}\n", encoding="utf-8")
-        with (run.path / "output.txt").open("ab") as output:
+        with (run.path / OUTPUT).open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, str(TRAIN), "--resume", str(run.path)],
                 stdin=subprocess.DEVNULL,
@@ -125,28 +146,40 @@ class WorkerPool:
                 continue
             self._jobs.remove(job)
             if self.folder.is_finished(job.point):
+                del self._pending[job.point.name]
                 bar.finished(job.point)
             elif not stopping:
+                del self._pending[job.point.name]
                 reason = self.failed[job.point.name] = self._reason(job)
                 self.folder.note_failure(job.point, reason)
                 bar.failed(job.point, reason)
             job.claim.close()
 
     def _reason(self, job: Job) -> str:
-        output = self.folder.run_of(job.point).path / "output.txt"
-        lines = output.read_text(encoding="utf-8", errors="replace").splitlines() or ["no output"]
-        # torchrun prints a summary after the error of a process.
-        last = next((line for line in reversed(lines) if line.startswith("train.py: ")), lines[-1])
-        return f"{last.removeprefix('train.py: ')} (status {job.process.returncode}; full output: {output})"
+        output, status = self.folder.run_of(job.point).path / OUTPUT, job.process.returncode
+        of_this_attempt = output.read_bytes()[job.begins_at :].decode(errors="replace")
+        cause = cause_of(of_this_attempt) if status >= 0 else f"ended by {signal.Signals(-status).name}"
+        return f"{cause} (status {status}; full output: {output})"
 
     def _stop(self, number: signal.Signals) -> None:
         """Make every process save and end."""
         for job in self._jobs:
-            job.process.send_signal(number)
+            if os.name == "posix":  # elsewhere, Ctrl-C has reached it already
+                job.process.send_signal(number)
         while self._jobs:
             job = self._jobs.pop()
             job.process.wait()
             job.claim.close()
+
+
+def cause_of(output: str) -> str:
+    """Return the reason for which train.py failed, from its output: its error or, of a bug, the exception."""
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith("train.py: warning: ")]
+    # torchrun prints a summary after the error of a process.
+    for before, line in reversed(list(itertools.pairwise(["", *lines]))):
+        if line.startswith("train.py: "):
+            return before if line.endswith(BUG) else line.removeprefix("train.py: ")
+    return lines[-1] if lines else "no output"
 
 
 def share_of_machine(worker: int, workers: int, settings: TrainConfig) -> dict[str, str]:

@@ -2,17 +2,22 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from helpers import metrics, untimed
 
 import train
+from cli.command import BUG
 from training.runs.run_folder import RunFolder
 from training.settings.config import TrainConfig
 from training.settings.config_file import read_settings
 from training.sweep.plan import make_plan
+from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder
-from training.sweep.workers import WorkerPool, share_of_machine
+from training.sweep.workers import WorkerPool, cause_of, share_of_machine
 
 
 def tiny_folder(workplace):
@@ -62,19 +67,72 @@ def test_a_failure_in_another_process_is_reported_and_an_earlier_failure_is_retr
     one, two, *_ = folder.plan.points
     folder.note_failure(one, "it was too hot")
     pool = WorkerPool(folder, 1)
-    assert one in pool._pending()
+    assert pool._is_open(one)
     folder.note_failure(two, "it was too cold")
-    assert two not in pool._pending()
+    assert not pool._is_open(two)
     assert pool.failed == {two.name: "it was too cold"}
 
 
 def test_a_point_that_another_process_has_just_finished_is_not_run_again(workplace):
     folder = tiny_folder(workplace)
-    waiting = list(folder.plan.points[:1])
-    assert train.main(["--resume", str(folder.run_of(waiting[0]).path)]) == 0
     pool = WorkerPool(folder, 1)
-    pool._start(waiting)
+    point, *others = folder.plan.points
+    assert train.main(["--resume", str(folder.run_of(point).path)]) == 0
+    pool._start_point(point)
     assert pool._jobs == []
+    assert list(pool._pending.values()) == others
+
+
+def test_a_sweep_reads_only_the_runs_that_are_running(workplace, monkeypatch):
+    opened = []
+    sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
+    settings, n_opened = read_settings(workplace / "tiny.yaml"), {}
+    # A process that waits: the pool looks at the folders of its runs, which nothing changes.
+    monkeypatch.setattr(WorkerPool, "_launch", lambda *_: subprocess.Popen(["sleep", "100"]))
+    for n_points in (4, 40):
+        folder = SweepFolder.open(f"{n_points}", make_plan(settings, [], [f"train.seed=0..{n_points - 1}"]))
+        elsewhere = SweepFolder(folder.path, folder.plan)
+        pool = WorkerPool(folder, 2)
+        with SweepBar(folder) as bar, elsewhere.claim(folder.plan.points[0]):
+            pool._start()
+            del opened[:]
+            for _ in range(3):
+                pool._start()
+                pool._collect(bar, stopping=False)
+                bar.refresh(pool.running())
+            n_opened[n_points] = sum("metrics.jsonl" in file or "failure" in file for file in opened)
+            pool._stop(signal.SIGTERM)
+    assert n_opened == {4: 9, 40: 9}  # three runs, three times
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("Corpus x\ntrain.py: out of memory; lower train.batch_size\n", "out of memory; lower train.batch_size"),
+        ("train.py: warning: train.dtype=bfloat16: slow\nCorpus x\nKilled\n", "Killed"),
+        (f"train.py: warning: slow\nTraceback\n  line 1\nRuntimeError: no\ntrain.py: {BUG}\n", "RuntimeError: no"),
+        ("train.py: a mistake\n=====\ntrain.py FAILED\n-----\nRoot Cause\n  rank: 0\n=====\n", "a mistake"),
+        ("\n", "no output"),
+    ],
+    ids=["an error", "a warning", "a bug", "torchrun's summary", "nothing"],
+)
+def test_the_cause_of_a_failure_is_the_error_and_not_a_warning_or_a_summary(output, cause):
+    assert cause_of(output) == cause
+
+
+def test_the_cause_of_a_failure_comes_from_the_last_attempt(workplace):
+    folder = tiny_folder(workplace)
+    point = folder.plan.points[0]
+    (folder.run_of(point).path / "output.txt").write_text("train.py: the disk is full\n")
+    pool = WorkerPool(folder, 1)
+    folder.run_of(point).config.write_text("damaged: [")
+    pool._start_point(point)
+    (job,) = pool._jobs
+    job.process.wait()
+    with SweepBar(folder) as bar:
+        pool._collect(bar, stopping=False)
+    assert "the disk is full" not in pool.failed[point.name]
+    assert "config.yaml: line 1" in pool.failed[point.name]
 
 
 def test_a_point_with_changed_settings_is_an_error(workplace):
