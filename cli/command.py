@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -67,6 +68,16 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         traceback.print_exc()
         print(f"{program}: {BUG}", file=sys.stderr)
         return 1
+
+
+def cause_of(output: str, program: str) -> str:
+    """Return the reason for which a command failed, from its output: its error or, of a bug, the exception."""
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(f"{program}: warning: ")]
+    # torchrun prints a summary after the error of a process.
+    for before, line in reversed(list(itertools.pairwise(["", *lines]))):
+        if line.startswith(f"{program}: "):
+            return before if line.endswith(BUG) else line.removeprefix(f"{program}: ")
+    return lines[-1] if lines else "no output"
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:

@@ -1,8 +1,14 @@
 """Helpers that several test modules share: reading runs, comparing checkpoints, and processes that react to signals."""
 
+import multiprocessing
+import os
 import signal
+import sys
+import time
 
+import pytest
 import torch
+from conftest import ROOT
 
 from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_records
@@ -75,3 +81,29 @@ def finished_sweep(name, plan, folder):
         by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
         (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
     return sweep
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited for a minute"
+        time.sleep(0.005)
+
+
+def start_train(output, *arguments):
+    """Start train.py in a process that need not import PyTorch: a fork of one that has. Its output goes to a file."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["train", "torch._dynamo"])  # PyTorch imports it with the first optimiser
+    process = context.Process(target=_train, args=(str(output), [*map(str, arguments)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))  # where the process that is forked finds train
+        process.start()
+    return process
+
+
+def _train(output, arguments):
+    import train
+
+    for stream in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    sys.exit(train.main(arguments))

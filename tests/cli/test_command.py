@@ -10,7 +10,7 @@ from conftest import ROOT
 
 import sample
 import train
-from cli.command import report_errors
+from cli.command import BUG, cause_of, report_errors
 from cli.errors import LONGEST_LINE, one_line
 from model.gpt import GPT
 
@@ -113,3 +113,18 @@ def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
     )
     assert (finished.returncode, finished.stdout) == (status, "done\n")
     assert error in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("Corpus x\ntrain.py: out of memory; lower train.batch_size\n", "out of memory; lower train.batch_size"),
+        ("train.py: warning: train.dtype=bfloat16: slow\nCorpus x\nKilled\n", "Killed"),
+        (f"train.py: warning: slow\nTraceback\n  line 1\nRuntimeError: no\ntrain.py: {BUG}\n", "RuntimeError: no"),
+        ("train.py: a mistake\n=====\ntrain.py FAILED\n-----\nRoot Cause\n  rank: 0\n=====\n", "a mistake"),
+        ("\n", "no output"),
+    ],
+    ids=["an error", "a warning", "a bug", "torchrun's summary", "nothing"],
+)
+def test_the_cause_of_a_failure_is_the_error_and_not_a_warning_or_a_summary(output, cause):
+    assert cause_of(output, "train.py") == cause

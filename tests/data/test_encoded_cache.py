@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from conftest import ROOT
+from helpers import wait_for
 
 from data import encoded_cache
 from data.corpus import load_corpus
@@ -139,13 +139,6 @@ print(len(calls))
 def encoding_process(text, cache):
     code = ENCODE.format(root=str(ROOT), text=str(text), cache=str(cache))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited for a minute"
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cli.command import cause_of
 from cli.errors import UserError
 from data.corpus import open_corpus
 from training.runs.starting import prepare_text
@@ -117,5 +118,5 @@ def _report(path: Path) -> None:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path_list)},
     )
     if finished.returncode:
-        last = finished.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
-        print(f"train.py: the report was not written: {last or f'status {finished.returncode}'}", file=sys.stderr)
+        cause = cause_of(finished.stderr.decode(errors="replace"), "experiments.report")
+        print(f"train.py: the report was not written: {cause}", file=sys.stderr)

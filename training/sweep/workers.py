@@ -1,7 +1,6 @@
 """Run the points of a sweep: one process per point, several at a time on request."""
 
 import contextlib
-import itertools
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cli.command import BUG
+from cli.command import cause_of
 from cli.stopping import StopRequest
 from training.processes.launching import n_cores, stop_with
 from training.settings.config import TrainConfig
@@ -158,7 +157,7 @@ class WorkerPool:
     def _reason(self, job: Job) -> str:
         output, status = self.folder.run_of(job.point).path / OUTPUT, job.process.returncode
         of_this_attempt = output.read_bytes()[job.begins_at :].decode(errors="replace")
-        cause = cause_of(of_this_attempt) if status >= 0 else f"ended by {signal.Signals(-status).name}"
+        cause = cause_of(of_this_attempt, TRAIN.name) if status >= 0 else f"ended by {signal.Signals(-status).name}"
         return f"{cause} (status {status}; full output: {output})"
 
     def _stop(self, number: signal.Signals) -> None:
@@ -170,16 +169,6 @@ class WorkerPool:
             job = self._jobs.pop()
             job.process.wait()
             job.claim.close()
-
-
-def cause_of(output: str) -> str:
-    """Return the reason for which train.py failed, from its output: its error or, of a bug, the exception."""
-    lines = [line for line in output.splitlines() if line.strip() and not line.startswith("train.py: warning: ")]
-    # torchrun prints a summary after the error of a process.
-    for before, line in reversed(list(itertools.pairwise(["", *lines]))):
-        if line.startswith("train.py: "):
-            return before if line.endswith(BUG) else line.removeprefix("train.py: ")
-    return lines[-1] if lines else "no output"
 
 
 def share_of_machine(worker: int, workers: int, settings: TrainConfig) -> dict[str, str]:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from conftest import ROOT, run_script
+from helpers import start_train, wait_for
 
 import train
 from experiments.torture.compare import differences
@@ -91,16 +92,15 @@ def test_a_run_killed_at_50_seeded_moments_ends_exactly_like_an_undisturbed_one(
     settings = ["train.max_steps=1000", "train.checkpoint_every_steps=2", "train.eval_every_steps=500"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
     run, rng, steps = RunFolder(workplace / "runs" / "tiny"), random.Random(50), []
-    for _ in range(50):
-        source = ["--resume", str(run.path)] if run.config.is_file() else ["--config", "tiny.yaml", *settings]
-        command = [sys.executable, str(ROOT / "train.py"), *source]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        while not process.stdout.readline().startswith("Running on"):  # training begins
-            assert process.poll() is None, process.stderr.read()
+    for number in range(50):
+        source = ["--resume", run.path] if run.config.is_file() else ["--config", "tiny.yaml", *settings]
+        output = workplace / f"output-{number}.txt"
+        process = start_train(output, *source)
+        wait_for(lambda output=output: output.exists() and "Running on" in output.read_text())  # training begins
         time.sleep(rng.uniform(0, 0.4))
         process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, output.read_text()
         saved = [load_checkpoint(path).step for path in (run.latest, run.previous) if path.exists()]
         steps.append(max(saved, default=0))  # killed between two renames, a run has only the previous one
     assert steps == sorted(steps)

@@ -10,14 +10,13 @@ import pytest
 from helpers import metrics, untimed
 
 import train
-from cli.command import BUG
 from training.runs.run_folder import RunFolder
 from training.settings.config import TrainConfig
 from training.settings.config_file import read_settings
 from training.sweep.plan import make_plan
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder
-from training.sweep.workers import WorkerPool, cause_of, share_of_machine
+from training.sweep.workers import WorkerPool, share_of_machine
 
 
 def tiny_folder(workplace):
@@ -103,21 +102,6 @@ def test_a_sweep_reads_only_the_runs_that_are_running(workplace, monkeypatch):
             n_opened[n_points] = sum("metrics.jsonl" in file or "failure" in file for file in opened)
             pool._stop(signal.SIGTERM)
     assert n_opened == {4: 9, 40: 9}  # three runs, three times
-
-
-@pytest.mark.parametrize(
-    ("output", "cause"),
-    [
-        ("Corpus x\ntrain.py: out of memory; lower train.batch_size\n", "out of memory; lower train.batch_size"),
-        ("train.py: warning: train.dtype=bfloat16: slow\nCorpus x\nKilled\n", "Killed"),
-        (f"train.py: warning: slow\nTraceback\n  line 1\nRuntimeError: no\ntrain.py: {BUG}\n", "RuntimeError: no"),
-        ("train.py: a mistake\n=====\ntrain.py FAILED\n-----\nRoot Cause\n  rank: 0\n=====\n", "a mistake"),
-        ("\n", "no output"),
-    ],
-    ids=["an error", "a warning", "a bug", "torchrun's summary", "nothing"],
-)
-def test_the_cause_of_a_failure_is_the_error_and_not_a_warning_or_a_summary(output, cause):
-    assert cause_of(output) == cause
 
 
 def test_the_cause_of_a_failure_comes_from_the_last_attempt(workplace):
