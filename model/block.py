@@ -4,12 +4,11 @@ from torch import Tensor, nn
 
 from model.cache import LayerCache
 from model.causal_conv import CausalConv
-from model.config import ModelConfig
+from model.config import LayerShape, ModelConfig
 from model.mlp import MLPS
 from model.norm import make_norm
 from model.positions import Places, PositionScheme
 from model.self_attention import SelfAttention
-from model.shape import LayerShape
 
 
 class Block(nn.Module):

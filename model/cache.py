@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig
+from model.config import LayerShape, ModelConfig
 from model.positions import Places
-from model.shape import LayerShape
 
 
 class LayerCache:

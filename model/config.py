@@ -6,9 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, get_args
 
-from model.positions import POSITIONS
 from model.scoring import check_score
-from model.shape import LayerShape
 
 # The largest values accepted, far above any that trains: larger ones are typing errors that would run for hours.
 LARGEST = {
@@ -21,6 +19,15 @@ LARGEST = {
     "conv_width": 1_000,
     "score_hidden": 100_000,
 }
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """A layer's n_head query heads, which share n_kv_head key and value heads, with head_size channels per head."""
+
+    n_head: int
+    n_kv_head: int
+    head_size: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +112,12 @@ class ModelConfig:
                 f"model.n_head={n_head} does not divide model.n_embd={self.n_embd}; "
                 + (f"try {_in_words(possible)}, or set model.head_size" if possible else "set model.head_size")
             )
-        POSITIONS[self.positions].check(self._layer(n_head))
+        if not self._positions_allow(n_head):
+            raise ValueError(
+                f"model.positions=rope rotates pairs of channels, but a head has {self._layer(n_head).head_size} "
+                "channels; choose model.n_head or model.head_size so that heads have an even size, or set "
+                "model.positions=learned"
+            )
         if self.n_kv_head is not None and n_head % self.n_kv_head:
             divisors = [n for n in range(1, n_head + 1) if n_head % n == 0]
             raise ValueError(
@@ -120,11 +132,7 @@ class ModelConfig:
         return sorted(sorted(possible, key=lambda n: abs(n - n_head))[:4])
 
     def _positions_allow(self, n_head: int) -> bool:
-        try:
-            POSITIONS[self.positions].check(self._layer(n_head))
-        except ValueError:
-            return False
-        return True
+        return self.positions != "rope" or self._layer(n_head).head_size % 2 == 0
 
 
 def _in_words(numbers: Sequence[int]) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from model.config import LayerShape
 from model.kernels import hand_written
-from model.shape import LayerShape
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,6 @@ class PositionScheme:
 
     A GPT creates its scheme once: `Scheme(layers, n_embd, block_size)`.
     """
-
-    @staticmethod
-    def check(layer: LayerShape) -> None:
-        """Raise ValueError if the scheme cannot work with a layer of this shape."""
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
         """Return the embeddings x (B, T, C) with their positions."""
@@ -85,14 +81,6 @@ class Rotary(PositionScheme, Tables):
     def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
         sizes = {layer.head_size for layer in layers}
         super().__init__({f"cos_sin_{size}": rotary_table(size, block_size) for size in sizes})
-
-    @staticmethod
-    def check(layer: LayerShape) -> None:
-        if layer.head_size % 2:
-            raise ValueError(
-                f"model.positions=rope rotates pairs of channels, but a head has {layer.head_size} channels; choose "
-                "model.n_head or model.head_size so that heads have an even size, or set model.positions=learned"
-            )
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         table = getattr(self, f"cos_sin_{x.size(-1)}")

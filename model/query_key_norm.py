@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from model.config import LayerShape
 from model.norm import rms_norm
-from model.shape import LayerShape
 
 
 class QueryKeyNorm(nn.Module):

@@ -4,12 +4,11 @@ from torch import Tensor, nn
 
 from model.attention import attend, attention_weights
 from model.cache import LayerCache
-from model.config import ModelConfig
+from model.config import LayerShape, ModelConfig
 from model.dropout import dropout
 from model.positions import Places, PositionScheme
 from model.query_key_norm import QueryKeyNorm
 from model.scoring import make_score
-from model.shape import LayerShape
 
 
 class SelfAttention(nn.Module):

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data.batches import Ids, TrainingBatches
+from model.dropout import divide_batch
 from model.kernels.cuda_graph import CapturedFunction
-from model.kernels.dropout import divide_batch
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
 from training.state import TrainingError, TrainingState

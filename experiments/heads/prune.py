@@ -10,7 +10,7 @@ from torch import Tensor
 from cli.errors import UserError
 from experiments.heads.model_access import HeadIndex, head_name
 from experiments.opened_model import OpenedModel
-from model.shape import LayerShape
+from model.config import LayerShape
 from training.evaluation import evaluate
 from training.runs.checkpoint import Checkpoint
 from training.runs.metrics import append_record

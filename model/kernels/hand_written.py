@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from model.kernels.dropout import keep_mask
+from model.dropout import keep_mask
 
 
 def is_faster(x: Tensor) -> bool:

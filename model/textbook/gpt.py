@@ -23,10 +23,10 @@ def decode(ids: Tensor, characters: str) -> str:
     return "".join(characters[i] for i in ids.tolist())
 
 
-class TextbookHead(nn.Module):
+class Head(nn.Module):
     """Each position looks for something (query), offers something (key), and passes something on (value).
 
-    (B, T, C) -> (B, T, D).
+    (B, T, C) -> (B, T, D). Raises ValueError if T is above block_size.
     """
 
     tril: Tensor
@@ -36,10 +36,12 @@ class TextbookHead(nn.Module):
         self.query = nn.Linear(n_embd, head_size, bias=False)
         self.key = nn.Linear(n_embd, head_size, bias=False)
         self.value = nn.Linear(n_embd, head_size, bias=False)
-        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
+        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         T = x.size(1)
+        if len(self.tril) < T:
+            raise ValueError(f"x has {T} positions; the mask has {len(self.tril)}: raise block_size or shorten x")
         q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each
         scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T); / sqrt(D) keeps their variance near 1
         scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future
@@ -52,7 +54,7 @@ class TextbookAttention(nn.Module):
 
     def __init__(self, n_embd: int, n_head: int, block_size: int):
         super().__init__()
-        self.heads = nn.ModuleList(TextbookHead(n_embd, n_embd // n_head, block_size) for _ in range(n_head))
+        self.heads = nn.ModuleList(Head(n_embd, n_embd // n_head, block_size) for _ in range(n_head))
         self.proj = nn.Linear(n_embd, n_embd, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 
 from model import attention
 from model.attention import attend, causal_mask, masked_softmax
+from model.kernels import attention as faster
+from model.kernels import hand_written
 from model.scoring import dot
 
 N, T, S, H, D = 3, 5, 7, 2, 6
@@ -167,11 +169,9 @@ def test_auto_selects_the_implementation_that_was_measured_to_be_fastest(monkeyp
     def record(name, function):
         return lambda *arguments, **options: chosen.append(name) or function(*arguments, **options)
 
-    monkeypatch.setattr(attention, "_fused", record("fused", attention._fused))
+    monkeypatch.setattr(faster, "fused", record("fused", faster.fused))
     monkeypatch.setattr(attention, "attention_weights", record("explicit", attention.attention_weights))
-    monkeypatch.setattr(
-        attention.hand_written, "causal_attention", record("written", attention.hand_written.causal_attention)
-    )
+    monkeypatch.setattr(hand_written, "causal_attention", record("written", hand_written.causal_attention))
 
     def choice(dtype, requires_grad=True, S=8, **options):
         q, k = torch.zeros(1, 2, 8, 4, dtype=dtype, requires_grad=requires_grad), torch.zeros(1, 2, S, 4, dtype=dtype)

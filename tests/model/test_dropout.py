@@ -2,9 +2,8 @@ import pytest
 import torch
 
 from model.attention import attend
-from model.dropout import dropout
+from model.dropout import dropout, keep_mask
 from model.kernels import hand_written
-from model.kernels.dropout import keep_mask
 
 
 @pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.9])

@@ -2,10 +2,9 @@ import pytest
 import torch
 
 import train
-from model.config import ModelConfig
+from model.config import LayerShape, ModelConfig
 from model.gpt import GPT
 from model.positions import POSITIONS, Alibi, Learned, Places, Rotary, alibi_slopes
-from model.shape import LayerShape
 from training.runs.checkpoint import load_checkpoint
 
 B, T, H, D, C = 2, 9, 3, 6, 10
@@ -43,11 +42,6 @@ def test_positions_of_a_later_piece_continue_those_of_the_earlier_one(index):
     here = Places(index)
     torch.testing.assert_close(rotary.rotate(x[:, 4:7], here), rotary.rotate(x, places(0, T))[:, 4:7])
     torch.testing.assert_close(learned.embed(embedded[:, 4:7], here), learned.embed(embedded, places(0, T))[:, 4:7])
-
-
-def test_rotary_positions_with_an_odd_head_size_are_an_error():
-    with pytest.raises(ValueError, match="a head has 5 channels"):
-        Rotary.check(LayerShape(H, H, 5))
 
 
 def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():

@@ -5,11 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from model.attention import attend
-from model.config import ModelConfig
+from model.config import LayerShape, ModelConfig
 from model.gpt import GPT
 from model.query_key_norm import QueryKeyNorm
 from model.scoring import scaled_dot
-from model.shape import LayerShape
 
 B, T, H, K, D = 2, 5, 6, 2, 8
 LAYER = LayerShape(H, K, D)

@@ -6,7 +6,7 @@ from model.attention import causal_mask
 from model.config import ModelConfig
 from model.positions import Places, PositionScheme
 from model.self_attention import SelfAttention
-from model.textbook.head import Head
+from model.textbook.gpt import Head
 
 B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly
 
@@ -32,7 +32,7 @@ def run(layer, x):
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_layer_equals_its_heads_concatenated_and_mapped_back(form, bias):
     layer, x = make_layer(attention=form, bias=bias), torch.randn(B, T, C)
-    heads = [Head(C, D, block_size=T, bias=bias) for _ in range(H)]
+    heads = [Head(C, D, block_size=T) for _ in range(H)]
     width = H * D
     with torch.no_grad():
         for h, head in enumerate(heads):
@@ -40,7 +40,7 @@ def test_the_layer_equals_its_heads_concatenated_and_mapped_back(form, bias):
                 rows = slice(part * width + h * D, part * width + (h + 1) * D)
                 linear.weight.copy_(layer.qkv.weight[rows])
                 if bias:
-                    linear.bias.copy_(layer.qkv.bias[rows])
+                    linear.bias = nn.Parameter(layer.qkv.bias[rows])
     expected = layer.proj(torch.cat([head(x) for head in heads], dim=-1))
     torch.testing.assert_close(run(layer, x), expected)
 

@@ -11,8 +11,7 @@ from model.config import ModelConfig
 from model.gpt import GPT
 from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
 from model.textbook.bigram import Bigram
-from model.textbook.gpt import TextbookGPT
-from model.textbook.head import Head
+from model.textbook.gpt import Head, TextbookGPT
 from model.textbook.multi_head import MultiHeadAttention, join_heads, split_heads
 from model.textbook.pooling import Kernel, epanechnikov_kernel, gaussian_kernel, pool, pooling_weights
 from model.textbook.trace import trace_attention

@@ -1,0 +1,68 @@
+"""Attention by PyTorch's fused kernels or with a hand-written backward pass, whichever was measured to be fastest."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.kernels import hand_written
+from model.scoring import Score, scaled_dot
+
+# In bfloat16, training on a CPU is faster with the T x S weights in memory up to this number of keys.
+LONGEST_EXPLICIT = 512
+
+
+def attend_faster(
+    form: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    score: Score,
+    visible: Tensor | None,
+    causal: bool,
+    bias: Tensor | None,
+    dropout: float,
+) -> Tensor | None:
+    """Return `model.attention.attend` of the same arguments, or None if its definition is asked for or the fastest.
+
+    The fused kernels are the fastest, with two exceptions on a CPU: their backward pass in bfloat16 takes 2 to 4 times
+    as long at short lengths, and with dropout they have no fast path. If all queries are causal and nothing else is
+    hidden or added, a hand-written backward pass is the fastest in these two cases.
+    """
+    if form not in ("auto", "explicit", "fused"):
+        raise ValueError(f"form={form!r} must be auto, explicit or fused")
+    if form == "fused" and score is not scaled_dot:
+        raise ValueError("form='fused' computes scaled_dot scores only; use form='auto'")
+    if form == "explicit" or score is not scaled_dot:
+        return None
+    T, S = q.size(-2), k.size(-2)
+    slow_backward = q.requires_grad and q.dtype == torch.bfloat16 and S <= LONGEST_EXPLICIT
+    if form == "fused" or q.device.type != "cpu" or not (slow_backward or dropout):
+        return fused(q, k, v, visible, causal, bias, dropout)
+    if causal and visible is None and bias is None and T == S and hand_written.is_faster(q):
+        return hand_written.causal_attention(q, k, v, dropout)
+    return None
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool, bias: Tensor | None, dropout: float
+) -> Tensor:
+    """Compute `attend` by PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
+    T, S = q.size(-2), k.size(-2)
+    grouped = q.ndim == 4 and q.size(1) != k.size(1)
+    # PyTorch's is_causal aligns the first query with the first key. A single query, the last position, sees all keys.
+    if visible is None and bias is None and not (causal and 1 < T < S):
+        return F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
+        )
+    mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T) if causal else None
+    blind = None  # the queries that see no key
+    if visible is not None:
+        visible = torch.atleast_2d(visible if visible.dtype == torch.bool else visible != 0)
+        mask = visible if mask is None else mask & visible
+        blind = ~mask.any(dim=-1, keepdim=True)
+        mask = mask | blind  # a softmax over no keys is NaN
+    if bias is not None:
+        bias = torch.atleast_2d(bias.to(q.dtype))
+        mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)
+    return y if blind is None else y.masked_fill(blind, 0.0)
