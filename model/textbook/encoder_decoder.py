@@ -61,53 +61,28 @@ class EncoderDecoder(nn.Module):
 
         Raises ValueError if a sequence is longer than block_size or a shape is wrong.
         """
-        encoded = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+        memory = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
         return self.decode(
             target,
-            [block.read(encoded) for block in self.decoder],
+            memory,
             padding_mask=target_padding_mask,
             attention_mask=target_attention_mask,
             memory_padding_mask=source_padding_mask,
             memory_mask=memory_mask,
         )
 
-    def encode(
-        self, source: Tensor, *, padding_mask: Tensor | None = None, attention_mask: Tensor | None = None
-    ) -> Tensor:
-        """Return the memory (B, S, C) of source (B, S). Masks: see `EncoderBlock`."""
-        x = self._embed(source, 0)
+    def encode(self, source: Tensor, **masks: Tensor | None) -> Tensor:
+        """Return the memory (B, S, C) of source (B, S). masks: see `EncoderBlock`."""
+        x = self._embed(source)
         for block in self.encoder:
-            x = block(x, padding_mask=padding_mask, attention_mask=attention_mask)
+            x = block(x, **masks)
         return self.encoder_norm(x)
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: list[tuple[Tensor, Tensor]],
-        *,
-        pasts: list[list[Tensor]] | None = None,
-        padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Return logits (B, T, V) for target (B, T), which continues the positions in pasts.
-
-        memory contains the keys and values of the memory for each block, pasts a list for each block. Lists and masks:
-        see `DecoderBlock`.
-        """
-        pasts = pasts or [[] for _ in self.decoder]
-        x = self._embed(target, pasts[0][0].size(2) if pasts[0] else 0)
-        for block, read, past in zip(self.decoder, memory, pasts, strict=True):
-            x = block(
-                x,
-                read,
-                past=past,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                memory_padding_mask=memory_padding_mask,
-                memory_mask=memory_mask,
-            )
+    def decode(self, target: Tensor, memory: Tensor, **masks: Tensor | None) -> Tensor:
+        """Return logits (B, T, V) for target (B, T), given a memory (B, S, C). masks: see `DecoderBlock`."""
+        x = self._embed(target)
+        for block in self.decoder:
+            x = block(x, memory, **masks)
         return self.lm_head(self.decoder_norm(x))
 
     @torch.inference_mode()
@@ -120,23 +95,18 @@ class EncoderDecoder(nn.Module):
         source_padding_mask: Tensor | None = None,
         source_attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the ids (B, length) that follow `start`, each the likeliest given source (B, S) and those before it.
-
-        Keys and values of the memory are computed once, those of the target once for each position.
-        """
-        encoded = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
-        memory = [block.read(encoded) for block in self.decoder]
-        pasts: list[list[Tensor]] = [[] for _ in self.decoder]
-        ids = [source.new_full((len(source), 1), start)]
+        """Return the ids (B, length) after `start`, each the likeliest given source (B, S) and those before it."""
+        memory = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+        ids = source.new_full((len(source), 1), start)
         for _ in range(length):
-            logits = self.decode(ids[-1], memory, pasts=pasts, memory_padding_mask=source_padding_mask)  # (B, 1, V)
-            ids.append(logits.argmax(-1))
-        return torch.cat(ids[1:], dim=1)
+            logits = self.decode(ids, memory, memory_padding_mask=source_padding_mask)  # (B, T, V)
+            ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)
+        return ids[:, 1:]
 
-    def _embed(self, ids: Tensor, start: int) -> Tensor:
+    def _embed(self, ids: Tensor) -> Tensor:
         if ids.ndim != 2:
             raise ValueError(f"source or target has shape {tuple(ids.shape)}; expected (B, length)")
-        end, block_size = start + ids.size(1), self.position_embedding.num_embeddings
-        if end > block_size:
-            raise ValueError(f"{end} positions do not fit into block_size={block_size}")
-        return self.dropout(self.token_embedding(ids) + self.position_embedding.weight[start:end])  # (B, length, C)
+        n, block_size = ids.size(1), self.position_embedding.num_embeddings
+        if n > block_size:
+            raise ValueError(f"{n} positions do not fit into block_size={block_size}")
+        return self.dropout(self.token_embedding(ids) + self.position_embedding.weight[:n])  # (B, length, C)

@@ -53,26 +53,24 @@ class MultiHeadAttention(nn.Module):
         keys: Tensor | None = None,
         values: Tensor | None = None,
         *,
-        padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
         causal: bool = False,
+        **masks: Tensor | None,
     ) -> Tensor:
         """Attend from queries (N, T, query_size) to keys (N, S, key_size) and values (N, S, value_size).
 
-        keys default to the queries (self-attention), values to the keys. `combine_masks` describes the masks. causal
-        also hides every key after the query's own position. Returns (N, T, width).
+        keys default to the queries (self-attention), values to the keys. masks: padding_mask, attention_mask and
+        memory_mask, see `combine_masks`. causal also hides every key after the query's own position. Returns
+        (N, T, width).
 
         Raises ValueError if an input or a mask has the wrong shape, or if a mask is passed as an input.
         """
         keys = queries if keys is None else keys
         q = self.map_queries(queries)
         k, v = self.map_keys_and_values(keys, keys if values is None else values)
-        shape = q.size(0), q.size(2), k.size(2)
-        visible = combine_masks(
-            shape=shape, padding_mask=padding_mask, attention_mask=attention_mask, memory_mask=memory_mask
-        )
-        return self.attend_to(q, k, v, visible=visible, causal=causal)
+        visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
+        dropout = self.dropout if self.training else 0.0
+        y = attend(q, k, v, score=self.score, visible=visible, causal=causal, dropout=dropout)  # (N, H, T, D)
+        return self.proj(join_heads(y))
 
     def map_queries(self, queries: Tensor) -> Tensor:
         """Map queries (N, T, query_size) to q (N, H, T, head_size). Raises ValueError for any other shape."""
@@ -82,7 +80,7 @@ class MultiHeadAttention(nn.Module):
     def map_keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Map keys (N, S, key_size) to k (N, H, S, D) and values (N, S, value_size) to v (N, H, S, D').
 
-        D is head_size and D' is value_head_size. A memory that many queries read is mapped only once.
+        D is head_size and D' is value_head_size.
 
         Raises ValueError if an input has another width, or values another length than keys.
         """
@@ -91,14 +89,6 @@ class MultiHeadAttention(nn.Module):
         if values.shape[:2] != keys.shape[:2]:
             raise ValueError(f"values has shape {tuple(values.shape)}; expected (N, S) = {tuple(keys.shape[:2])} first")
         return split_heads(self.key(keys), self.n_head), split_heads(self.value(values), self.n_head)
-
-    def attend_to(
-        self, q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
-        """Return the result (N, T, width) for mapped q, k and v. visible: see `model.attention.masked_softmax`."""
-        dropout = self.dropout if self.training else 0.0
-        y = attend(q, k, v, score=self.score, visible=visible, causal=causal, dropout=dropout)  # (N, H, T, D)
-        return self.proj(join_heads(y))
 
 
 def combine_masks(

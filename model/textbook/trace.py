@@ -13,10 +13,8 @@ def trace_attention(
     keys: Tensor | None = None,
     values: Tensor | None = None,
     *,
-    padding_mask: Tensor | None = None,
-    attention_mask: Tensor | None = None,
-    memory_mask: Tensor | None = None,
     causal: bool = False,
+    **masks: Tensor | None,
 ) -> dict[str, Tensor | int]:
     """Return every intermediate of `layer(queries, keys, values, ...)` by name, in the order of computation.
 
@@ -28,12 +26,7 @@ def trace_attention(
     q = layer.map_queries(queries)
     k, v = layer.map_keys_and_values(keys, keys if values is None else values)
     scores = layer.score(q, k)
-    visible = combine_masks(
-        shape=(q.size(0), q.size(2), k.size(2)),
-        padding_mask=padding_mask,
-        attention_mask=attention_mask,
-        memory_mask=memory_mask,
-    )
+    visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
     weights = masked_softmax(scores, visible=visible, causal=causal)
     heads = weights @ v
     before_scaling = {"raw scores": dot(q, k), "d_k": q.size(-1)} if layer.score is scaled_dot else {}

@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 from experiments.reverse import reverse_unseen, train_to_reverse
-from model.attention import causal_mask
+from model.attention import attend, causal_mask
 from model.scoring import Additive, scaled_dot
+from model.textbook import multi_head
 from model.textbook.encoder_decoder import EncoderDecoder
 from model.textbook.encoder_decoder_blocks import DecoderBlock, EncoderBlock
 
@@ -85,7 +86,7 @@ def test_a_decoder_block_equals_pytorchs(float64):
         memory_key_padding_mask=~masks["memory_padding_mask"],
         memory_mask=~masks["memory_mask"],
     )
-    torch.testing.assert_close(block(x, block.read(memory), **masks), expected)
+    torch.testing.assert_close(block(x, memory, **masks), expected)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +103,7 @@ def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monk
     """Compare each layer's visible keys, as passed to `attend`, with the mask passed to the model."""
     model, seen = make_model(), []
     mask = random_mask(*shape)
-    for attention in (m for m in model.modules() if type(m).__name__ == "MultiHeadAttention"):
-        monkeypatch.setattr(attention, "attend_to", recording(attention.attend_to, seen))
+    monkeypatch.setattr(multi_head, "attend", recording(seen))
     model(torch.randint(V, (B, S)), torch.randint(V, (B, T)), **{name: mask})
     encoder, decoder = seen[:2], seen[2:]
     in_encoder, in_self, in_cross = {
@@ -120,10 +120,10 @@ def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monk
         assert visible is None or torch.equal(visible, rows)
 
 
-def recording(attend_to, seen):
-    def attend_and_record(q, k, v, *, visible=None, causal=False):
+def recording(seen):
+    def attend_and_record(q, k, v, *, visible, **options):
         seen.append(visible)
-        return attend_to(q, k, v, visible=visible, causal=causal)
+        return attend(q, k, v, visible=visible, **options)
 
     return attend_and_record
 
@@ -159,7 +159,7 @@ def test_the_encoder_attends_in_both_directions_and_the_decoder_only_to_its_past
 
 
 @pytest.mark.parametrize("score", [scaled_dot, Additive(C // H, C // H, hidden=5)], ids=["scaled_dot", "additive"])
-def test_greedy_decoding_with_cached_keys_and_values_equals_decoding_without_a_cache(score):
+def test_greedy_decoding_takes_the_likeliest_id_at_each_position(score):
     model, source = make_model(score=score), torch.randint(V, (B, S))
     masks = {
         "source_padding_mask": torch.tensor([[1] * S, [1] * 4 + [0] * (S - 4)]),

@@ -118,13 +118,6 @@ def test_a_trace_shows_raw_scores_and_d_k_only_for_scaled_products():
     assert not {"raw scores", "d_k"} & trace_attention(MultiHeadAttention(8, H, score=uniform), x).keys()
 
 
-def test_mapping_a_memory_once_gives_the_same_result_as_mapping_it_each_time():
-    layer, memory = MultiHeadAttention(8, H), torch.randn(N, S, 8)
-    mapped = layer.map_keys_and_values(memory, memory)
-    for x in torch.randn(3, N, T, 8):
-        torch.testing.assert_close(layer.attend_to(layer.map_queries(x), *mapped), layer(x, memory))
-
-
 LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
 
 
