@@ -35,15 +35,15 @@ class Encoded(NamedTuple):
 def scan(files: list[Path], encoding: str) -> tuple[str, str]:
     """Return the digest and the set of characters of the files, reading them once."""
     seen, seen_ascii = np.zeros(UNICODE, dtype=bool), b""
-    with FileHashes() as hashes:
-        for _, pieces in _read(files, encoding, hashes, "Reading"):
-            for piece in pieces:
-                if isinstance(piece, str):
-                    seen[code_points(piece)] = True
-                elif new := piece.translate(None, seen_ascii):
-                    seen_ascii += bytes(set(new))
-        seen[list(seen_ascii)] = True
-        return hashes.digest(), "".join(map(chr, np.flatnonzero(seen)))
+    digests: list[str] = []
+    for _, pieces in _read(files, encoding, digests, "Reading"):
+        for piece in pieces:
+            if isinstance(piece, str):
+                seen[code_points(piece)] = True
+            elif new := piece.translate(None, seen_ascii):
+                seen_ascii += bytes(set(new))
+    seen[list(seen_ascii)] = True
+    return _digest_of_all(digests), "".join(map(chr, np.flatnonzero(seen)))
 
 
 def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> Encoded:
@@ -51,11 +51,11 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
 
     Raises UserError if the files no longer have the digest, or if target cannot be written.
     """
-    file_characters = [0] * len(files)
+    file_characters, digests = [0] * len(files), list[str]()
     changed = UserError(f"{files[0]}: the text changed while it was being read; start again")
     try:
-        with replacing(target) as out, FileHashes() as hashes, BackgroundHash() as ids_hash:
-            for number, pieces in _read(files, encoding, hashes, "Encoding"):
+        with replacing(target) as out, BackgroundHash() as ids_hash:
+            for number, pieces in _read(files, encoding, digests, "Encoding"):
                 try:
                     encoded = [
                         vocabulary.encode(piece) if isinstance(piece, str) else vocabulary.encode_ascii(piece)
@@ -67,7 +67,7 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
                 out.write(ids.data)
                 ids_hash.update(ids.data)
                 file_characters[number] += len(ids)
-            if hashes.digest() != digest:
+            if _digest_of_all(digests) != digest:
                 raise changed
             ids_digest = ids_hash.hexdigest()
     except OSError as error:
@@ -113,34 +113,13 @@ class BackgroundHash:
         return self._sha256.hexdigest()
 
 
-class FileHashes:
-    """SHA-256 of one file, or of the digests of several files, so that the boundaries between files matter."""
-
-    def __init__(self) -> None:
-        self._digests: list[str] = []
-        self._current = BackgroundHash()
-
-    def __enter__(self) -> "FileHashes":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._current.__exit__()
-
-    def update(self, content: bytes) -> None:
-        self._current.update(content)
-
-    def end_file(self) -> None:
-        self._digests.append(self._current.hexdigest())
-        self._current.__exit__()
-        self._current = BackgroundHash()
-
-    def digest(self) -> str:
-        digests = self._digests
-        return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+def _digest_of_all(digests: list[str]) -> str:
+    """Return the digest of one file, or that of the digests of several, so that the boundaries between files matter."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _read(files: list[Path], encoding: str, hashes: FileHashes, doing: str) -> Iterator[tuple[int, list[str | bytes]]]:
-    """Yield the number of a file and pieces of its text, in order, and hash the uncompressed files.
+def _read(files: list[Path], encoding: str, digests: list[str], doing: str) -> Iterator[tuple[int, list[str | bytes]]]:
+    """Yield the number of a file and pieces of its text, in order; append each uncompressed file's SHA-256 to digests.
 
     Pieces in ASCII may be bytes, which are faster than text.
     """
@@ -149,15 +128,15 @@ def _read(files: list[Path], encoding: str, hashes: FileHashes, doing: str) -> I
         n_bytes_before = 0  # in earlier files, compressed
         for number, path in enumerate(files):
             decode = _PositionedDecoder(path, encoding)
-            with open_text(path) as (read, file):
+            with open_text(path) as (read, file), BackgroundHash() as sha256:
                 while content := read(CHUNKS_AT_ONCE * CHUNK_BYTES):
-                    hashes.update(content)
+                    sha256.update(content)
                     starts = range(0, len(content), CHUNK_BYTES)
                     yield number, [decode(content[start : start + CHUNK_BYTES]) for start in starts]
                     bar.update(n_bytes_before + file.tell() - bar.n)
                 yield number, [decode(b"", final=True)]
                 n_bytes_before += file.tell()
-            hashes.end_file()
+                digests.append(sha256.hexdigest())
 
 
 class _PositionedDecoder:
