@@ -28,7 +28,7 @@ from experiments.benchmark.startup import ROOT, measure_startup
 from experiments.benchmark.training import measure_training
 from experiments.benchmark.variants import read_variants
 from experiments.command import command, new_file, option, whole
-from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
+from training.runtime import choose_device, choose_runtime, has_fast_bfloat16, keep_freed_memory, processor_name
 from training.settings.config import Config
 from training.settings.config_file import load_config
 
@@ -100,12 +100,11 @@ def measure(
     variants: if there are any, measure these configs, see `read_variants`, instead of the usual ones.
     """
     repeats = 3 if options.quick else 7
-    peaks = [
-        *(measure_matrix_product(device, dtype, repeats) for dtype in (torch.float32, torch.bfloat16)),
-        measure_copy(device, repeats),
-    ]
-    yield peaks
-    products = {"float32": peaks[0].median, "bfloat16": peaks[1].median}
+    # A CPU without bfloat16 would emulate its products, for minutes.
+    dtypes = [torch.float32, *([torch.bfloat16] if has_fast_bfloat16(device) else [])]
+    peaks = {dtype: measure_matrix_product(device, dtype, repeats) for dtype in dtypes}
+    yield [*peaks.values(), measure_copy(device, repeats)]
+    products = {str(dtype).removeprefix("torch."): peak.median for dtype, peak in peaks.items()}
     if variants:
         measurements = _of_variants(variants, device, products, repeats, quick=options.quick)
     else:

@@ -45,6 +45,6 @@ def measure_training(name: str, config: Config, peaks: dict[str, float], repeats
     used = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     return [
         Figure(f"training, {name}", "characters/s", [n_tokens / s for s in seconds]),
-        Figure(f"training, {name}: arithmetic", "GFLOP/s", rates, limit=peaks[dtype], limit_is=limit_is),
+        Figure(f"training, {name}: arithmetic", "GFLOP/s", rates, limit=peaks.get(dtype), limit_is=limit_is),
         Figure(f"training, {name}: memory", "MB", [used / 1e6]),
     ]

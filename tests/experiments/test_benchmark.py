@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import peaks
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, time_repeats
 from experiments.benchmark.memory import measure_context
@@ -62,6 +63,14 @@ def test_the_training_benchmark_measures_speed_arithmetic_and_memory(workplace):
     assert len(speed.values) == len(arithmetic.values) == 4
     assert 0 < arithmetic.median < arithmetic.limit
     assert memory.unit == "MB"
+
+
+def test_a_processor_without_bfloat16_does_not_emulate_its_products(monkeypatch):
+    monkeypatch.setattr(peaks, "SIZES", {"cpu": (8,)})
+    for is_fast, dtypes in ((True, ["float32", "bfloat16"]), (False, ["float32"])):
+        monkeypatch.setattr(benchmark, "has_fast_bfloat16", lambda _, is_fast=is_fast: is_fast)
+        figures = next(benchmark.measure(CPU, [], {}, Namespace(quick=True)))
+        assert [f.name for f in figures if "product" in f.name] == [f"matrix product, {dtype}" for dtype in dtypes]
 
 
 def test_the_sampling_benchmark_counts_the_characters_of_all_streams():
