@@ -58,8 +58,9 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        self.layers = _layer_caches(config, batch_size, dtype, device)
-        self.block_size, self.length = config.block_size, 0
+        self.layers = [LayerCache(config, layer, batch_size, dtype, device) for layer in config.layers]
+        self.block_size = config.block_size
+        self.length: int | Tensor = 0  # how many positions were read
 
     def places(self, T: int) -> Places:
         """Return the next T positions. Raises ValueError if fewer are left of the block_size positions."""
@@ -73,33 +74,21 @@ class KVCache:
         self.length += T
 
     def clear(self) -> None:
-        self.length = 0
+        self.length -= self.length  # in place if it is a tensor, which a CUDA graph reads
 
 
-class StaticKVCache:
-    """A `KVCache` whose length is a tensor on the device, and whose shapes never change.
+class StaticKVCache(KVCache):
+    """A `KVCache` whose length is a tensor (1,) on the device, and whose shapes never change.
 
     Every step does the same work, whatever its position, so a CUDA graph can replay it: attention reads all block_size
     positions through a mask. The caller must not exceed block_size positions.
     """
 
     def __init__(self, config: ModelConfig, batch_size: int, *, dtype: torch.dtype, device: torch.device | str):
-        self.layers = _layer_caches(config, batch_size, dtype, device)
+        super().__init__(config, batch_size, dtype=dtype, device=device)
         self.length = torch.zeros(1, dtype=torch.long, device=device)
         self.every_place = torch.arange(config.block_size, device=device)
 
     def places(self, T: int) -> Places:
         index = self.length + self.every_place[:T]  # (T,)
         return Places(index, visible=self.every_place <= index[:, None])  # (T, block_size)
-
-    def advance(self, T: int) -> None:
-        self.length += T
-
-    def clear(self) -> None:
-        self.length.zero_()
-
-
-def _layer_caches(
-    config: ModelConfig, batch_size: int, dtype: torch.dtype, device: torch.device | str
-) -> list[LayerCache]:
-    return [LayerCache(config, layer, batch_size, dtype, device) for layer in config.layers]

@@ -1,12 +1,9 @@
 """The shape of a GPT, checked once and never changed afterwards."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, get_args
-
-from model.scoring import check_score
 
 # The largest values accepted, far above any that trains: larger ones are typing errors that would run for hours.
 LARGEST = {
@@ -80,7 +77,12 @@ class ModelConfig:
                 f"{self.n_layer} layers, or one number for all"
             )
         self._check_qk_scale()
-        check_score(self.score, hidden=self.score_hidden, width=self.score_width, form=self.attention)
+        if self.score_width is not None and not self.score_width > 0:
+            raise ValueError(f"model.score_width={self.score_width} must be above 0")
+        if self.attention == "fused" and self.score != "scaled_dot":
+            raise ValueError(
+                f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {self.score}"
+            )
         for n_head in self.n_head if isinstance(self.n_head, tuple) else (self.n_head,):
             self._check_heads(n_head)
 
@@ -107,10 +109,11 @@ class ModelConfig:
 
     def _check_heads(self, n_head: int) -> None:
         if self.head_size is None and self.n_embd % n_head:
-            possible = self._possible_head_counts(n_head)
+            divisors = [n for n in range(1, self.n_embd + 1) if self.n_embd % n == 0 and self._positions_allow(n)]
+            nearest = sorted(sorted(divisors, key=lambda n: abs(n - n_head))[:4])
             raise ValueError(
                 f"model.n_head={n_head} does not divide model.n_embd={self.n_embd}; "
-                + (f"try {_in_words(possible)}, or set model.head_size" if possible else "set model.head_size")
+                + (f"try {_in_words(nearest)}, or set model.head_size" if nearest else "set model.head_size")
             )
         if not self._positions_allow(n_head):
             raise ValueError(
@@ -123,13 +126,6 @@ class ModelConfig:
             raise ValueError(
                 f"model.n_kv_head={self.n_kv_head} does not divide model.n_head={n_head}; try {_in_words(divisors)}"
             )
-
-    def _possible_head_counts(self, n_head: int) -> list[int]:
-        """Return up to four divisors of n_embd, those nearest to the given head count."""
-        small = [n for n in range(1, math.isqrt(self.n_embd) + 1) if self.n_embd % n == 0]
-        divisors = {*small, *(self.n_embd // n for n in small)}
-        possible = [n for n in divisors if self._positions_allow(n)]
-        return sorted(sorted(possible, key=lambda n: abs(n - n_head))[:4])
 
     def _positions_allow(self, n_head: int) -> bool:
         return self.positions != "rope" or self._layer(n_head).head_size % 2 == 0

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from model.block import Block
-from model.cache import KVCache, StaticKVCache
+from model.cache import KVCache
 from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
@@ -73,7 +73,7 @@ class GPT(nn.Module):
             nn.init.zeros_(block.mlp.proj.weight)
         nn.init.zeros_(self.lm_head.weight)
 
-    def forward(self, ids: Tensor, cache: KVCache | StaticKVCache | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
 
         Logits are float32, or float64 for a float64 model. Raises ValueError if ids are not two-dimensional or the

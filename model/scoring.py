@@ -99,16 +99,6 @@ def make_score(name: str, head_size: int, *, hidden: int, width: float | None) -
     return {"uniform": uniform, "dot": dot, "scaled_dot": scaled_dot}[name]
 
 
-def check_score(name: str, *, hidden: int, width: float | None, form: str) -> None:
-    """Raise ValueError if a setting of the scores is invalid or incompatible with `model.attention` = form."""
-    if hidden < 1:
-        raise ValueError(f"model.score_hidden={hidden} must be at least 1")
-    if width is not None and not width > 0:
-        raise ValueError(f"model.score_width={width} must be above 0")
-    if form == "fused" and name != "scaled_dot":
-        raise ValueError(f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {name}")
-
-
 def check_widths(q: Tensor, k: Tensor) -> None:
     """Raise ValueError unless queries and keys have the same number of channels."""
     if q.size(-1) != k.size(-1):

@@ -18,39 +18,15 @@ def is_faster(x: Tensor) -> bool:
     return x.requires_grad and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
-    """Return `norm.rms_norm(x, factor)` of x (..., C), under autocast in the dtype of matrix products."""
-    return RMSNormFunction.apply(x, factor)
-
-
-def squared_relu(x: Tensor) -> Tensor:
-    """Return `F.relu(x).square()`."""
-    return SquaredReLUFunction.apply(x)
-
-
-def causal_conv(x: Tensor, weight: Tensor) -> Tensor:
-    """Return `CausalConv` of x (B, T, C) without a cache, with weight (W - 1, 1, C)."""
-    return CausalConvFunction.apply(x, weight)
-
-
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return `positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D/2)."""
-    return RotatePairsFunction.apply(x, cos, sin)
-
-
-def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-    """Return `attend(q, k, v, causal=True, dropout=dropout)`: q (..., H, T, D), k and v (..., K, T, D)."""
-    return CausalAttentionFunction.apply(q, k, v, dropout)
-
-
 class RMSNormFunction(Function):
-    """y = x r f with r = 1 / sqrt(mean(x^2) + eps) and a given factor f, or f = 1.
+    """`norm.rms_norm` of x (..., C), under autocast in the dtype of matrix products.
 
-    With the mean over channels, dx = r f (dy - y mean(dy y) / f^2) and df = sum(dy y) / f.
+    y = x r f with r = 1 / sqrt(mean(x^2) + eps) and a factor f (..., 1), or None for f = 1. With the mean over
+    channels, dx = r f (dy - y mean(dy y) / f^2) and df = sum(dy y) / f.
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, factor: Tensor | None) -> Tensor:
+    def forward(ctx, x: Tensor, factor: Tensor | None = None) -> Tensor:
         # Like PyTorch, sum in float32 and take its eps even if x is coarser.
         precise = torch.promote_types(x.dtype, torch.float32)
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=precise)  # (..., 1)
@@ -74,7 +50,7 @@ class RMSNormFunction(Function):
 
 
 class SquaredReLUFunction(Function):
-    """y = max(x, 0)^2, dx = 2 max(x, 0) dy."""
+    """`F.relu(x).square()`: y = max(x, 0)^2, dx = 2 max(x, 0) dy."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
@@ -90,7 +66,10 @@ class SquaredReLUFunction(Function):
 
 
 class CausalConvFunction(Function):
-    """y_t = x_t + sum_i w_i x_(t-i), dx_t = dy_t + sum_i w_i dy_(t+i), dw_i = sum_t dy_t x_(t-i)."""
+    """`CausalConv` of x (B, T, C) without a cache, with weight (W - 1, 1, C).
+
+    y_t = x_t + sum_i w_i x_(t-i), dx_t = dy_t + sum_i w_i dy_(t+i), dw_i = sum_t dy_t x_(t-i).
+    """
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
@@ -112,7 +91,7 @@ class CausalConvFunction(Function):
 
 
 class RotatePairsFunction(Function):
-    """Rotate pairs of channels by an angle; the gradient rotates back."""
+    """`positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D/2): the gradient rotates back."""
 
     @staticmethod
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -135,7 +114,9 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class CausalAttentionFunction(Function):
-    """y = (m p) v with p = softmax(q k^T / sqrt(D)) over each query's past and m the dropout mask.
+    """`attend(q, k, v, causal=True, dropout=dropout)` of q (..., H, T, D), k and v (..., K, T, D).
+
+    y = (m p) v with p = softmax(q k^T / sqrt(D)) over each query's past and m the dropout mask.
 
     With s the scores: dv = (m p)^T dy, dp = m (dy v^T), ds = p (dp - sum(p dp)), dq = ds k / sqrt(D),
     dk = ds^T q / sqrt(D). The G query heads that share a key head are G T queries to it, so the products over queries
@@ -143,7 +124,7 @@ class CausalAttentionFunction(Function):
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
         shape, (T, D) = q.shape, k.shape[-2:]
         k, v = k.reshape(-1, T, D), v.reshape(-1, T, v.size(-1))
         q = q.reshape(len(k), -1, D)  # (N, G T, D)
@@ -171,3 +152,10 @@ class CausalAttentionFunction(Function):
         dk = torch.baddbmm(k, ds.mT, q, beta=0, alpha=scale)
         dv = torch.bmm((p if m is None else m * p).mT, dy)
         return dq.view(*queries, -1), dk.view(*keys, k.size(-1)), dv.view(*keys, v.size(-1)), None
+
+
+rms_norm = RMSNormFunction.apply
+squared_relu = SquaredReLUFunction.apply
+causal_conv = CausalConvFunction.apply
+rotate_pairs = RotatePairsFunction.apply
+causal_attention = CausalAttentionFunction.apply

@@ -64,31 +64,36 @@ class MultiHeadAttention(nn.Module):
 
         Raises ValueError if an input or a mask has the wrong shape, or if a mask is passed as an input.
         """
-        keys = queries if keys is None else keys
-        q = self.map_queries(queries)
-        k, v = self.map_keys_and_values(keys, keys if values is None else values)
+        q, k, v = self.project(queries, keys, values)
         visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
         dropout = self.dropout if self.training else 0.0
-        y = attend(q, k, v, score=self.score, visible=visible, causal=causal, dropout=dropout)  # (N, H, T, D)
+        y = attend(q, k, v, score=self.score, visible=visible, causal=causal, dropout=dropout)  # (N, H, T, D')
         return self.proj(join_heads(y))
 
-    def map_queries(self, queries: Tensor) -> Tensor:
-        """Map queries (N, T, query_size) to q (N, H, T, head_size). Raises ValueError for any other shape."""
-        _check_input("queries", queries, self.query.in_features)
-        return split_heads(self.query(queries), self.n_head)
+    def project(
+        self, queries: Tensor, keys: Tensor | None = None, values: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q (N, H, T, D), k (N, H, S, D) and v (N, H, S, D'), with D = head_size and D' = value_head_size.
 
-    def map_keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Map keys (N, S, key_size) to k (N, H, S, D) and values (N, S, value_size) to v (N, H, S, D').
-
-        D is head_size and D' is value_head_size.
-
-        Raises ValueError if an input has another width, or values another length than keys.
+        Inputs and errors: see `forward`.
         """
-        _check_input("keys", keys, self.key.in_features)
-        _check_input("values", values, self.value.in_features)
+        keys = queries if keys is None else keys
+        values = keys if values is None else values
+        inputs = {"queries": (self.query, queries), "keys": (self.key, keys), "values": (self.value, values)}
+        for name, (linear, x) in inputs.items():
+            if not x.is_floating_point():
+                raise ValueError(
+                    f"{name} is a tensor of {x.dtype}; expected floating-point numbers. Pass masks by keyword"
+                )
+            if x.ndim != 3 or x.size(-1) != linear.in_features:
+                raise ValueError(
+                    f"{name} has shape {tuple(x.shape)}; expected (N, length, {linear.in_features}). "
+                    "Pass masks by keyword"
+                )
         if values.shape[:2] != keys.shape[:2]:
             raise ValueError(f"values has shape {tuple(values.shape)}; expected (N, S) = {tuple(keys.shape[:2])} first")
-        return split_heads(self.key(keys), self.n_head), split_heads(self.value(values), self.n_head)
+        q, k, v = (split_heads(linear(x), self.n_head) for linear, x in inputs.values())
+        return q, k, v
 
 
 def combine_masks(
@@ -131,10 +136,3 @@ def split_heads(x: Tensor, n_head: int) -> Tensor:
 def join_heads(x: Tensor) -> Tensor:
     """Reshape (N, H, T, D) to (N, T, H D): the heads side by side."""
     return x.transpose(-3, -2).flatten(-2)
-
-
-def _check_input(name: str, x: Tensor, width: int) -> None:
-    if not x.is_floating_point():
-        raise ValueError(f"{name} is a tensor of {x.dtype}; expected floating-point numbers. Pass masks by keyword")
-    if x.ndim != 3 or x.size(-1) != width:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (N, length, {width}). Pass masks by keyword")

@@ -22,9 +22,7 @@ def trace_attention(
     products, raw scores Q K^T (N, H, T, S) and d_k = D; scores (N, H, T, S) before masks; weights (N, H, T, S); heads
     (N, H, T, D'), each head's weighted sum of values; output (N, T, width) of the layer, without dropout.
     """
-    keys = queries if keys is None else keys
-    q = layer.map_queries(queries)
-    k, v = layer.map_keys_and_values(keys, keys if values is None else values)
+    q, k, v = layer.project(queries, keys, values)
     scores = layer.score(q, k)
     visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
     weights = masked_softmax(scores, visible=visible, causal=causal)

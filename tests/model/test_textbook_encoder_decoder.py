@@ -6,8 +6,7 @@ from experiments.reverse import reverse_unseen, train_to_reverse
 from model.attention import attend, causal_mask
 from model.scoring import Additive, scaled_dot
 from model.textbook import multi_head
-from model.textbook.encoder_decoder import EncoderDecoder
-from model.textbook.encoder_decoder_blocks import DecoderBlock, EncoderBlock
+from model.textbook.encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
 
 B, T, S, C, H, V = 2, 5, 7, 12, 3, 11
 
@@ -54,8 +53,9 @@ def randomise(block):
 def test_an_encoder_block_equals_pytorchs(float64):
     block = randomise(EncoderBlock(C, H))
     oracle = nn.TransformerEncoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-    first, _, _, second = block.mlp
-    modules = module_state(linear1=first, linear2=second, norm1=block.attention_norm, norm2=block.mlp_norm)
+    modules = module_state(
+        linear1=block.mlp.up, linear2=block.mlp.proj, norm1=block.attention_norm, norm2=block.mlp_norm
+    )
     oracle.load_state_dict(attention_state("self_attn", block.attention) | modules)
     x, padding, attention = torch.randn(B, S, C), random_mask(B, S), random_mask(S, S)
     actual = block(x, padding_mask=padding, attention_mask=attention)
@@ -65,12 +65,11 @@ def test_an_encoder_block_equals_pytorchs(float64):
 def test_a_decoder_block_equals_pytorchs(float64):
     block = randomise(DecoderBlock(C, H))
     oracle = nn.TransformerDecoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-    first, _, _, second = block.mlp
     norms = {"norm1": block.attention_norm, "norm2": block.cross_norm, "norm3": block.mlp_norm}
     attentions = attention_state("self_attn", block.attention) | attention_state(
         "multihead_attn", block.cross_attention
     )
-    oracle.load_state_dict(attentions | module_state(linear1=first, linear2=second, **norms))
+    oracle.load_state_dict(attentions | module_state(linear1=block.mlp.up, linear2=block.mlp.proj, **norms))
     x, memory = torch.randn(B, T, C), torch.randn(B, S, C)
     masks = {
         "padding_mask": random_mask(B, T),
