@@ -1,6 +1,5 @@
 """The documentation is correct: its commands run, in order, and the files that it names exist."""
 
-import itertools
 import re
 import shlex
 import shutil
