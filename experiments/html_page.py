@@ -1,6 +1,8 @@
 """Self-contained HTML pages, light or dark according to the reader's system."""
 
+import json
 from html import escape
+from typing import Any
 
 from experiments.drawing import PALETTE
 
@@ -43,3 +45,8 @@ def make_html(title: str, body: str, *, style: str = "", script: str = "") -> st
 </body>
 </html>
 """
+
+
+def json_for_script(data: Any) -> str:
+    """Return data as JSON for a script element of a page."""
+    return json.dumps(data).replace("<", "\\u003c")  # so that no text in it ends the element

@@ -14,7 +14,7 @@ from experiments.heads.__main__ import main as heads_command
 from experiments.heads.analysis import analyse
 from experiments.heads.history import HeadHistory, trace_heads
 from experiments.heads.history_page import appearances
-from experiments.heads.measures import TARGETS, HeadMeasures
+from experiments.heads.model_access import HeadIndex
 from experiments.opened_model import open_model
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -88,12 +88,10 @@ def test_the_last_point_of_a_history_equals_the_analysis_of_the_last_checkpoint(
     analysis = analyse(opened.model, opened.checkpoint.vocabulary, opened.val_ids, opened.runtime, **size)
     assert history.heads == analysis.heads
     assert history.losses[-1] == analysis.loss
-    assert history.scales[-1] == analysis.scales
-    for name, values in history.series().items():
-        if name.startswith("on "):
-            assert values[-1].tolist() == analysis.measures.shares[name[3:]].tolist()
-    assert history.series()["entropy, bits"][-1].tolist() == analysis.measures.entropy_bits.tolist()
-    assert history.series()["characters back"][-1].tolist() == analysis.measures.distance.tolist()
+    last = {name: values[-1].tolist() for name, values in history.series.items()}
+    figures = {name: values.tolist() for name, values in analysis.measures.figures.items()}
+    assert {"on previous", "entropy, bits", "characters back", "scale"} <= last.keys()
+    assert last == {name: values for name, values in figures.items() if not np.isnan(values).any()}
     assert history.losses[0] > history.losses[-1]
 
 
@@ -130,7 +128,7 @@ def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
     ids = Vocabulary(characters).encode(characters)
     history = trace_heads(files, ids, choose_runtime("cpu", "float32"), n_windows=1, n_characters=None)
     rows = range(2, T + 1)  # how many characters each row sees, the first left out
-    series = {name: values[:, 0].tolist() for name, values in history.series().items()}
+    series = {name: values[:, 0].tolist() for name, values in history.series.items()}
     assert series["on previous"] == pytest.approx([np.mean([1 / n for n in rows]), 1], abs=1e-4)
     assert series["characters back"] == pytest.approx([np.mean([(n - 1) / 2 for n in rows]), 1], abs=1e-4)
     assert series["entropy, bits"] == pytest.approx([np.mean(np.log2(rows)), 0], abs=1e-3)
@@ -140,13 +138,9 @@ def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
 
 def test_a_head_has_formed_at_the_first_step_from_which_it_stays_above_half():
     previous = [0.1, 0.6, 0.2, 0.5, 0.9]  # half of 0.1 to 0.9 is 0.5
-    nothing = torch.full((2,), torch.nan)
-    shares = dict.fromkeys(TARGETS, nothing)
-    measures = [
-        HeadMeasures(nothing, nothing, shares | {"previous": torch.tensor([0.1, s])}, {"previous": 0.1}, nothing, 9)
-        for s in previous
-    ]
-    history = HeadHistory([(0, 0), (0, 1)], [0, 1, 4, 16, 64], [4.0] * 5, measures, [[]] * 5, 9)
+    series = {"on previous": np.array([[0.1, share] for share in previous]), "scale": np.full((5, 2), 9.0)}
+    heads, steps = [HeadIndex(0, 0), HeadIndex(0, 1)], [0, 1, 4, 16, 64]
+    history = HeadHistory(heads, steps, [4.0] * 5, series, {"on previous": 0.1, "on itself": np.nan}, 9, 9)
     assert appearances(history) == [
         "Most weight on the character before: L0H1, 0.90 at step 64 (0.10 for a head with equal weights); half of the "
         "difference had formed by step 16."

@@ -12,7 +12,7 @@ from data.batches import Ids, evaluation_windows
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.measures import HeadMeasures, HeadTally
-from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, scales_of, weights_of
+from experiments.heads.model_access import HeadIndex, all_heads, scales_of, weights_of
 from experiments.heads.passages import Passage, PassageSearch
 from experiments.heads.silence import silenced
 from model.gpt import GPT
@@ -24,16 +24,13 @@ N_PASSAGES = 3
 
 @dataclass(frozen=True)
 class Analysis:
-    """The results for all N heads, in the order of the measures.
+    """The results for all heads, in the order of the measures.
 
-    scales: see `scales_of`. passages: of each head, the passages in which it attends most strongly to one character.
-    loss: of the whole model, nats per character over n_characters. losses_without: the loss with only this head
-    silenced. order: the heads, the least important first. cumulative: the losses with the first 1, 2, ... heads of the
-    order silenced.
+    passages: of each head, the passages in which it attends most strongly to one character. loss: of the whole model,
+    nats per character over n_characters. losses_without: the loss with only this head silenced. order: the heads, the
+    least important first. cumulative: the losses with the first 1, 2, ... heads of the order silenced.
     """
 
-    heads: list[HeadIndex]
-    scales: list[float]
     measures: HeadMeasures
     passages: list[list[Passage]]
     loss: float
@@ -42,6 +39,10 @@ class Analysis:
     order: list[HeadIndex]
     cumulative: list[float]
     similarity: CharacterSimilarity
+
+    @property
+    def heads(self) -> list[HeadIndex]:
+        return list(self.losses_without)
 
 
 def analyse(
@@ -71,22 +72,12 @@ def analyse(
             bar.update()
         whole = evaluate_without([])
         losses = {head: evaluate_without([head]).loss for head in heads}
-        order = rank(losses)
+        order = sorted(heads, key=losses.__getitem__)  # of equal losses, the earlier layer first
         cumulative = [evaluate_without(order[:n]).loss for n in range(1, len(order) + 1)]
     counts = count_ids(ids, block_size, n_characters, len(vocabulary))
-    similarity = compare_characters(character_embeddings(model), vocabulary, counts)
-    return Analysis(
-        heads,
-        scales_of(model),
-        tally.result(),
-        search.result(),
-        whole.loss,
-        whole.n_characters,
-        losses,
-        order,
-        cumulative,
-        similarity,
-    )
+    similarity = compare_characters(model.token_embedding.weight.detach().double().cpu(), vocabulary, counts)
+    measures = tally.result(scales_of(model))
+    return Analysis(measures, search.best, whole.loss, whole.n_characters, losses, order, cumulative, similarity)
 
 
 def spread_windows(ids: Ids, block_size: int, n: int) -> list[np.ndarray]:
@@ -101,8 +92,3 @@ def count_ids(ids: Ids, block_size: int, n_characters: int | None, n_values: int
     for window in evaluation_windows(ids, block_size=block_size, batch_size=64, n_characters=n_characters):
         counts += torch.bincount(window[1].flatten(), minlength=n_values) if window else 0
     return counts
-
-
-def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:
-    """Sort heads by the loss without them: the least important head comes first."""
-    return sorted(losses, key=lambda head: (losses[head], head))

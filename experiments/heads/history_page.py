@@ -1,14 +1,12 @@
 """The page that shows how the heads of a run change while it trains."""
 
-import json
 from html import escape
 from pathlib import Path
 
 from experiments.drawing import INK, SERIES, draw_svg
 from experiments.heads.history import HeadHistory
 from experiments.heads.measures import TARGETS
-from experiments.heads.model_access import head_name
-from experiments.html_page import make_html
+from experiments.html_page import json_for_script, make_html
 from training.runs.run_folder import RunFolder
 from training.settings.config_file import load_run_config
 
@@ -24,9 +22,11 @@ TITLES = {
 def make_history_page(run: RunFolder, history: HeadHistory) -> str:
     """Return the HTML. Raises UserError if matplotlib is not installed."""
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in appearances(history))
-    names = [head_name(head) for head in history.heads]
+    names, rows = list(map(str, history.heads)), len(history.series) + 1
+    series = {name: values.tolist() for name, values in history.series.items()}
+    data = {"heads": names, "steps": history.steps, "losses": history.losses, "series": series}
+    chart = draw_svg("history", lambda plots: _draw(plots, history), height=PLOT_HEIGHT * rows, rows=rows)
     chips = "".join(f'<button class="chip" data-head="{name}">{name}</button>' for name in names)
-    means = "; ".join(f"on {name}: {meaning}" for name, meaning in TARGETS.items())
     body = f"""<p>{escape(str(run.path))}: {len(names)} heads at {len(history.steps)} steps. L0H1 is head 1 of layer 0;
 both count from 0.</p>
 <ul>{sentences}</ul>
@@ -34,15 +34,15 @@ both count from 0.</p>
 layers. The steps are on a logarithmic scale, because heads form early. Dashed: the weight of a head with equal weights
 on all visible characters.{_caveat(run)}</p>
 <div class="chips">{chips}</div>
-<figure class="history">{_chart(history)}</figure>
+<figure class="history">{chart}</figure>
 <h2>All heads at one step</h2>
 <p><label>Step <output id="step"></output> <input type="range" id="slider" min="0" max="{len(history.steps) - 1}"
 value="{len(history.steps) - 1}"></label> Validation loss <output id="loss"></output></p>
 <div class="wide"><table id="heads"></table></div>
 <p class="faint">Losses in nats per character over {history.n_characters:,} characters of the validation split. The
-other figures are means over {history.measures[0].n_characters:,} of its characters. On a target: the weight on it, over
-the characters that have such a target in their window. {escape(means)}.</p>
-<script type="application/json" id="history-data">{_data(history)}</script>"""
+other figures are means over {history.n_measured:,} of its characters. On a target: the weight on it, over
+the characters that have such a target in their window. {escape("; ".join(map(": ".join, TARGETS.items())))}.</p>
+<script type="application/json" id="history-data">{json_for_script(data)}</script>"""
     style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("history.css", "history.js"))
     return make_html("How the attention heads formed", body, style=style, script=script)
 
@@ -68,57 +68,35 @@ def appearances(history: HeadHistory) -> list[str]:
     Half: halfway between the share of a head with equal weights and the last share.
     """
     sentences = []
-    for name, values in history.series().items():
-        target = name.removeprefix("on ")
-        if target not in TARGETS:
+    for target, uniform in history.uniform.items():
+        if target not in history.series or history.series[target][-1].max() <= uniform:
             continue
-        uniform = history.measures[-1].uniform[target]
+        values = history.series[target]
         best = int(values[-1].argmax())
         final = float(values[-1, best])
-        if final <= uniform:
-            continue
         half = (uniform + final) / 2
         # After the last step below half: a share may pass half by chance and fall again.
         step = history.steps[next((i + 1 for i in reversed(range(len(values))) if values[i, best] < half), 0)]
         sentences.append(
-            f"Most weight on {TARGETS[target]}: {head_name(history.heads[best])}, {final:.2f} at step "
+            f"Most weight on {TARGETS[target]}: {history.heads[best]}, {final:.2f} at step "
             f"{history.steps[-1]:,} ({uniform:.2f} for a head with equal weights); half of the difference had formed "
             f"by step {step:,}."
         )
     return sentences
 
 
-def _data(history: HeadHistory) -> str:
-    series = history.series()
-    data = {
-        "heads": [head_name(head) for head in history.heads],
-        "steps": history.steps,
-        "losses": history.losses,
-        "series": {name: values.tolist() for name, values in series.items()},
-    }
-    return json.dumps(data).replace("<", "\\u003c")
-
-
-def _chart(history: HeadHistory) -> str:
-    series = history.series()
-    return draw_svg(
-        "history", lambda plots: _draw(plots, history), height=PLOT_HEIGHT * (len(series) + 1), rows=len(series) + 1
-    )
-
-
 def _draw(plots, history: HeadHistory) -> None:
     """Draw the loss and, below it, each measure with one line per head."""
     plots[0].plot(history.steps, history.losses, color=INK, marker=".")
     plots[0].set_title("validation loss, nats per character", loc="left", fontsize=11)
-    for plot, (name, values) in zip(plots[1:], history.series().items(), strict=True):
+    for plot, (name, values) in zip(plots[1:], history.series.items(), strict=True):
         plot.set_title(TITLES.get(name, f"weight {name}"), loc="left", fontsize=11)
-        target = name.removeprefix("on ")
-        if target in TARGETS:
-            plot.axhline(history.measures[-1].uniform[target], color=INK, linestyle="--", linewidth=1)
+        if name in TARGETS:
+            plot.axhline(history.uniform[name], color=INK, linestyle="--", linewidth=1)
             plot.set_ylim(0, 1.05 * max(0.1, values.max()))
         for head, line in zip(history.heads, values.T, strict=True):
-            colour = SERIES[head[0] % len(SERIES)]
-            plot.plot(history.steps, line, color=colour, linewidth=1.5, gid=f"class:line {head_name(head)}")
+            colour = SERIES[head.layer % len(SERIES)]
+            plot.plot(history.steps, line, color=colour, linewidth=1.5, gid=f"class:line {head}")
     for plot in plots:
         plot.tick_params(labelbottom=True)
     last = plots[-1]

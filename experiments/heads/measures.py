@@ -16,12 +16,12 @@ SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
 
 # Name and meaning of each target: the characters over which a head's weight is summed.
 TARGETS = {
-    "itself": "the character itself",
-    "previous": "the character before",
-    "same earlier": "the same character, earlier",
-    "what followed it": "what followed the same character earlier (induction: Olsson et al., 2022)",
-    "line start": "the first character of the line",
-    "speaker name": "the name of the current speaker",
+    "on itself": "the character itself",
+    "on previous": "the character before",
+    "on same earlier": "the same character, earlier",
+    "on what followed it": "what followed the same character earlier (induction: Olsson et al., 2022)",
+    "on line start": "the first character of the line",
+    "on speaker name": "the name of the current speaker",
 }
 
 
@@ -29,17 +29,16 @@ TARGETS = {
 class HeadMeasures:
     """Measures of N heads, layer by layer: means over the characters of windows, without each window's first.
 
-    entropy_bits (N,): of the weights; 0 for a head that attends to one character, log2(t) for equal weights on t.
-    distance (N,): mean number of characters that the head looks back, by weight.
-    shares: for each of TARGETS, the weight (N,) on it, over the characters that have such a target in their window; NaN
-    if no character has one.
-    uniform: the same shares () for a head with equal weights; a head prefers a target only if its share is larger.
+    figures: by name, each (N,):
+      "entropy, bits": of the weights; 0 for a head that attends to one character, log2(t) for equal weights on t.
+      "characters back": mean number of characters that the head looks back, by weight.
+      each of TARGETS: the weight on it, over the characters that have such a target in their window; NaN if none has.
+      "scale": see `scales_of`.
+    uniform: the weight on each of TARGETS of a head with equal weights; a head prefers a target only if it has more.
     similarity (N, N): cosine of two heads' weights, averaged over characters.
     """
 
-    entropy_bits: Tensor
-    distance: Tensor
-    shares: dict[str, Tensor]
+    figures: dict[str, Tensor]
     uniform: dict[str, float]
     similarity: Tensor
     n_characters: int
@@ -52,7 +51,8 @@ class HeadTally:
         self.n_characters = 0
         self.sums: dict[str, Any] = defaultdict(float)  # of float64 tensors
         self.uniform_sums: dict[str, float] = defaultdict(float)
-        self.counts = Counter[str]()
+        self.cosines: Any = 0  # summed
+        self.counts = Counter[str]()  # of the characters that have each target
 
     def add(self, weights: Tensor, text: str) -> None:
         """Add a window: the attention weights (N, T, T) of N heads for a text of T characters."""
@@ -60,29 +60,28 @@ class HeadTally:
         position = torch.arange(T, dtype=torch.float64)
         self.n_characters += T - 1
         rows = weights[:, 1:]  # the first character sees only itself
-        self.sums["entropy_bits"] += torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2)
-        self.sums["distance"] += (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64)
+        self.sums["entropy, bits"] += _total(torch.special.entr(rows)) / np.log(2)
+        self.sums["characters back"] += _total(rows * (position[1:, None] - position).float())
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self.sums["similarity"] += (unit @ unit.T).double()
+        self.cosines += (unit @ unit.T).double()
         uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
-            has_one = mask.any(-1)
-            has_one[0] = False
-            self.counts[name] += int(has_one.sum())
-            mask = mask & has_one[:, None]
-            self.sums[name] += (weights * mask).sum((-1, -2), dtype=torch.float64)
+            mask[0] = False
+            self.counts[name] += int(mask.any(-1).sum())
+            self.sums[name] += _total(weights * mask)
             self.uniform_sums[name] += float((uniform * mask).sum())
 
-    def result(self) -> HeadMeasures:
-        n, counts = self.n_characters, self.counts
-        return HeadMeasures(
-            entropy_bits=self.sums["entropy_bits"] / n,
-            distance=self.sums["distance"] / n,
-            shares={name: self.sums[name] / (counts[name] or np.nan) for name in TARGETS},
-            uniform={name: self.uniform_sums[name] / (counts[name] or np.nan) for name in TARGETS},
-            similarity=self.sums["similarity"] / n,
-            n_characters=n,
-        )
+    def result(self, scales: Tensor | None = None) -> HeadMeasures:
+        """Return the means, and the scales (N,) of the heads if they have any."""
+        n = self.n_characters
+        figures = {name: total / (self.counts.get(name, n) or np.nan) for name, total in self.sums.items()}
+        uniform = {name: total / (self.counts[name] or np.nan) for name, total in self.uniform_sums.items()}
+        return HeadMeasures(figures | ({} if scales is None else {"scale": scales}), uniform, self.cosines / n, n)
+
+
+def _total(values: Tensor) -> Tensor:
+    """Sum values (N, T, S) of N heads in float64."""
+    return values.sum((-1, -2), dtype=torch.float64)
 
 
 def target_masks(text: str) -> dict[str, Tensor]:
@@ -107,10 +106,10 @@ def target_masks(text: str) -> dict[str, Tensor]:
         speaker[later] = False  # the new speaker replaces the old one
         speaker[later, name.start(1) : name.end(1)] = True
     return {
-        "itself": torch.eye(T, dtype=torch.bool),
-        "previous": torch.eye(T, dtype=torch.bool).roll(-1, dims=1).tril(-1),
-        "same earlier": same,
-        "what followed it": follower,
-        "line start": line_start,
-        "speaker name": speaker,
+        "on itself": torch.eye(T, dtype=torch.bool),
+        "on previous": torch.eye(T, dtype=torch.bool).roll(-1, dims=1).tril(-1),
+        "on same earlier": same,
+        "on what followed it": follower,
+        "on line start": line_start,
+        "on speaker name": speaker,
     }

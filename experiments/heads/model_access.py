@@ -1,6 +1,7 @@
-"""Read a model: its heads, their attention weights, and its embeddings."""
+"""Read a model: its heads, and their scales and attention weights."""
 
 import contextlib
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,16 +10,20 @@ from torch import Tensor
 from model.gpt import GPT
 from model.self_attention import SelfAttention
 
-HeadIndex = tuple[int, int]  # layer, head in the layer; both from 0
 
+class HeadIndex(NamedTuple):
+    """The place of a head in a model; both numbers count from 0."""
 
-def head_name(head: HeadIndex) -> str:
-    return "L{}H{}".format(*head)
+    layer: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.number}"
 
 
 def all_heads(model: GPT) -> list[HeadIndex]:
     """Return every head of the model, layer by layer."""
-    return [(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
+    return [HeadIndex(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
 
 
 @torch.inference_mode()
@@ -37,14 +42,8 @@ def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
     return torch.cat(weights)
 
 
-def scales_of(model: GPT) -> list[float]:
-    """Return the scale s of every head, see `QueryKeyNorm`, or nothing if scores are not s cos(q, k)."""
-    if model.config.score != "scaled_dot":
-        return []
+def scales_of(model: GPT) -> Tensor | None:
+    """Return the scale s of every head (N,), see `QueryKeyNorm`, or None if scores are not s cos(q, k)."""
     norms = [block.attention.qk_norm for block in model.blocks]
-    return [scale for norm in norms if norm for scale in norm.scales(model.lm_head.weight).tolist()]
-
-
-def character_embeddings(model: GPT) -> Tensor:
-    """Return the embeddings (V, C) of the vocabulary, float64, on the CPU."""
-    return model.token_embedding.weight.detach().double().cpu()
+    scales = [norm.scales(model.lm_head.weight).detach() for norm in norms if norm]
+    return torch.cat(scales).double().cpu() if scales and model.config.score == "scaled_dot" else None

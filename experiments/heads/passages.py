@@ -1,6 +1,5 @@
 """Passages in which a head attends most strongly to a single character, away from itself and its neighbour."""
 
-import heapq
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -22,11 +21,13 @@ class PassageSearch:
     """The passages with the highest weights of each of N heads, at most one from each window.
 
     Only characters in the second half of a window count: they have many characters to choose from.
+
+    best: n_passages passages or fewer of each head, the highest weight first.
     """
 
     def __init__(self, n_heads: int, *, n_passages: int):
         self.n_passages = n_passages
-        self.best: list[list[Passage]] = [[] for _ in range(n_heads)]  # heaps, the lowest weight first
+        self.best: list[list[Passage]] = [[] for _ in range(n_heads)]
 
     def add(self, weights: Tensor, text: str) -> None:
         """Search a window: the attention weights (N, T, T) of N heads for a text of T characters."""
@@ -34,12 +35,7 @@ class PassageSearch:
         far = weights.tril(-NEAREST)  # (N, T, T)
         far[:, : T // 2] = 0
         highest, places = far.flatten(1).max(-1)
-        for found, weight, place in zip(self.best, highest.tolist(), places.tolist(), strict=True):
+        for i, (weight, place) in enumerate(zip(highest.tolist(), places.tolist(), strict=True)):
             if weight > 0:
-                heapq.heappush(found, Passage(weight, place // T, place % T, text))
-            if len(found) > self.n_passages:
-                heapq.heappop(found)
-
-    def result(self) -> list[list[Passage]]:
-        """Return the passages of each head, the highest weight first."""
-        return [sorted(found, reverse=True) for found in self.best]
+                found = [*self.best[i], Passage(weight, place // T, place % T, text)]
+                self.best[i] = sorted(found, reverse=True)[: self.n_passages]

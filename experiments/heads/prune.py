@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cli.errors import UserError
-from experiments.heads.model_access import HeadIndex, head_name
+from experiments.heads.model_access import HeadIndex
 from experiments.opened_model import OpenedModel
 from model.shape import LayerShape
 from training.evaluation import evaluate
@@ -29,7 +29,7 @@ def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
     chosen: list[HeadIndex] = []
     for layer, h in order:
         if len(chosen) < n and left[layer] > 1:
-            chosen.append((layer, h))
+            chosen.append(HeadIndex(layer, h))
             left[layer] -= 1
     if len(chosen) < n or n < 1:
         raise UserError(f"--prune {n}: give 1 to {len(order) - len(left)} heads, because every layer keeps one")
@@ -65,10 +65,6 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
     )
 
 
-def n_parameters(checkpoint: Checkpoint) -> int:
-    return sum(value.numel() for value in checkpoint.model.values())
-
-
 def keep_heads(
     weights: Mapping[str, Tensor], layers: Sequence[LayerShape], kept: Sequence[Sequence[int]]
 ) -> dict[str, Tensor]:
@@ -92,27 +88,26 @@ def keep_heads(
 
 def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     """Create a run folder with the model without these heads; return a summary to print."""
-    checkpoint, runtime = opened.checkpoint, opened.runtime
-    pruned = prune(checkpoint, heads)
+    pruned, runtime = prune(opened.checkpoint, heads), opened.runtime
     config, step = pruned.config(), pruned.step
     model, n_characters = pruned.build_model().to(runtime.device), config.train.eval_characters
     result = evaluate(model, opened.val_ids, opened.block_size, runtime, n_characters=n_characters)
     new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(config))
-    names = ", ".join(head_name(head) for head in sorted(heads))
+    names = ", ".join(map(str, sorted(heads)))
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
     append_record(new.metrics, common | result.record())
     progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.log_sizes()}
-    end = {"finished": True, "best_val_loss": result.loss, "n_parameters": n_parameters(pruned)}
+    end = {"finished": True, "best_val_loss": result.loss, "n_parameters": model.n_parameters()}
     machine = f"{runtime}, {processor_name()}, PyTorch {torch.__version__}"
     append_record(new.metrics, common | end | {"peak_memory_bytes": 0, "machine": machine})
     new.save(dataclasses.replace(pruned, progress=progress), is_best=True)
+    before, after = (f"{each.n_parameters():,}" for each in (opened.model, model))
     is_whole = result.n_characters == result.n_available
     extent = "all" if is_whole else f"{result.n_characters:,} evenly spread ones of the"
     return (
-        f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
-        f"{result.loss:.4f} over {extent} {result.n_available:,} characters of the validation split. To sample from it "
-        "or train it further:\n"
+        f"Without {names}: {after} parameters, {before} before; validation loss {result.loss:.4f} over {extent} "
+        f"{result.n_available:,} characters of the validation split. To sample from it or train it further:\n"
         f"  python sample.py --checkpoint {new.path}\n"
         f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
     )
