@@ -22,7 +22,6 @@ FORMULAS = {
     "K": "K = X Wk",
     "V": "V = X Wv",
     "raw scores": "raw scores = Q K^T",
-    "d_k": "d_k",
     "scores": "scores = raw scores / sqrt(d_k)",
     "weights": "weights = softmax(scores), row by row",
     "heads": "heads = weights V",
