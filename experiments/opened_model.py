@@ -51,10 +51,6 @@ class OpenedModel:
             )
         return ids
 
-    @cached_property
-    def val_ids(self) -> EncodedText:
-        return self.split("validation")
-
     @property
     def name(self) -> str:
         """The name of the run, preceded by the name of its sweep if it has one."""
@@ -71,7 +67,7 @@ class OpenedModel:
 
     def opening(self, length: int) -> str:
         """Return the first `length` characters or bytes of the validation split, as a text that `encode` accepts."""
-        ids = self.val_ids[1 : 1 + length]
+        ids = self.split("validation")[1 : 1 + length]
         if self.vocabulary.unit == "byte":
             return ids.tobytes().decode("utf-8", "surrogateescape")  # `encode` restores the first bytes of a character
         return self.vocabulary.decode(ids)

@@ -84,8 +84,8 @@ def test_the_last_point_of_a_history_equals_the_analysis_of_the_last_checkpoint(
     run = RunFolder(workplace / "runs" / "tiny")
     opened = open_model(run.latest, "cpu")
     size = {"n_windows": 4, "n_characters": None}
-    history = trace_heads(run.all_kept(), opened.val_ids, opened.runtime, **size)
-    analysis = analyse(opened.model, opened.checkpoint.vocabulary, opened.val_ids, opened.runtime, **size)
+    history = trace_heads(run.all_kept(), opened.split("validation"), opened.runtime, **size)
+    analysis = analyse(opened.model, opened.checkpoint.vocabulary, opened.split("validation"), opened.runtime, **size)
     assert history.heads == analysis.heads
     assert history.losses[-1] == analysis.loss
     last = {name: values[-1].tolist() for name, values in history.series.items()}
@@ -101,10 +101,11 @@ def test_a_history_over_some_characters_has_the_losses_of_windows_spread_evenly(
     assert train.main(["--config", "tiny.yaml", KEEP, "data.split=[0.75, 0.25, 0]"]) == 0
     run = RunFolder(workplace / "runs" / "tiny")
     opened = open_model(run.latest, "cpu")
-    history = trace_heads(run.all_kept(), opened.val_ids, opened.runtime, n_windows=1, n_characters=100)
-    evaluation = evaluate(opened.model, opened.val_ids, 16, opened.runtime, n_characters=100)
+    ids = opened.split("validation")
+    history = trace_heads(run.all_kept(), ids, opened.runtime, n_windows=1, n_characters=100)
+    evaluation = evaluate(opened.model, ids, 16, opened.runtime, n_characters=100)
     assert (history.losses[-1], history.n_characters) == (evaluation.loss, 112)  # 7 windows
-    assert abs(history.losses[-1] - evaluate(opened.model, opened.val_ids[:113], 16, opened.runtime).loss) > 0.1
+    assert abs(history.losses[-1] - evaluate(opened.model, ids[:113], 16, opened.runtime).loss) > 0.1
 
 
 def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):

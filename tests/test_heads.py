@@ -13,9 +13,9 @@ from torch import nn
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, count_ids
 from experiments.heads.characters import MOST_CHARACTERS, compare_characters
-from experiments.heads.measures import TARGETS, HeadTally, target_masks
+from experiments.heads.measures import TARGETS, measure_heads, target_masks
 from experiments.heads.model_access import all_heads, weights_of
-from experiments.heads.passages import PassageSearch
+from experiments.heads.passages import find_passages
 from experiments.heads.prune import choose, prune
 from experiments.heads.silence import silenced
 from model.config import ModelConfig
@@ -37,9 +37,7 @@ def one_hot(columns, T):
 
 
 def measure(*heads, text=TEXT):
-    tally = HeadTally()
-    tally.add(torch.stack(heads), text)
-    return tally.result()
+    return measure_heads([(torch.stack(heads), text)])
 
 
 def seen(text):
@@ -111,7 +109,7 @@ def test_similarity_is_1_for_equal_weights_and_0_for_disjoint_weights():
 
 def test_the_passages_of_a_head_are_those_of_its_highest_weights_on_single_distant_characters():
     """The highest weight of the first window is in its first half, and that of the third is on the character before."""
-    T, search = 10, PassageSearch(1, n_passages=2)
+    T, windows = 10, []
     places = {
         "early mark": (4, 0, 0.99),
         "second bes": (9, 3, 0.7),
@@ -121,15 +119,14 @@ def test_the_passages_of_a_head_are_those_of_its_highest_weights_on_single_dista
     for text, (query, key, weight) in places.items():
         weights = torch.full((1, T, T), 0.01).tril()
         weights[0, query, key] = weight
-        search.add(weights, text)
-    found = [(p.text, p.query, p.key, pytest.approx(p.weight)) for p in search.best[0]]
+        windows.append((weights, text))
+    (best,) = find_passages(windows, 2)
+    found = [(p.text, p.query, p.key, pytest.approx(p.weight)) for p in best]
     assert found == [("best text.", 6, 4, 0.8), ("second bes", 9, 3, 0.7)]
 
 
 def test_a_window_that_is_too_short_for_a_distant_character_has_no_passage():
-    search = PassageSearch(1, n_passages=1)
-    search.add(torch.ones(1, 2, 2).tril() / 2, "ab")
-    assert search.best == [[]]
+    assert find_passages([(torch.ones(1, 2, 2).tril() / 2, "ab")], 1) == [[]]
 
 
 def make_model(**settings):

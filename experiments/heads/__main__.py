@@ -60,7 +60,7 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
         choose(all_heads(opened[0].model), options.prune)
     models, parts = [], []
     for each, text_ids in zip(opened, ids, strict=True):
-        analysis = analyse(each.model, each.vocabulary, each.val_ids, each.runtime, **size)
+        analysis = analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size)
         models.append(AnalysedModel(each, analysis, text_ids, weights_of(each.model, text_ids)))
         parts.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
@@ -81,7 +81,7 @@ def show_history(options: Namespace, size: dict[str, int]) -> str:
         raise UserError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
     load_pyplot()  # raises its error before the long analysis
     newest = open_model(files[max(files)], options.device)
-    history = trace_heads(files, newest.val_ids, newest.runtime, **size)
+    history = trace_heads(files, newest.split("validation"), newest.runtime, **size)
     where = write_page(options.output or run.path / "heads-over-time.html", make_history_page(run, history))
     return "\n".join([*appearances(history), where])
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from cli.errors import UserError
-from experiments.drawing import SERIES, draw_matrix, draw_svg, line_style, plain
+from experiments.drawing import SERIES, draw_svg, line_style, plain
 from experiments.heads.analysis import Analysis
 from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import TARGETS
@@ -19,7 +19,7 @@ from experiments.html_page import make_html
 from experiments.opened_model import OpenedModel
 
 HERE = Path(__file__).parent
-MOST_NAMED_BARS = 40
+MOST_NAMED_HEADS = 40  # in a chart
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 
 
@@ -142,12 +142,10 @@ def _charts(model: AnalysedModel, number: int, suffix: str) -> str:
 
 
 def _importance(axes, model: AnalysedModel) -> None:
-    analysis = model.analysis
-    names = [str(head) for head in reversed(analysis.order)]
-    gains = [analysis.losses_without[head] - analysis.loss for head in reversed(analysis.order)]
-    axes.bar(range(len(gains)), gains, color=SERIES[0])
-    labelled = len(names) <= MOST_NAMED_BARS
-    axes.set_xticks(range(len(names)) if labelled else [], names if labelled else [], rotation=90)
+    analysis, order = model.analysis, model.analysis.order[::-1]
+    axes.bar(range(len(order)), [analysis.losses_without[head] - analysis.loss for head in order], color=SERIES[0])
+    names = list(map(str, order)) if len(order) <= MOST_NAMED_HEADS else []
+    axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")
 
 
@@ -159,20 +157,25 @@ def _cumulative(axes, model: AnalysedModel) -> None:
 
 
 def _similar_heads(axes, model: AnalysedModel) -> None:
-    names = [str(head) for head in model.analysis.heads]
-    every = -(-len(names) // MOST_NAMED_BARS)
+    cosines, names = model.analysis.measures.similarity.numpy(), list(map(str, model.analysis.heads))
+    every = -(-len(names) // MOST_NAMED_HEADS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])
-    cosines = model.analysis.measures.similarity.numpy()
-    draw_matrix(axes, cosines, lowest=0, highest=1, label="mean cosine of the weights")
+    _matrix(axes, cosines, cmap="viridis", vmin=0, vmax=1, label="mean cosine of the weights")
 
 
 def _similar_characters(axes, model: AnalysedModel) -> None:
     similarity = model.analysis.similarity
-    names = [plain(model.label(character)) for character in similarity.characters]
+    cosines, names = similarity.cosines.numpy(), [plain(model.label(each)) for each in similarity.characters]
     size = min(11, 400 / len(names))  # points
     axes.set_xticks(range(len(names)), names, fontsize=size)
     axes.set_yticks(range(len(names)), names, fontsize=size)
-    cosines = similarity.cosines.numpy()
     limit = np.abs(cosines - np.eye(len(names))).max() or 1.0  # the diagonal is 1 and says nothing
-    draw_matrix(axes, cosines, lowest=-limit, highest=limit, label="cosine of the embeddings")
+    _matrix(axes, cosines, cmap="coolwarm", vmin=-limit, vmax=limit, label="cosine of the embeddings")
+
+
+def _matrix(axes, matrix: np.ndarray, *, label: str, **colours) -> None:
+    # aspect="auto", because the layout cuts off the labels of an image with a fixed shape.
+    picture = axes.imshow(matrix, aspect="auto", **colours)
+    axes.grid(visible=False)
+    axes.figure.colorbar(picture, ax=axes, label=label)

@@ -8,9 +8,8 @@ import numpy as np
 from tqdm import tqdm
 
 from data.batches import Ids
-from experiments.heads.analysis import spread_windows
-from experiments.heads.measures import TARGETS, HeadTally
-from experiments.heads.model_access import HeadIndex, all_heads, scales_of, weights_of
+from experiments.heads.measures import TARGETS, measure_heads
+from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
 from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint
 from training.runtime import Runtime
@@ -40,14 +39,12 @@ def trace_heads(
 ) -> HeadHistory:
     """Measure the heads of the checkpoints of a run, by step, on the validation split `ids`; see `analyse`."""
     evaluations, measures = [], []
-    for path in tqdm(files.values(), desc="Measuring heads over training", disable=None, leave=False):
+    for path in tqdm(files.values(), desc="Over training", disable=None, leave=False):
         checkpoint = load_checkpoint(path)
         model = checkpoint.build_model().to(runtime.device)
-        block_size, tally = model.config.block_size, HeadTally()
-        for window in spread_windows(ids, block_size, n_windows):
-            tally.add(weights_of(model, window), checkpoint.vocabulary.spell(window.tolist()))
-        measures.append(tally.result(scales_of(model)))
-        evaluations.append(evaluate(model, ids, block_size, runtime, n_characters=n_characters))
+        windows = read_windows(model, checkpoint.vocabulary, ids, n_windows)
+        measures.append(measure_heads(windows, scales_of(model)))
+        evaluations.append(evaluate(model, ids, model.config.block_size, runtime, n_characters=n_characters))
     losses, last = [evaluation.loss for evaluation in evaluations], measures[-1]
     series = {name: np.stack([each.figures[name] for each in measures]) for name in FIGURES if name in last.figures}
     series = {name: values for name, values in series.items() if np.isfinite(values).all()}

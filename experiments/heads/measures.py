@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from data.vocabulary import code_points
+from experiments.heads.model_access import Window
 
 # In a play, the line that names the next speaker: after an empty line, with a colon at its end.
 SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
@@ -44,39 +46,33 @@ class HeadMeasures:
     n_characters: int
 
 
-class HeadTally:
-    """Sums over windows; `result` returns their `HeadMeasures`."""
-
-    def __init__(self) -> None:
-        self.n_characters = 0
-        self.sums: dict[str, Any] = defaultdict(float)  # of float64 tensors
-        self.uniform_sums: dict[str, float] = defaultdict(float)
-        self.cosines: Any = 0  # summed
-        self.counts = Counter[str]()  # of the characters that have each target
-
-    def add(self, weights: Tensor, text: str) -> None:
-        """Add a window: the attention weights (N, T, T) of N heads for a text of T characters."""
-        _, T, _ = weights.shape
+def measure_heads(windows: Iterable[Window], scales: Tensor | None = None) -> HeadMeasures:
+    """Measure N heads on windows. scales (N,): their scales, if they have any."""
+    n = 0
+    sums = defaultdict[str, Any](float)  # of float64 tensors
+    uniform_sums = defaultdict[str, float](float)
+    counts = Counter[str]()  # of the characters that have each target
+    for weights, text in windows:
+        T = len(text)
         position = torch.arange(T, dtype=torch.float64)
-        self.n_characters += T - 1
+        n += T - 1
         rows = weights[:, 1:]  # the first character sees only itself
-        self.sums["entropy, bits"] += _total(torch.special.entr(rows)) / np.log(2)
-        self.sums["characters back"] += _total(rows * (position[1:, None] - position).float())
+        sums["entropy, bits"] += _total(torch.special.entr(rows)) / np.log(2)
+        sums["characters back"] += _total(rows * (position[1:, None] - position).float())
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self.cosines += (unit @ unit.T).double()
-        uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
+        sums["similarity"] += (unit @ unit.T).double()
+        equal = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
             mask[0] = False
-            self.counts[name] += int(mask.any(-1).sum())
-            self.sums[name] += _total(weights * mask)
-            self.uniform_sums[name] += float((uniform * mask).sum())
-
-    def result(self, scales: Tensor | None = None) -> HeadMeasures:
-        """Return the means, and the scales (N,) of the heads if they have any."""
-        n = self.n_characters
-        figures = {name: total / (self.counts.get(name, n) or np.nan) for name, total in self.sums.items()}
-        uniform = {name: total / (self.counts[name] or np.nan) for name, total in self.uniform_sums.items()}
-        return HeadMeasures(figures | ({} if scales is None else {"scale": scales}), uniform, self.cosines / n, n)
+            counts[name] += int(mask.any(-1).sum())
+            sums[name] += _total(weights * mask)
+            uniform_sums[name] += float((equal * mask).sum())
+    similarity = sums.pop("similarity") / n
+    figures = {name: total / (counts.get(name, n) or np.nan) for name, total in sums.items()}
+    if scales is not None:
+        figures["scale"] = scales
+    uniform = {name: total / (counts[name] or np.nan) for name, total in uniform_sums.items()}
+    return HeadMeasures(figures, uniform, similarity, n)
 
 
 def _total(values: Tensor) -> Tensor:

@@ -1,14 +1,20 @@
 """Read a model: its heads, and their scales and attention weights."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
+from data.batches import Ids
+from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from model.self_attention import SelfAttention
+
+Window = tuple[Tensor, str]  # attention weights (N, T, T) of N heads for a text of T characters, and the text
 
 
 class HeadIndex(NamedTuple):
@@ -40,6 +46,15 @@ def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
             hooks.enter_context(block.attention.register_forward_pre_hook(keep))
         model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device))
     return torch.cat(weights)
+
+
+def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterator[Window]:
+    """Yield n windows of block_size ids, spread evenly over ids; fewer if they would overlap."""
+    T = model.config.block_size
+    starts = np.linspace(0, len(ids) - T, num=min(n, len(ids) // T), dtype=np.int64)
+    for start in tqdm(starts, desc="Measuring heads", disable=None, leave=False):
+        window = ids[start : start + T]
+        yield weights_of(model, window), vocabulary.spell(window.tolist())
 
 
 def scales_of(model: GPT) -> Tensor | None:

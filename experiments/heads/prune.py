@@ -91,7 +91,7 @@ def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     pruned, runtime = prune(opened.checkpoint, heads), opened.runtime
     config, step = pruned.config(), pruned.step
     model, n_characters = pruned.build_model().to(runtime.device), config.train.eval_characters
-    result = evaluate(model, opened.val_ids, opened.block_size, runtime, n_characters=n_characters)
+    result = evaluate(model, opened.split("validation"), opened.block_size, runtime, n_characters=n_characters)
     new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(config))
     names = ", ".join(map(str, sorted(heads)))
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
