@@ -16,10 +16,9 @@ import numpy as np
 from cli.errors import UserError
 
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
-INK, LINE, GROUND = "#010203", "#040506", "#070809"
+INK, LINE = "#010203", "#040506"
 SERIES = [f"#0a0b{i:02x}" for i in range(8)]
-_VARIABLES = {INK: "var(--ink)", LINE: "var(--line)", GROUND: "var(--ground)"}
-_VARIABLES |= {colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)}
+_VARIABLES = {INK: "ink", LINE: "line"} | {colour: f"series-{i}" for i, colour in enumerate(SERIES)}
 _MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
 
 
@@ -93,7 +92,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)
     for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, variable)
+        svg = svg.replace(colour, f"var(--{variable})")
     return svg
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from data.vocabulary import code_points
 from experiments.heads.model_access import Window
 
+LINE_START = re.compile(r"\n(?=(.))", re.DOTALL)  # the start of the first line in a window is unknown
 # In a play, the line that names the next speaker: after an empty line, with a colon at its end.
 SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
 
@@ -82,30 +83,24 @@ def _total(values: Tensor) -> Tensor:
 
 def target_masks(text: str) -> dict[str, Tensor]:
     """Return for each of TARGETS a mask (T, T): whether the column is a target of the row."""
-    T = len(text)
     ids = torch.from_numpy(code_points(text).astype(np.int64))
-    position = torch.arange(T)
-    past = position[:, None] > position  # strictly before the row
+    itself = torch.eye(len(text), dtype=torch.bool)
+    past = torch.ones_like(itself).tril(-1)  # strictly before the row
     same = (ids[:, None] == ids) & past
-    follower = torch.zeros(T, T, dtype=torch.bool)
-    follower[:, 1:] = same[:, :-1]
-    follower &= past  # in "oo", the follower of the first o is the second itself
-    line_start, speaker = torch.zeros(T, T, dtype=torch.bool), torch.zeros(T, T, dtype=torch.bool)
-    start = None  # unknown until a line begins in this window
-    for t, character in enumerate(text):
-        if start is not None:
-            line_start[t, start] = True
-        if character == "\n" and t + 1 < T:
-            start = t + 1
-    for name in SPEAKER.finditer(text):
-        later = slice(name.end(), T)
-        speaker[later] = False  # the new speaker replaces the old one
-        speaker[later, name.start(1) : name.end(1)] = True
     return {
-        "on itself": torch.eye(T, dtype=torch.bool),
-        "on previous": torch.eye(T, dtype=torch.bool).roll(-1, dims=1).tril(-1),
+        "on itself": itself,
+        "on previous": itself.roll(-1, dims=1) & past,
         "on same earlier": same,
-        "on what followed it": follower,
-        "on line start": line_start,
-        "on speaker name": speaker,
+        "on what followed it": same.roll(1, dims=1) & past,  # in "oo", the follower of the first o is the second itself
+        "on line start": _newest(LINE_START, text),
+        "on speaker name": _newest(SPEAKER, text),
     }
+
+
+def _newest(pattern: re.Pattern, text: str) -> Tensor:
+    """Return a mask (T, T): whether the column is in the group of the pattern's newest match before the row."""
+    mask = torch.zeros(len(text), len(text), dtype=torch.bool)
+    for match in pattern.finditer(text):
+        mask[match.end() :] = False  # the new match replaces the old one
+        mask[match.end() :, slice(*match.span(1))] = True
+    return mask
