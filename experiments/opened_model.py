@@ -27,10 +27,6 @@ class OpenedModel:
     model: GPT
     runtime: Runtime
 
-    @property
-    def block_size(self) -> int:
-        return self.model.config.block_size
-
     @cached_property
     def vocabulary(self) -> Vocabulary:
         return self.checkpoint.vocabulary
@@ -80,10 +76,11 @@ class OpenedModel:
             raise UserError(
                 f"the text, character {error.position + 1}: {error} of {self.path}; give a --text without it"
             ) from None
-        if not 2 <= len(ids) <= self.block_size:
+        longest = self.model.config.block_size
+        if not 2 <= len(ids) <= longest:
             raise UserError(
-                f"the text has {len(ids)} {self.vocabulary.unit}s; give --text 2 to {self.block_size}, the context "
-                f"length of {self.path}"
+                f"the text has {len(ids)} {self.vocabulary.unit}s; give --text 2 to {longest}, the context length of "
+                f"{self.path}"
             )
         return ids
 

@@ -12,8 +12,7 @@ import train
 from data.vocabulary import Vocabulary
 from experiments.heads.__main__ import main as heads_command
 from experiments.heads.analysis import analyse
-from experiments.heads.history import HeadHistory, trace_heads
-from experiments.heads.history_page import appearances
+from experiments.heads.history import HeadHistory, appearances, trace_heads
 from experiments.heads.model_access import HeadIndex
 from experiments.opened_model import open_model
 from model.config import ModelConfig

@@ -12,8 +12,7 @@ from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import AnalysedModel, make_page
 from experiments.heads.heads_table import heads_table
-from experiments.heads.history import trace_heads
-from experiments.heads.history_page import appearances, make_history_page
+from experiments.heads.history import appearances, make_history_page, trace_heads
 from experiments.heads.model_access import all_heads, weights_of
 from experiments.heads.prune import choose, prune, write_pruned
 from experiments.opened_model import open_model
@@ -51,7 +50,7 @@ def main(options: Namespace) -> None:
 def show_heads(options: Namespace, size: dict[str, int]) -> str:
     """Analyse one model or two, and write the page and the pruned run; return the table of the heads and the files."""
     opened = [open_model(path, options.device) for path in options.checkpoint]
-    text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.block_size for each in opened)))
+    text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")

@@ -81,18 +81,13 @@ window. Shaded: the one that it attends to, with the weight.</p>
 
 def _marked(passage: Passage, label: Callable[[str], str]) -> str:
     """Return the surroundings of a passage's two characters, with both marked."""
-    T, html, left = len(passage.text), "", 0
-    spans = [(max(0, at - BEFORE), min(T, at + AFTER + 1)) for at in (passage.key, passage.query)]
-    for i in range(spans[0][0], spans[1][1]):
-        if not any(first <= i < last for first, last in spans):
-            left += 1
-            continue
-        if left:
-            html, left = f'{html} <span class="weight">({left:,} characters)</span> ', 0
-        shown = escape(label(passage.text[i]))
-        kind = {passage.key: "key", passage.query: "query"}.get(i)
-        html += f'<mark class="{kind}">{shown}</mark>' if kind else shown
-    return f'{html} <span class="weight">{passage.weight:.2f}</span>'
+    key, query = passage.key, passage.query
+    shown = [escape(label(character)) for character in passage.text[: query + AFTER + 1]]
+    for kind, place in (("key", key), ("query", query)):
+        shown[place] = f'<mark class="{kind}">{shown[place]}</mark>'
+    if gap := range(key + AFTER + 1, query - BEFORE):
+        shown[gap.start : gap.stop] = [f' <span class="weight">({len(gap):,} characters)</span> ']
+    return f'{"".join(shown[max(0, key - BEFORE) :])} <span class="weight">{passage.weight:.2f}</span>'
 
 
 def _table(analysis: Analysis) -> str:
