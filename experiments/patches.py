@@ -48,7 +48,7 @@ def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
     """Draw the picture, the weights of its patches and the output, side by side."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
-    for axis, (title, patches) in zip(axes[::2], (("the picture", x), ("the output", result)), strict=True):
+    for axis, title, patches in ((axes[0], "the picture", x), (axes[2], "the output", result)):
         axis.imshow(picture(patches), cmap="Greys", vmin=0, vmax=1)
         axis.set(title=title, xticks=[], yticks=[])
         axis.axhline(3.5, color="tab:orange", linewidth=1)

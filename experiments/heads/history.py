@@ -113,11 +113,12 @@ def appearances(history: HeadHistory) -> list[str]:
     """
     sentences = []
     for target, uniform in history.uniform.items():
-        if target not in history.series or history.series[target][-1].max() <= uniform:
-            continue
+        if target not in history.series:
+            continue  # no character of the text has it
         values = history.series[target]
-        best = int(values[-1].argmax())
-        final = float(values[-1, best])
+        best, final = int(values[-1].argmax()), float(values[-1].max())
+        if final <= uniform:
+            continue
         half = (uniform + final) / 2
         # After the last step below half: a share may pass half by chance and fall again.
         step = history.steps[next((i + 1 for i in reversed(range(len(values))) if values[i, best] < half), 0)]

@@ -61,15 +61,14 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
         name = f"blocks.{i}.attention.proj.weight"
         weights[name] = weights[name].index_select(1, of_heads)
     model = dataclasses.replace(config.model, n_head=tuple(n_left), head_size=D, n_kv_head=None)
-    elapsed_s = checkpoint.progress.get("elapsed_s", 0.0)
-    progress = Progress(step=checkpoint.step, best_step=checkpoint.step, elapsed_s=elapsed_s)
+    step, elapsed_s = checkpoint.step, checkpoint.progress.get("elapsed_s", 0.0)
     return dataclasses.replace(
         checkpoint,
         settings=to_dict(dataclasses.replace(config, model=model)),
         model=weights,
         trained=None,
         optimizers=[{} for _ in checkpoint.optimizers],
-        progress=dataclasses.asdict(progress),
+        progress=dataclasses.asdict(Progress(step=step, best_step=step, elapsed_s=elapsed_s)),
     )
 
 
