@@ -139,8 +139,10 @@ def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
 def test_a_head_has_formed_at_the_first_step_from_which_it_stays_above_half():
     previous = [0.1, 0.6, 0.2, 0.5, 0.9]  # half of 0.1 to 0.9 is 0.5
     series = {"on previous": np.array([[0.1, share] for share in previous]), "scale": np.full((5, 2), 9.0)}
+    series["on line start"] = np.full((5, 2), 0.2)  # less than a head with equal weights has
     heads, steps = [HeadIndex(0, 0), HeadIndex(0, 1)], [0, 1, 4, 16, 64]
-    history = HeadHistory(heads, steps, [4.0] * 5, series, {"on previous": 0.1, "on itself": np.nan}, 9, 9)
+    uniform = {"on previous": 0.1, "on line start": 0.3, "on itself": np.nan}
+    history = HeadHistory(heads, steps, [4.0] * 5, series, uniform, 9, 9)
     assert appearances(history) == [
         "Most weight on the character before: L0H1, 0.90 at step 64 (0.10 for a head with equal weights); half of the "
         "difference had formed by step 16."
