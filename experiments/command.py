@@ -1,5 +1,7 @@
 """The frame of an experiment's command: its options, their types, its errors and its exit status."""
 
+import contextlib
+import math
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,26 +38,20 @@ def whole(lowest: int) -> Callable[[str], int]:
     """Return the type of a whole number from `lowest` on, below 2^63, the limit of PyTorch's seeds."""
 
     def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = lowest - 1
-        if not lowest <= number < 2**63:
-            raise ArgumentTypeError(f"{text} must be a whole number, at least {lowest} and below 2^63")
-        return number
+        with contextlib.suppress(ValueError):
+            if lowest <= int(text) < 2**63:
+                return int(text)
+        raise ArgumentTypeError(f"{text} must be a whole number, at least {lowest} and below 2^63")
 
     return parse
 
 
 def positive(text: str) -> float:
     """Return a number above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ArgumentTypeError(f"{text} must be a number above 0")
-    return number
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise ArgumentTypeError(f"{text} must be a number above 0")
 
 
 def new_file(text: str) -> Path:

@@ -16,19 +16,10 @@ import numpy as np
 from cli.errors import UserError
 
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
-INK, LINE, GROUND = "#010203", "#040506", "#070809"
+INK, LINE = "#010203", "#040506"
 SERIES = [f"#0a0b{i:02x}" for i in range(8)]
-_VARIABLES = {INK: "var(--ink)", LINE: "var(--line)", GROUND: "var(--ground)"}
-_VARIABLES |= {colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)}
+_VARIABLES = {INK: "ink", LINE: "line"} | {colour: f"series-{i}" for i, colour in enumerate(SERIES)}
 _MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
-PALETTE = """
-:root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --faint: #57606a; --line: #d0d7de; --card: #f6f8fa;
-  --series-0: #0072b2; --series-1: #d55e00; --series-2: #007a5a; --series-3: #b0478a; --series-4: #8a6d00;
-  --series-5: #2a8fc4; --series-6: #1b1f24; --series-7: #7a5230; }
-@media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --ink: #e6edf3; --faint: #9198a1; --line: #30363d;
-  --card: #161b22; --series-0: #56b4e9; --series-1: #f0803c; --series-2: #2fc394; --series-3: #e08cc0;
-  --series-4: #e6c229; --series-5: #8fd0f5; --series-6: #e6edf3; --series-7: #c9a27c; } }
-"""
 
 
 def load_pyplot():
@@ -64,17 +55,8 @@ def plain(label: str) -> str:
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
-def draw_matrix(axes, matrix: np.ndarray, *, lowest: float, highest: float, label: str) -> None:
-    """Draw a matrix with colours from `lowest` to `highest` and a colour bar; the caller sets the ticks."""
-    # aspect="auto", because the layout cuts off the labels of an image with a fixed shape.
-    colours = "coolwarm" if lowest < 0 else "viridis"
-    picture = axes.imshow(matrix, aspect="auto", cmap=colours, vmin=lowest, vmax=highest)
-    axes.grid(visible=False)
-    axes.figure.colorbar(picture, ax=axes, label=label)
-
-
 def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -> str:
-    """Return the SVG of what `draw(axes)` draws, for a page with PALETTE.
+    """Return the SVG of what `draw(axes)` draws, for a page with `palette`.
 
     name: unique on the page. height: in inches, of a width of 8. rows: with several, `axes` is an array of so many
     plots, one below the other, with a common x-axis. The part with the gid "class:NAMES" gets these CSS classes.
@@ -110,10 +92,15 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)
     for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, variable)
+        svg = svg.replace(colour, f"var(--{variable})")
     return svg
+
+
+def palette() -> str:
+    """Return the CSS variables of the colours, light and dark."""
+    return Path(__file__).with_name("palette.css").read_text(encoding="utf-8")
 
 
 def stand_alone(svg: str) -> str:
     """Return a chart as a stand-alone file with the colours of a page."""
-    return svg.replace(">", f"><style>{PALETTE} svg {{ background: var(--ground) }}</style>", 1)
+    return svg.replace(">", f"><style>\n{palette()} svg {{ background: var(--ground) }}</style>", 1)

@@ -27,10 +27,6 @@ class OpenedModel:
     model: GPT
     runtime: Runtime
 
-    @property
-    def block_size(self) -> int:
-        return self.model.config.block_size
-
     @cached_property
     def vocabulary(self) -> Vocabulary:
         return self.checkpoint.vocabulary
@@ -51,10 +47,6 @@ class OpenedModel:
             )
         return ids
 
-    @cached_property
-    def val_ids(self) -> EncodedText:
-        return self.split("validation")
-
     @property
     def name(self) -> str:
         """The name of the run, preceded by the name of its sweep if it has one."""
@@ -71,7 +63,7 @@ class OpenedModel:
 
     def opening(self, length: int) -> str:
         """Return the first `length` characters or bytes of the validation split, as a text that `encode` accepts."""
-        ids = self.val_ids[1 : 1 + length]
+        ids = self.split("validation")[1 : 1 + length]
         if self.vocabulary.unit == "byte":
             return ids.tobytes().decode("utf-8", "surrogateescape")  # `encode` restores the first bytes of a character
         return self.vocabulary.decode(ids)
@@ -84,10 +76,11 @@ class OpenedModel:
             raise UserError(
                 f"the text, character {error.position + 1}: {error} of {self.path}; give a --text without it"
             ) from None
-        if not 2 <= len(ids) <= self.block_size:
+        longest = self.model.config.block_size
+        if not 2 <= len(ids) <= longest:
             raise UserError(
-                f"the text has {len(ids)} {self.vocabulary.unit}s; give --text 2 to {self.block_size}, the context "
-                f"length of {self.path}"
+                f"the text has {len(ids)} {self.vocabulary.unit}s; give --text 2 to {longest}, the context length of "
+                f"{self.path}"
             )
         return ids
 

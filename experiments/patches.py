@@ -3,6 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,7 +48,7 @@ def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
     """Draw the picture, the weights of its patches and the output, side by side."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
-    for axis, (title, patches) in zip(axes[::2], (("the picture", x), ("the output", result)), strict=True):
+    for axis, title, patches in ((axes[0], "the picture", x), (axes[2], "the output", result)):
         axis.imshow(picture(patches), cmap="Greys", vmin=0, vmax=1)
         axis.set(title=title, xticks=[], yticks=[])
         axis.axhline(3.5, color="tab:orange", linewidth=1)
@@ -58,9 +59,8 @@ def draw(path: Path, x: Tensor, weights: Tensor, result: Tensor) -> None:
     axes[1].set(title="weights", xlabel="key", ylabel="query")
     axes[1].set_xticks(range(4), NAMES)
     axes[1].set_yticks(range(4), NAMES)
-    for i in range(4):
-        for j in range(4):
-            axes[1].text(j, i, f"{weights[i, j]:.4f}", ha="center", va="center", fontsize=9)
+    for (i, j), weight in np.ndenumerate(weights):
+        axes[1].text(j, i, f"{weight:.4f}", ha="center", va="center", fontsize=9)
     save_figure(figure, path)
 
 

@@ -28,9 +28,9 @@ def true_function(x: Tensor) -> Tensor:
     return 2 * torch.sin(x) + x**0.8
 
 
-def fit_width(xs: Tensor, ys: Tensor, log_kernel: LogKernel = gaussian_kernel) -> Kernel:
-    """Return the kernel with the width that best predicts each example (xs, ys) from all others."""
-    kernel = Kernel(log_kernel, learned=True)
+def fit_width(xs: Tensor, ys: Tensor) -> Kernel:
+    """Return the Gaussian kernel with the width that best predicts each example (xs, ys) from all others."""
+    kernel = Kernel(gaussian_kernel, learned=True)
     others = ~torch.eye(len(xs), dtype=torch.bool)
     optimizer = torch.optim.Adam(kernel.parameters(), lr=0.1)
     for _ in range(STEPS):

@@ -52,14 +52,14 @@ def train_to_reverse(steps: int, seed: int) -> tuple[EncoderDecoder, torch.Gener
 
 
 def reverse_unseen(
-    model: EncoderDecoder, generator: torch.Generator, seen: set[tuple[int, ...]], n: int
+    model: EncoderDecoder, generator: torch.Generator, seen: set[tuple[int, ...]]
 ) -> list[tuple[str, str]]:
-    """Draw n strings, drop those seen in training, and return each with the model's answer."""
-    source, mask, target = reversal_batch(n, generator)
+    """Draw N_TEST strings, drop those seen in training, and return each with the model's answer."""
+    source, mask, target = reversal_batch(N_TEST, generator)
     unseen = torch.tensor([tuple(row) not in seen for row in target.tolist()])
-    answers = model.greedy(source[unseen], START, LONGEST + 1, source_padding_mask=mask[unseen])
-    strings = source[unseen].masked_fill(~mask[unseen], END)
-    return [(_spell(string), _spell(answer)) for string, answer in zip(strings, answers, strict=True)]
+    source, mask = source[unseen], mask[unseen]
+    answers = model.greedy(source, START, LONGEST + 1, source_padding_mask=mask)
+    return [(_spell(string), _spell(answer)) for string, answer in zip(source.where(mask, END), answers, strict=True)]
 
 
 def _spell(ids: Tensor) -> str:
@@ -75,7 +75,7 @@ def _spell(ids: Tensor) -> str:
     option("--seed", type=whole(0), default=0, metavar="N", help="seed of weights and strings (%(default)s)"),
 )
 def main(options: Namespace) -> None:
-    pairs = reverse_unseen(*train_to_reverse(options.steps, options.seed), N_TEST)
+    pairs = reverse_unseen(*train_to_reverse(options.steps, options.seed))
     for string, answer in pairs[:N_SHOWN]:
         print(f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}")
     n_right = sum(answer == string[::-1] for string, answer in pairs)

@@ -6,9 +6,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from cli.command import run_command
 from cli.errors import UserError
-from data.batches import Ids
 from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
 from experiments.command import command, option
@@ -34,8 +35,9 @@ def main(options: Namespace) -> None:
     for path in options.checkpoint:
         opened = open_model(path, options.device)
         part = options.split or "validation"
-        name, ids = read_text(opened, options.text) if options.text else read_split(opened, part)
-        result = evaluate(opened.model, ids, opened.block_size, opened.runtime, progress="Scoring")
+        name = str(options.text or f"the {part} split of {opened.corpus.name}")
+        ids = read_text(opened, options.text) if options.text else opened.split(part)
+        result = evaluate(opened.model, ids, opened.model.config.block_size, opened.runtime, progress="Scoring")
         results.append((name, result))
         print(f"{opened.path} on {name}: {describe(result)}", flush=True)
     if len(results) > 1:
@@ -51,13 +53,8 @@ def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
     return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 
 
-def read_split(opened: OpenedModel, part: str) -> tuple[str, Ids]:
-    """Return the name and the ids of a part of the text that a model was trained on; see `OpenedModel.split`."""
-    return f"the {part} split of {opened.corpus.name}", opened.split(part)
-
-
-def read_text(opened: OpenedModel, file: Path) -> tuple[str, Ids]:
-    """Return the name and the ids of a text. Raises UserError if the model does not know one of its characters."""
+def read_text(opened: OpenedModel, file: Path) -> np.ndarray:
+    """Return the ids (T,) of a text. Raises UserError if the model does not know one of its characters."""
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
         is_bytes = opened.vocabulary.unit == "byte"
@@ -69,7 +66,7 @@ def read_text(opened: OpenedModel, file: Path) -> tuple[str, Ids]:
         raise UserError(f"{file}, character {error.position + 1:,}: {error}; score a text without it") from None
     if len(ids) < 2:
         raise UserError(f"{file} is too short; the loss needs two characters or more")
-    return str(file), ids
+    return ids
 
 
 def describe(result: Evaluation) -> str:

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from textwrap import indent
 
 import torch
 from torch import Tensor
@@ -22,7 +23,6 @@ FORMULAS = {
     "K": "K = X Wk",
     "V": "V = X Wv",
     "raw scores": "raw scores = Q K^T",
-    "d_k": "d_k",
     "scores": "scores = raw scores / sqrt(d_k)",
     "weights": "weights = softmax(scores), row by row",
     "heads": "heads = weights V",
@@ -43,18 +43,16 @@ def table(traced: Mapping[str, Tensor | int]) -> str:
     """Return the formulas with the values of the first sequence and the first head."""
     blocks = []
     for name, value in traced.items():
-        heading = FORMULAS.get(name, name)
-        blocks.append(f"{heading}\n{_matrix(name, value)}" if isinstance(value, Tensor) else f"{heading} = {value}")
+        shown = f"\n{_matrix(value, small=name == 'weights')}" if isinstance(value, Tensor) else f" = {value}"
+        blocks.append(FORMULAS.get(name, name) + shown)
     return "\n\n".join(blocks)
 
 
-def _matrix(name: str, value: Tensor) -> str:
+def _matrix(value: Tensor, *, small: bool) -> str:
+    """Return the numbers of the first matrix. small: they may be far below 1."""
     rows = value.flatten(0, -3)[0]
-    form = ".4e" if name == "weights" else ".4f"  # weights may be far below 1
-    if torch.equal(rows, rows.round()):
-        form = ".0f"
-    cells = [[format(number, form) for number in row] for row in rows.tolist()]
-    return in_columns([["  " + first, *rest] for first, *rest in cells])
+    form = ".0f" if torch.equal(rows, rows.round()) else ".4e" if small else ".4f"
+    return indent(in_columns([[format(number, form) for number in row] for row in rows.tolist()]), "  ")
 
 
 @command("experiments.trace", __doc__)

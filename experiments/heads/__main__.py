@@ -12,8 +12,7 @@ from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import AnalysedModel, make_page
 from experiments.heads.heads_table import heads_table
-from experiments.heads.history import trace_heads
-from experiments.heads.history_page import appearances, make_history_page
+from experiments.heads.history import appearances, make_history_page, trace_heads
 from experiments.heads.model_access import all_heads, weights_of
 from experiments.heads.prune import choose, prune, write_pruned
 from experiments.opened_model import open_model
@@ -26,7 +25,7 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
 @command(
     "experiments.heads",
     __doc__,
-    option("--checkpoint", type=Path, nargs="+", metavar="PATH", help=MODELS),
+    option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--over-time", type=Path, metavar="RUN", help="how the heads of a run with train.keep_checkpoints formed"),
     option("--text", metavar="TEXT", help="text of the attention maps (default: the start of the validation split)"),
     option("--output", type=new_file, metavar="FILE", help="the page to write (default: in the run folder)"),
@@ -37,57 +36,53 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
     memory="shorten --text, or analyse a model with fewer heads or a shorter context",
 )
 def main(options: Namespace) -> None:
-    if len(options.checkpoint or []) > 2:
+    if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
-    if options.prune and len(options.checkpoint or []) == 2:
+    if options.prune and len(options.checkpoint) == 2:
         raise UserError("--prune takes one model")
-    if options.over_time and (options.checkpoint or options.text or options.prune):
+    if options.over_time and (options.checkpoint[0] or options.text or options.prune):
         raise UserError("--over-time takes a run and goes without --checkpoint, --text and --prune")
-    if options.over_time:
-        show_history(options)
-    else:
-        show_heads(options)
+    size = {"n_windows": options.windows, "n_characters": options.characters}
+    lines = show_history(options, size) if options.over_time else show_heads(options, size)
+    print(lines)  # after all files are written, because a reader may close the pipe
 
 
-def show_heads(options: Namespace) -> None:
-    """Analyse one model or two, print a table of the heads, and write the page and the pruned run."""
-    opened = [open_model(path, options.device) for path in options.checkpoint or [None]]
-    text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.block_size for each in opened)))
+def show_heads(options: Namespace, size: dict[str, int]) -> str:
+    """Analyse one model or two, and write the page and the pruned run; return the table of the heads and the files."""
+    opened = [open_model(path, options.device) for path in options.checkpoint]
+    text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
     if options.prune:
         prune(opened[0].checkpoint, [])  # raises its errors before the long analysis
         choose(all_heads(opened[0].model), options.prune)
-    models, lines = [], []
+    models, parts = [], []
     for each, text_ids in zip(opened, ids, strict=True):
-        size = {"n_windows": options.windows, "n_characters": options.characters}
-        analysis = analyse(each.model, each.vocabulary, each.val_ids, each.runtime, **size)
+        analysis = analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size)
         models.append(AnalysedModel(each, analysis, text_ids, weights_of(each.model, text_ids)))
-        lines.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
+        parts.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         folder = opened[0].run_folder if len(opened) == 1 else None
         page, missing = make_page(models)
-        lines.append(write_page(options.output or (folder or Path()) / "heads.html", page))
-        lines[-1] += f"\n{missing}" if missing else ""
+        parts.append(write_page(options.output or (folder or Path()) / "heads.html", page))
+        parts[-1] += f"\n{missing}" if missing else ""
     if options.prune:
-        lines.append(write_pruned(opened[0], choose(models[0].analysis.order, options.prune)))
-    print("\n\n".join(lines))  # after all files are written, because a reader may close the pipe
+        parts.append(write_pruned(opened[0], choose(models[0].analysis.order, options.prune)))
+    return "\n\n".join(parts)
 
 
-def show_history(options: Namespace) -> None:
-    """Measure the heads of all kept weights of a run, write the page, and print when the heads appeared."""
+def show_history(options: Namespace, size: dict[str, int]) -> str:
+    """Measure the heads of all kept weights of a run and write the page; return when the heads appeared."""
     run = RunFolder.find(options.over_time)
     files = run.all_kept()
     if len(files) < 2:
         raise UserError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
     load_pyplot()  # raises its error before the long analysis
     newest = open_model(files[max(files)], options.device)
-    size = {"n_windows": options.windows, "n_characters": options.characters}
-    history = trace_heads(files, newest.val_ids, newest.runtime, **size)
-    page = make_history_page(run, history)
-    where = write_page(options.output or run.path / "heads-over-time.html", page)
-    print("\n".join([*appearances(history), where]))
+    history = trace_heads(files, newest.split("validation"), newest.runtime, **size)
+    where = write_page(options.output or run.path / "heads-over-time.html", make_history_page(run, history))
+    return "\n".join([*appearances(history), where])
 
 
 def write_page(path: Path, page: str) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -11,9 +10,9 @@ from tqdm import tqdm
 from data.batches import Ids, evaluation_windows
 from data.vocabulary import Vocabulary
 from experiments.heads.characters import CharacterSimilarity, compare_characters
-from experiments.heads.measures import HeadMeasures, HeadTally
-from experiments.heads.model_access import HeadIndex, all_heads, character_embeddings, scales_of, weights_of
-from experiments.heads.passages import Passage, PassageSearch
+from experiments.heads.measures import HeadMeasures, measure_heads
+from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
+from experiments.heads.passages import Passage, find_passages
 from experiments.heads.silence import silenced
 from model.gpt import GPT
 from training.evaluation import Evaluation, evaluate
@@ -24,16 +23,13 @@ N_PASSAGES = 3
 
 @dataclass(frozen=True)
 class Analysis:
-    """The results for all N heads, in the order of the measures.
+    """The results for all heads, in the order of the measures.
 
-    scales: see `scales_of`. passages: of each head, the passages in which it attends most strongly to one character.
-    loss: of the whole model, nats per character over n_characters. losses_without: the loss with only this head
-    silenced. order: the heads, the least important first. cumulative: the losses with the first 1, 2, ... heads of the
-    order silenced.
+    passages: of each head, the passages in which it attends most strongly to one character. loss: of the whole model,
+    nats per character over n_characters. losses_without: the loss with only this head silenced. order: the heads, the
+    least important first. cumulative: the losses with the first 1, 2, ... heads of the order silenced.
     """
 
-    heads: list[HeadIndex]
-    scales: list[float]
     measures: HeadMeasures
     passages: list[list[Passage]]
     loss: float
@@ -42,6 +38,10 @@ class Analysis:
     order: list[HeadIndex]
     cumulative: list[float]
     similarity: CharacterSimilarity
+
+    @property
+    def heads(self) -> list[HeadIndex]:
+        return list(self.losses_without)
 
 
 def analyse(
@@ -54,45 +54,22 @@ def analyse(
     `evaluate`; None: all.
     """
     heads, block_size = all_heads(model), model.config.block_size
-    windows = spread_windows(ids, block_size, n_windows)
-    with tqdm(total=len(windows) + 1 + 2 * len(heads), desc="Analysing heads", disable=None, leave=False) as bar:
+    measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
+    passages = find_passages(read_windows(model, vocabulary, ids, n_windows), N_PASSAGES)
 
-        def evaluate_without(silent: Collection[HeadIndex]) -> Evaluation:
-            with silenced(model, silent):
-                result = evaluate(model, ids, block_size, runtime, n_characters=n_characters)
-            bar.update()
-            return result
+    def evaluate_without(silent: Collection[HeadIndex]) -> Evaluation:
+        with silenced(model, silent):
+            return evaluate(model, ids, block_size, runtime, n_characters=n_characters)
 
-        tally, search = HeadTally(), PassageSearch(len(heads), n_passages=N_PASSAGES)
-        for window in windows:
-            weights, text = weights_of(model, window), vocabulary.spell(window.tolist())
-            tally.add(weights, text)
-            search.add(weights, text)
-            bar.update()
-        whole = evaluate_without([])
-        losses = {head: evaluate_without([head]).loss for head in heads}
-        order = rank(losses)
-        cumulative = [evaluate_without(order[:n]).loss for n in range(1, len(order) + 1)]
+    whole = evaluate_without([])
+    one = tqdm(heads, desc="Silencing one head", disable=None, leave=False)
+    losses = {head: evaluate_without([head]).loss for head in one}
+    order = sorted(heads, key=losses.__getitem__)  # of equal losses, the earlier layer first
+    several = tqdm(range(1, len(order) + 1), desc="Silencing several heads", disable=None, leave=False)
+    cumulative = [evaluate_without(order[:n]).loss for n in several]
     counts = count_ids(ids, block_size, n_characters, len(vocabulary))
-    similarity = compare_characters(character_embeddings(model), vocabulary, counts)
-    return Analysis(
-        heads,
-        scales_of(model),
-        tally.result(),
-        search.result(),
-        whole.loss,
-        whole.n_characters,
-        losses,
-        order,
-        cumulative,
-        similarity,
-    )
-
-
-def spread_windows(ids: Ids, block_size: int, n: int) -> list[np.ndarray]:
-    """Return n windows of block_size ids, spread evenly; fewer if they would overlap."""
-    starts = np.linspace(0, len(ids) - block_size, num=min(n, len(ids) // block_size), dtype=np.int64)
-    return [ids[start : start + block_size] for start in starts]
+    similarity = compare_characters(model.token_embedding.weight.detach().double().cpu(), vocabulary, counts)
+    return Analysis(measures, passages, whole.loss, whole.n_characters, losses, order, cumulative, similarity)
 
 
 def count_ids(ids: Ids, block_size: int, n_characters: int | None, n_values: int) -> Tensor:
@@ -101,8 +78,3 @@ def count_ids(ids: Ids, block_size: int, n_characters: int | None, n_values: int
     for window in evaluation_windows(ids, block_size=block_size, batch_size=64, n_characters=n_characters):
         counts += torch.bincount(window[1].flatten(), minlength=n_values) if window else 0
     return counts
-
-
-def rank(losses: dict[HeadIndex, float]) -> list[HeadIndex]:
-    """Sort heads by the loss without them: the least important head comes first."""
-    return sorted(losses, key=lambda head: (losses[head], head))

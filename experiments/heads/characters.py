@@ -23,19 +23,20 @@ class CharacterSimilarity:
 
     def most_alike(self, n: int) -> list[tuple[str, str, float]]:
         """Return the n pairs of different characters with the highest cosines, the highest first."""
-        rows, columns = torch.triu_indices(len(self.characters), len(self.characters), offset=1)
-        best = self.cosines[rows, columns].argsort(descending=True)[:n]
-        pairs = [(int(rows[i]), int(columns[i])) for i in best]
-        return [(self.characters[a], self.characters[b], float(self.cosines[a, b])) for a, b in pairs]
+        a, b = torch.triu_indices(len(self.characters), len(self.characters), offset=1)
+        highest = self.cosines[a, b].sort(descending=True)
+        best = zip(highest.indices[:n], highest.values[:n].tolist(), strict=True)
+        return [(self.characters[a[i]], self.characters[b[i]], cosine) for i, cosine in best]
 
 
 def compare_characters(embeddings: Tensor, vocabulary: Vocabulary, counts: Tensor) -> CharacterSimilarity:
     """Compare the embeddings (V, C) of the MOST_CHARACTERS most frequent characters. counts: of each, (V,)."""
+
+    def place(i: int) -> tuple[int, str, int]:
+        character = vocabulary.decode([i])
+        return next((kind for kind, is_kind in enumerate(KINDS) if is_kind(character)), len(KINDS)), character, i
+
     frequent = counts.argsort(descending=True, stable=True)[:MOST_CHARACTERS]
-    chosen = sorted(frequent.tolist(), key=lambda i: (*_sort_key(vocabulary.decode([i])), i))
+    chosen = sorted(frequent.tolist(), key=place)
     unit = torch.nn.functional.normalize(embeddings[chosen], dim=-1)  # (n, C)
     return CharacterSimilarity("".join(vocabulary.characters[i] for i in chosen), unit @ unit.T)
-
-
-def _sort_key(character: str) -> tuple[int, str]:
-    return next((i for i, is_kind in enumerate(KINDS) if is_kind(character)), len(KINDS)), character

@@ -9,18 +9,17 @@ import numpy as np
 from torch import Tensor
 
 from cli.errors import UserError
-from experiments.drawing import SERIES, draw_matrix, draw_svg, line_style, plain
+from experiments.drawing import SERIES, draw_svg, line_style, plain
 from experiments.heads.analysis import Analysis
 from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import TARGETS
-from experiments.heads.model_access import head_name
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.viewer import make_viewer, visible
 from experiments.html_page import make_html
 from experiments.opened_model import OpenedModel
 
 HERE = Path(__file__).parent
-MOST_NAMED_BARS = 40
+MOST_NAMED_HEADS = 40  # in a chart
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 
 
@@ -32,14 +31,6 @@ class AnalysedModel:
     analysis: Analysis
     ids: np.ndarray
     weights: Tensor
-
-    @property
-    def description(self) -> str:
-        opened, config = self.opened, self.opened.model.config
-        return (
-            f"{opened.path}, trained on {opened.checkpoint.corpus['name']}, step {opened.checkpoint.step:,}: "
-            f"{config.n_layer} layers, {len(self.analysis.heads)} heads, width {config.n_embd}."
-        )
 
     def label(self, character: str) -> str:
         return visible(character, self.opened.vocabulary.unit)
@@ -55,9 +46,11 @@ def make_page(models: Sequence[AnalysedModel]) -> tuple[str, str]:
         except UserError as error:
             charts, missing = "", f"no charts: {error}"
         title = f"<h3>Model {letter}</h3>" if suffix else ""
-        description = f"<p>{escape(model.description)}</p>"
-        viewer = make_viewer(model.analysis.heads, model.opened.vocabulary, model.ids, model.weights)
-        viewers += f"<section>{title}{description}{viewer}</section>"
+        checkpoint, config, heads = model.opened.checkpoint, model.opened.model.config, model.analysis.heads
+        trained = escape(f"{model.opened.path}, trained on {checkpoint.corpus['name']}, step {checkpoint.step:,}")
+        size = f"{config.n_layer} layers, {len(heads)} heads, width {config.n_embd}"
+        viewer = make_viewer(heads, model.opened.vocabulary, model.ids, model.weights)
+        viewers += f"<section>{title}<p>{trained}: {size}.</p>{viewer}</section>"
         parts += f"""<h2>What each head attends to{suffix}</h2>
 {_table(model.analysis)}
 <h2>Where each head works hardest{suffix}</h2>
@@ -79,7 +72,7 @@ def _passages(model: AnalysedModel) -> str:
     sections = ""
     for head, passages in zip(model.analysis.heads, model.analysis.passages, strict=True):
         items = "".join(f"<li>{_marked(passage, model.label)}</li>" for passage in passages)
-        sections += f"<section><h3>{head_name(head)}</h3><ol>{items}</ol></section>"
+        sections += f"<section><h3>{head}</h3><ol>{items}</ol></section>"
     return f"""<p class="faint">For each head, the passages of the validation split with its highest weight on a single
 character, at least {NEAREST} characters back. Framed: the character that attends, in the second half of the context
 window. Shaded: the one that it attends to, with the weight.</p>
@@ -88,42 +81,36 @@ window. Shaded: the one that it attends to, with the weight.</p>
 
 def _marked(passage: Passage, label: Callable[[str], str]) -> str:
     """Return the surroundings of a passage's two characters, with both marked."""
-    T, html, left = len(passage.text), "", 0
-    spans = [(max(0, at - BEFORE), min(T, at + AFTER + 1)) for at in (passage.key, passage.query)]
-    for i in range(spans[0][0], spans[1][1]):
-        if not any(first <= i < last for first, last in spans):
-            left += 1
-            continue
-        if left:
-            html, left = f'{html} <span class="weight">({left:,} characters)</span> ', 0
-        shown = escape(label(passage.text[i]))
-        kind = {passage.key: "key", passage.query: "query"}.get(i)
-        html += f'<mark class="{kind}">{shown}</mark>' if kind else shown
-    return f'{html} <span class="weight">{passage.weight:.2f}</span>'
+    key, query = passage.key, passage.query
+    shown = [escape(label(character)) for character in passage.text[: query + AFTER + 1]]
+    for kind, place in (("key", key), ("query", query)):
+        shown[place] = f'<mark class="{kind}">{shown[place]}</mark>'
+    if gap := range(key + AFTER + 1, query - BEFORE):
+        shown[gap.start : gap.stop] = [f' <span class="weight">({len(gap):,} characters)</span> ']
+    return f'{"".join(shown[max(0, key - BEFORE) :])} <span class="weight">{passage.weight:.2f}</span>'
 
 
 def _table(analysis: Analysis) -> str:
     """Return a table with a row for a head with uniform weights, then one row per head."""
     uniform, *heads = table_rows(analysis)
-    titles = {name: TARGETS.get(name.removeprefix("on "), "") for name in uniform}
-    head = "".join(f'<th title="{escape(meaning)}">{escape(name)}</th>' for name, meaning in titles.items())
+    head = "".join(f'<th title="{escape(TARGETS.get(name, ""))}">{escape(name)}</th>' for name in uniform)
     rows = f'<tr class="faint">{"".join(f"<td>{cell}</td>" for cell in uniform.values())}</tr>'
-    for row in heads:
-        shades = [
-            f' class="shade" style="--v:{row[name]}"' if titles[name] and row[name] != "none" else "" for name in row
-        ]
-        cells = (f"<td{shade}>{escape(cell)}</td>" for shade, cell in zip(shades, row.values(), strict=True))
-        rows += f"<tr>{''.join(cells)}</tr>"
-    means = "; ".join(f"on {name}: {meaning}" for name, meaning in TARGETS.items())
-    scale = "Scale: s in the head's scores, s cos(q, k)." if analysis.scales else ""
+    rows += "".join(f"<tr>{''.join(_cell(*item) for item in row.items())}</tr>" for row in heads)
+    targets = escape("; ".join(map(": ".join, TARGETS.items())))
+    scale = "Scale: s in the head's scores, s cos(q, k)." if "scale" in uniform else ""
     return f"""<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
 <p class="faint">Loss increase: how much the validation loss rises with only this head silenced (its output set to
 zero); the whole model has {analysis.loss:.4f} nats per character over {analysis.n_characters:,} characters. Rank 1 is
 the most important head. {scale} The other columns are means over {analysis.measures.n_characters:,} characters of the
 validation split, without the first of each window: the entropy of the weights, the mean distance that the head looks
 back, and its weight on each target, over the characters that have such a target in their window ("none" if no character
-has one). {escape(means)}. Uniform: a head with equal weights on all visible characters; a head prefers a target only if
+has one). {targets}. Uniform: a head with equal weights on all visible characters; a head prefers a target only if
 its share is larger. Most similar: the head with the highest mean cosine of the weights.</p>"""
+
+
+def _cell(column: str, value: str) -> str:
+    shade = f' class="shade" style="--v:{value}"' if column in TARGETS and value != "none" else ""
+    return f"<td{shade}>{escape(value)}</td>"
 
 
 def _charts(model: AnalysedModel, number: int, suffix: str) -> str:
@@ -150,12 +137,10 @@ def _charts(model: AnalysedModel, number: int, suffix: str) -> str:
 
 
 def _importance(axes, model: AnalysedModel) -> None:
-    analysis = model.analysis
-    names = [head_name(head) for head in reversed(analysis.order)]
-    gains = [analysis.losses_without[head] - analysis.loss for head in reversed(analysis.order)]
-    axes.bar(range(len(gains)), gains, color=SERIES[0])
-    labelled = len(names) <= MOST_NAMED_BARS
-    axes.set_xticks(range(len(names)) if labelled else [], names if labelled else [], rotation=90)
+    analysis, order = model.analysis, model.analysis.order[::-1]
+    axes.bar(range(len(order)), [analysis.losses_without[head] - analysis.loss for head in order], color=SERIES[0])
+    names = list(map(str, order)) if len(order) <= MOST_NAMED_HEADS else []
+    axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")
 
 
@@ -167,20 +152,25 @@ def _cumulative(axes, model: AnalysedModel) -> None:
 
 
 def _similar_heads(axes, model: AnalysedModel) -> None:
-    names = [head_name(head) for head in model.analysis.heads]
-    every = -(-len(names) // MOST_NAMED_BARS)
+    cosines, names = model.analysis.measures.similarity.numpy(), list(map(str, model.analysis.heads))
+    every = -(-len(names) // MOST_NAMED_HEADS)
     axes.set_xticks(range(0, len(names), every), names[::every], rotation=90)
     axes.set_yticks(range(0, len(names), every), names[::every])
-    cosines = model.analysis.measures.similarity.numpy()
-    draw_matrix(axes, cosines, lowest=0, highest=1, label="mean cosine of the weights")
+    _matrix(axes, cosines, cmap="viridis", vmin=0, vmax=1, label="mean cosine of the weights")
 
 
 def _similar_characters(axes, model: AnalysedModel) -> None:
     similarity = model.analysis.similarity
-    names = [plain(model.label(character)) for character in similarity.characters]
+    cosines, names = similarity.cosines.numpy(), [plain(model.label(each)) for each in similarity.characters]
     size = min(11, 400 / len(names))  # points
     axes.set_xticks(range(len(names)), names, fontsize=size)
     axes.set_yticks(range(len(names)), names, fontsize=size)
-    cosines = similarity.cosines.numpy()
     limit = np.abs(cosines - np.eye(len(names))).max() or 1.0  # the diagonal is 1 and says nothing
-    draw_matrix(axes, cosines, lowest=-limit, highest=limit, label="cosine of the embeddings")
+    _matrix(axes, cosines, cmap="coolwarm", vmin=-limit, vmax=limit, label="cosine of the embeddings")
+
+
+def _matrix(axes, matrix: np.ndarray, *, label: str, **colours) -> None:
+    # aspect="auto", because the layout cuts off the labels of an image with a fixed shape.
+    picture = axes.imshow(matrix, aspect="auto", **colours)
+    axes.grid(visible=False)
+    axes.figure.colorbar(picture, ax=axes, label=label)

@@ -5,33 +5,31 @@ import math
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import TARGETS
-from experiments.heads.model_access import head_name
 
+FIGURES = ("scale", "entropy, bits", "characters back", *TARGETS)
 ONLY_ON_PAGE = ("rank", "entropy, bits", "most similar")
 
 
 def table_rows(analysis: Analysis) -> list[dict[str, str]]:
     """Return the cells by column: of a head with uniform weights, then of each head, layer by layer."""
-    measures = analysis.measures
+    measures, heads = analysis.measures, analysis.heads
     similar = measures.similarity.clone().fill_diagonal_(-math.inf)
     rows = []
-    for i, head in enumerate(analysis.heads):
-        row = {"head": head_name(head), "loss increase": signed(analysis.losses_without[head] - analysis.loss)}
-        row["rank"] = str(len(analysis.order) - analysis.order.index(head))
-        if analysis.scales:
-            row["scale"] = f"{analysis.scales[i]:.1f}"
-        row |= {"entropy, bits": f"{measures.entropy_bits[i]:.2f}", "characters back": f"{measures.distance[i]:.1f}"}
-        row |= {f"on {name}": _share(float(measures.shares[name][i])) for name in TARGETS}
+    for i, head in enumerate(heads):
+        row = {"head": str(head), "loss increase": signed(analysis.losses_without[head] - analysis.loss)}
+        row["rank"] = str(len(heads) - analysis.order.index(head))
+        row |= {name: _cell(name, float(measures.figures[name][i])) for name in FIGURES if name in measures.figures}
         other = int(similar[i].argmax())
         is_only_head = other == i
-        row["most similar"] = "" if is_only_head else f"{head_name(analysis.heads[other])} ({similar[i, other]:.2f})"
+        row["most similar"] = "" if is_only_head else f"{heads[other]} ({similar[i, other]:.2f})"
         rows.append(row)
-    uniform = dict.fromkeys(rows[0], "") | {"head": "uniform"}
-    return [uniform | {f"on {name}": _share(measures.uniform[name]) for name in TARGETS}, *rows]
+    uniform = {name: _cell(name, weight) for name, weight in measures.uniform.items()}
+    return [dict.fromkeys(rows[0], "") | {"head": "uniform"} | uniform, *rows]
 
 
-def _share(value: float) -> str:
-    return "none" if math.isnan(value) else f"{value:.2f}"
+def _cell(figure: str, value: float) -> str:
+    decimals = 1 if figure in ("scale", "characters back") else 2
+    return "none" if math.isnan(value) else f"{value:.{decimals}f}"
 
 
 def heads_table(analysis: Analysis) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +11,20 @@ import torch
 from torch import Tensor
 
 from data.vocabulary import code_points
+from experiments.heads.model_access import Window
 
+LINE_START = re.compile(r"\n(?=(.))", re.DOTALL)  # the start of the first line in a window is unknown
 # In a play, the line that names the next speaker: after an empty line, with a colon at its end.
 SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
 
 # Name and meaning of each target: the characters over which a head's weight is summed.
 TARGETS = {
-    "itself": "the character itself",
-    "previous": "the character before",
-    "same earlier": "the same character, earlier",
-    "what followed it": "what followed the same character earlier (induction: Olsson et al., 2022)",
-    "line start": "the first character of the line",
-    "speaker name": "the name of the current speaker",
+    "on itself": "the character itself",
+    "on previous": "the character before",
+    "on same earlier": "the same character, earlier",
+    "on what followed it": "what followed the same character earlier (induction: Olsson et al., 2022)",
+    "on line start": "the first character of the line",
+    "on speaker name": "the name of the current speaker",
 }
 
 
@@ -29,88 +32,75 @@ TARGETS = {
 class HeadMeasures:
     """Measures of N heads, layer by layer: means over the characters of windows, without each window's first.
 
-    entropy_bits (N,): of the weights; 0 for a head that attends to one character, log2(t) for equal weights on t.
-    distance (N,): mean number of characters that the head looks back, by weight.
-    shares: for each of TARGETS, the weight (N,) on it, over the characters that have such a target in their window; NaN
-    if no character has one.
-    uniform: the same shares () for a head with equal weights; a head prefers a target only if its share is larger.
+    figures: by name, each (N,):
+      "entropy, bits": of the weights; 0 for a head that attends to one character, log2(t) for equal weights on t.
+      "characters back": mean number of characters that the head looks back, by weight.
+      each of TARGETS: the weight on it, over the characters that have such a target in their window; NaN if none has.
+      "scale": see `scales_of`.
+    uniform: the weight on each of TARGETS of a head with equal weights; a head prefers a target only if it has more.
     similarity (N, N): cosine of two heads' weights, averaged over characters.
     """
 
-    entropy_bits: Tensor
-    distance: Tensor
-    shares: dict[str, Tensor]
+    figures: dict[str, Tensor]
     uniform: dict[str, float]
     similarity: Tensor
     n_characters: int
 
 
-class HeadTally:
-    """Sums over windows; `result` returns their `HeadMeasures`."""
-
-    def __init__(self) -> None:
-        self.n_characters = 0
-        self.sums: dict[str, Any] = defaultdict(float)  # of float64 tensors
-        self.uniform_sums: dict[str, float] = defaultdict(float)
-        self.counts = Counter[str]()
-
-    def add(self, weights: Tensor, text: str) -> None:
-        """Add a window: the attention weights (N, T, T) of N heads for a text of T characters."""
-        _, T, _ = weights.shape
+def measure_heads(windows: Iterable[Window], scales: Tensor | None = None) -> HeadMeasures:
+    """Measure N heads on windows. scales (N,): their scales, if they have any."""
+    n = 0
+    sums = defaultdict[str, Any](float)  # of float64 tensors
+    uniform_sums = defaultdict[str, float](float)
+    counts = Counter[str]()  # of the characters that have each target
+    for weights, text in windows:
+        T = len(text)
         position = torch.arange(T, dtype=torch.float64)
-        self.n_characters += T - 1
+        n += T - 1
         rows = weights[:, 1:]  # the first character sees only itself
-        self.sums["entropy_bits"] += torch.special.entr(rows).sum((-1, -2), dtype=torch.float64) / np.log(2)
-        self.sums["distance"] += (rows * (position[1:, None] - position).float()).sum((-1, -2), dtype=torch.float64)
+        sums["entropy, bits"] += _total(torch.special.entr(rows)) / np.log(2)
+        sums["characters back"] += _total(rows * (position[1:, None] - position).float())
         unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        self.sums["similarity"] += (unit @ unit.T).double()
-        uniform = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
+        sums["similarity"] += (unit @ unit.T).double()
+        equal = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
-            has_one = mask.any(-1)
-            has_one[0] = False
-            self.counts[name] += int(has_one.sum())
-            mask = mask & has_one[:, None]
-            self.sums[name] += (weights * mask).sum((-1, -2), dtype=torch.float64)
-            self.uniform_sums[name] += float((uniform * mask).sum())
+            mask[0] = False
+            counts[name] += int(mask.any(-1).sum())
+            sums[name] += _total(weights * mask)
+            uniform_sums[name] += float((equal * mask).sum())
+    similarity = sums.pop("similarity") / n
+    figures = {name: total / (counts.get(name, n) or np.nan) for name, total in sums.items()}
+    if scales is not None:
+        figures["scale"] = scales
+    uniform = {name: total / (counts[name] or np.nan) for name, total in uniform_sums.items()}
+    return HeadMeasures(figures, uniform, similarity, n)
 
-    def result(self) -> HeadMeasures:
-        n, counts = self.n_characters, self.counts
-        return HeadMeasures(
-            entropy_bits=self.sums["entropy_bits"] / n,
-            distance=self.sums["distance"] / n,
-            shares={name: self.sums[name] / (counts[name] or np.nan) for name in TARGETS},
-            uniform={name: self.uniform_sums[name] / (counts[name] or np.nan) for name in TARGETS},
-            similarity=self.sums["similarity"] / n,
-            n_characters=n,
-        )
+
+def _total(values: Tensor) -> Tensor:
+    """Sum values (N, T, S) of N heads in float64."""
+    return values.sum((-1, -2), dtype=torch.float64)
 
 
 def target_masks(text: str) -> dict[str, Tensor]:
     """Return for each of TARGETS a mask (T, T): whether the column is a target of the row."""
-    T = len(text)
     ids = torch.from_numpy(code_points(text).astype(np.int64))
-    position = torch.arange(T)
-    past = position[:, None] > position  # strictly before the row
+    itself = torch.eye(len(text), dtype=torch.bool)
+    past = torch.ones_like(itself).tril(-1)  # strictly before the row
     same = (ids[:, None] == ids) & past
-    follower = torch.zeros(T, T, dtype=torch.bool)
-    follower[:, 1:] = same[:, :-1]
-    follower &= past  # in "oo", the follower of the first o is the second itself
-    line_start, speaker = torch.zeros(T, T, dtype=torch.bool), torch.zeros(T, T, dtype=torch.bool)
-    start = None  # unknown until a line begins in this window
-    for t, character in enumerate(text):
-        if start is not None:
-            line_start[t, start] = True
-        if character == "\n" and t + 1 < T:
-            start = t + 1
-    for name in SPEAKER.finditer(text):
-        later = slice(name.end(), T)
-        speaker[later] = False  # the new speaker replaces the old one
-        speaker[later, name.start(1) : name.end(1)] = True
     return {
-        "itself": torch.eye(T, dtype=torch.bool),
-        "previous": torch.eye(T, dtype=torch.bool).roll(-1, dims=1).tril(-1),
-        "same earlier": same,
-        "what followed it": follower,
-        "line start": line_start,
-        "speaker name": speaker,
+        "on itself": itself,
+        "on previous": itself.roll(-1, dims=1) & past,
+        "on same earlier": same,
+        "on what followed it": same.roll(1, dims=1) & past,  # in "oo", the follower of the first o is the second itself
+        "on line start": _newest(LINE_START, text),
+        "on speaker name": _newest(SPEAKER, text),
     }
+
+
+def _newest(pattern: re.Pattern, text: str) -> Tensor:
+    """Return a mask (T, T): whether the column is in the group of the pattern's newest match before the row."""
+    mask = torch.zeros(len(text), len(text), dtype=torch.bool)
+    for match in pattern.finditer(text):
+        mask[match.end() :] = False  # the new match replaces the old one
+        mask[match.end() :, slice(*match.span(1))] = True
+    return mask

@@ -1,24 +1,35 @@
-"""Read a model: its heads, their attention weights, and its embeddings."""
+"""Read a model: its heads, and their scales and attention weights."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
+from data.batches import Ids
+from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from model.self_attention import SelfAttention
 
-HeadIndex = tuple[int, int]  # layer, head in the layer; both from 0
+Window = tuple[Tensor, str]  # attention weights (N, T, T) of N heads for a text of T characters, and the text
 
 
-def head_name(head: HeadIndex) -> str:
-    return "L{}H{}".format(*head)
+class HeadIndex(NamedTuple):
+    """The place of a head in a model; both numbers count from 0."""
+
+    layer: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.number}"
 
 
 def all_heads(model: GPT) -> list[HeadIndex]:
     """Return every head of the model, layer by layer."""
-    return [(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
+    return [HeadIndex(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
 
 
 @torch.inference_mode()
@@ -37,14 +48,17 @@ def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
     return torch.cat(weights)
 
 
-def scales_of(model: GPT) -> list[float]:
-    """Return the scale s of every head, see `QueryKeyNorm`, or nothing if scores are not s cos(q, k)."""
-    if model.config.score != "scaled_dot":
-        return []
+def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterator[Window]:
+    """Yield n windows of block_size ids, spread evenly over ids; fewer if they would overlap."""
+    T = model.config.block_size
+    starts = np.linspace(0, len(ids) - T, num=min(n, len(ids) // T), dtype=np.int64)
+    for start in tqdm(starts, desc="Measuring heads", disable=None, leave=False):
+        window = ids[start : start + T]
+        yield weights_of(model, window), vocabulary.spell(window.tolist())
+
+
+def scales_of(model: GPT) -> Tensor | None:
+    """Return the scale s of every head (N,), see `QueryKeyNorm`, or None if scores are not s cos(q, k)."""
     norms = [block.attention.qk_norm for block in model.blocks]
-    return [scale for norm in norms if norm for scale in norm.scales(model.lm_head.weight).tolist()]
-
-
-def character_embeddings(model: GPT) -> Tensor:
-    """Return the embeddings (V, C) of the vocabulary, float64, on the CPU."""
-    return model.token_embedding.weight.detach().double().cpu()
+    scales = [norm.scales(model.lm_head.weight).detach() for norm in norms if norm]
+    return torch.cat(scales).double().cpu() if scales and model.config.score == "scaled_dot" else None

@@ -1,9 +1,10 @@
 """Passages in which a head attends most strongly to a single character, away from itself and its neighbour."""
 
-import heapq
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torch import Tensor
+from experiments.heads.model_access import Window
 
 NEAREST = 2  # characters back; the tables show the weights on the character itself and the one before
 
@@ -18,28 +19,18 @@ class Passage:
     text: str
 
 
-class PassageSearch:
-    """The passages with the highest weights of each of N heads, at most one from each window.
+def find_passages(windows: Iterable[Window], n: int) -> list[list[Passage]]:
+    """Return the n passages with the highest weights of each head, the highest first; at most one from each window.
 
     Only characters in the second half of a window count: they have many characters to choose from.
     """
-
-    def __init__(self, n_heads: int, *, n_passages: int):
-        self.n_passages = n_passages
-        self.best: list[list[Passage]] = [[] for _ in range(n_heads)]  # heaps, the lowest weight first
-
-    def add(self, weights: Tensor, text: str) -> None:
-        """Search a window: the attention weights (N, T, T) of N heads for a text of T characters."""
+    best: dict[int, list[Passage]] = defaultdict(list)  # by head
+    for weights, text in windows:
         T = len(text)
         far = weights.tril(-NEAREST)  # (N, T, T)
         far[:, : T // 2] = 0
         highest, places = far.flatten(1).max(-1)
-        for found, weight, place in zip(self.best, highest.tolist(), places.tolist(), strict=True):
-            if weight > 0:
-                heapq.heappush(found, Passage(weight, place // T, place % T, text))
-            if len(found) > self.n_passages:
-                heapq.heappop(found)
-
-    def result(self) -> list[list[Passage]]:
-        """Return the passages of each head, the highest weight first."""
-        return [sorted(found, reverse=True) for found in self.best]
+        for head, (weight, place) in enumerate(zip(highest.tolist(), places.tolist(), strict=True)):
+            found = [*best[head], Passage(weight, place // T, place % T, text)]
+            best[head] = sorted(found, reverse=True)[:n]
+    return [[passage for passage in found if passage.weight > 0] for found in best.values()]

@@ -2,15 +2,13 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
-from torch import Tensor
 
 from cli.errors import UserError
-from experiments.heads.model_access import HeadIndex, head_name
+from experiments.heads.model_access import HeadIndex
 from experiments.opened_model import OpenedModel
-from model.config import LayerShape
 from training.evaluation import evaluate
 from training.runs.checkpoint import Checkpoint
 from training.runs.metrics import append_record
@@ -29,7 +27,7 @@ def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
     chosen: list[HeadIndex] = []
     for layer, h in order:
         if len(chosen) < n and left[layer] > 1:
-            chosen.append((layer, h))
+            chosen.append(HeadIndex(layer, h))
             left[layer] -= 1
     if len(chosen) < n or n < 1:
         raise UserError(f"--prune {n}: give 1 to {len(order) - len(left)} heads, because every layer keeps one")
@@ -43,76 +41,59 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
     Raises UserError if heads share keys and values, so that no single head can be removed, or if head sizes differ
     between layers, because no config can describe the result.
     """
-    config = checkpoint.config()
+    config, weights = checkpoint.config(), dict(checkpoint.model)
     layers = config.model.layers
     if any(layer.n_kv_head < layer.n_head for layer in layers):
         raise UserError("--prune: heads that share keys and values (model.n_kv_head) cannot be removed one by one")
     if len({layer.head_size for layer in layers}) > 1:
         raise UserError("--prune: head sizes differ between layers; set model.head_size in training to prune")
-    kept = [[h for h in range(layer.n_head) if (i, h) not in heads] for i, layer in enumerate(layers)]
-    model = dataclasses.replace(
-        config.model, n_head=tuple(map(len, kept)), head_size=layers[0].head_size, n_kv_head=None
-    )
-    elapsed_s = checkpoint.progress.get("elapsed_s", 0.0)
-    progress = Progress(step=checkpoint.step, best_step=checkpoint.step, elapsed_s=elapsed_s)
+    D, n_left = layers[0].head_size, []
+    for i, H in enumerate(layer.n_head for layer in layers):
+        kept = [h for h in range(H) if (i, h) not in heads]
+        n_left.append(len(kept))
+        # Rows of qkv: queries, keys and values, one after the other. Columns of proj: they read the heads.
+        of_heads = torch.arange(H * D).view(H, D)[kept].flatten()
+        of_qkv = torch.cat([of_heads, of_heads + H * D, of_heads + 2 * H * D])
+        rows = {"qkv.weight": of_qkv, "qkv.bias": of_qkv, "qk_norm.log_scale": torch.tensor(kept)}
+        for part, row in rows.items():
+            if (name := f"blocks.{i}.attention.{part}") in weights:
+                weights[name] = weights[name][row]
+        name = f"blocks.{i}.attention.proj.weight"
+        weights[name] = weights[name].index_select(1, of_heads)
+    model = dataclasses.replace(config.model, n_head=tuple(n_left), head_size=D, n_kv_head=None)
+    step, elapsed_s = checkpoint.step, checkpoint.progress.get("elapsed_s", 0.0)
     return dataclasses.replace(
         checkpoint,
         settings=to_dict(dataclasses.replace(config, model=model)),
-        model=keep_heads(checkpoint.model, layers, kept),
+        model=weights,
         trained=None,
         optimizers=[{} for _ in checkpoint.optimizers],
-        progress=dataclasses.asdict(progress),
+        progress=dataclasses.asdict(Progress(step=step, best_step=step, elapsed_s=elapsed_s)),
     )
-
-
-def n_parameters(checkpoint: Checkpoint) -> int:
-    return sum(value.numel() for value in checkpoint.model.values())
-
-
-def keep_heads(
-    weights: Mapping[str, Tensor], layers: Sequence[LayerShape], kept: Sequence[Sequence[int]]
-) -> dict[str, Tensor]:
-    """Return a state dict with only the kept heads of each layer.
-
-    The rows of `qkv` contain queries, keys and values one after the other; the columns of `proj` read the heads.
-    """
-    weights = dict(weights)
-    for i, (layer, heads) in enumerate(zip(layers, kept, strict=True)):
-        H, D = layer.n_head, layer.head_size
-        for name in (f"blocks.{i}.attention.qkv.weight", f"blocks.{i}.attention.qkv.bias"):
-            if name in weights:
-                weights[name] = weights[name].unflatten(0, (3, H, D))[:, heads].flatten(0, 2).clone()
-        name = f"blocks.{i}.attention.qk_norm.log_scale"
-        if name in weights:
-            weights[name] = weights[name][heads].clone()
-        name = f"blocks.{i}.attention.proj.weight"
-        weights[name] = weights[name].unflatten(1, (H, D))[:, heads].flatten(1).clone()
-    return weights
 
 
 def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
     """Create a run folder with the model without these heads; return a summary to print."""
-    checkpoint, runtime = opened.checkpoint, opened.runtime
-    pruned = prune(checkpoint, heads)
+    pruned, runtime = prune(opened.checkpoint, heads), opened.runtime
     config, step = pruned.config(), pruned.step
     model, n_characters = pruned.build_model().to(runtime.device), config.train.eval_characters
-    result = evaluate(model, opened.val_ids, opened.block_size, runtime, n_characters=n_characters)
+    result = evaluate(model, opened.split("validation"), config.model.block_size, runtime, n_characters=n_characters)
     new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(config))
-    names = ", ".join(head_name(head) for head in sorted(heads))
+    names = ", ".join(map(str, sorted(heads)))
     common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
     append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
     append_record(new.metrics, common | result.record())
     progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.log_sizes()}
-    end = {"finished": True, "best_val_loss": result.loss, "n_parameters": n_parameters(pruned)}
+    end = {"finished": True, "best_val_loss": result.loss, "n_parameters": model.n_parameters()}
     machine = f"{runtime}, {processor_name()}, PyTorch {torch.__version__}"
     append_record(new.metrics, common | end | {"peak_memory_bytes": 0, "machine": machine})
     new.save(dataclasses.replace(pruned, progress=progress), is_best=True)
+    before, after = (f"{each.n_parameters():,}" for each in (opened.model, model))
     is_whole = result.n_characters == result.n_available
     extent = "all" if is_whole else f"{result.n_characters:,} evenly spread ones of the"
     return (
-        f"Without {names}: {n_parameters(pruned):,} parameters, {n_parameters(checkpoint):,} before; validation loss "
-        f"{result.loss:.4f} over {extent} {result.n_available:,} characters of the validation split. To sample from it "
-        "or train it further:\n"
+        f"Without {names}: {after} parameters, {before} before; validation loss {result.loss:.4f} over {extent} "
+        f"{result.n_available:,} characters of the validation split. To sample from it or train it further:\n"
         f"  python sample.py --checkpoint {new.path}\n"
         f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
     )

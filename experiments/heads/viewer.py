@@ -1,7 +1,6 @@
 """The viewer of attention maps: a component of pages, with viewer.js and viewer.css."""
 
 import base64
-import json
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -10,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from data.vocabulary import Vocabulary
-from experiments.heads.model_access import HeadIndex, head_name
+from experiments.heads.model_access import HeadIndex
+from experiments.html_page import json_for_script
 
 BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
@@ -34,10 +34,9 @@ def pack(weights: Tensor) -> str:
 
 def make_viewer(heads: Sequence[HeadIndex], vocabulary: Vocabulary, ids: np.ndarray, weights: Tensor) -> str:
     """Return the HTML of a viewer of the attention weights (N, T, T) of N heads for a text of T ids."""
-    names = [head_name(head) for head in heads]
     rows = ""
-    for _, row in groupby(heads, key=lambda head: head[0]):
-        cells = (f'<button class="head"><canvas></canvas>{head_name(head)}</button>' for head in row)
+    for _, row in groupby(heads, key=lambda head: head.layer):
+        cells = (f'<button class="head"><canvas></canvas>{head}</button>' for head in row)
         rows += f'<div class="row">{"".join(cells)}</div>'
     spans = ""
     text = vocabulary.spell(ids)
@@ -45,7 +44,7 @@ def make_viewer(heads: Sequence[HeadIndex], vocabulary: Vocabulary, ids: np.ndar
     for character, label in zip(text, shown, strict=True):
         blank = ' class="blank"' if label != character else ""
         spans += f"<span{blank}>{escape(label)}</span>{'<br>' if character == chr(10) else ''}"
-    data = json.dumps({"shown": shown, "heads": names, "weights": pack(weights)})
+    data = {"shown": shown, "heads": list(map(str, heads)), "weights": pack(weights)}
     return f"""<div class="viewer">
 <div class="grid">{rows}</div>
 <div>
@@ -55,5 +54,5 @@ def make_viewer(heads: Sequence[HeadIndex], vocabulary: Vocabulary, ids: np.ndar
 <p class="faint">The whole map of this head. Each row is a character, and each column a character that it can see. <span
 class="place"></span></p>
 </div>
-<script type="application/json" class="data">{data.replace("<", chr(92) + "u003c")}</script>
+<script type="application/json" class="data">{json_for_script(data)}</script>
 </div>"""

@@ -12,9 +12,8 @@ import train
 from data.vocabulary import Vocabulary
 from experiments.heads.__main__ import main as heads_command
 from experiments.heads.analysis import analyse
-from experiments.heads.history import HeadHistory, trace_heads
-from experiments.heads.history_page import appearances
-from experiments.heads.measures import TARGETS, HeadMeasures
+from experiments.heads.history import HeadHistory, appearances, trace_heads
+from experiments.heads.model_access import HeadIndex
 from experiments.opened_model import open_model
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -84,16 +83,14 @@ def test_the_last_point_of_a_history_equals_the_analysis_of_the_last_checkpoint(
     run = RunFolder(workplace / "runs" / "tiny")
     opened = open_model(run.latest, "cpu")
     size = {"n_windows": 4, "n_characters": None}
-    history = trace_heads(run.all_kept(), opened.val_ids, opened.runtime, **size)
-    analysis = analyse(opened.model, opened.checkpoint.vocabulary, opened.val_ids, opened.runtime, **size)
+    history = trace_heads(run.all_kept(), opened.split("validation"), opened.runtime, **size)
+    analysis = analyse(opened.model, opened.checkpoint.vocabulary, opened.split("validation"), opened.runtime, **size)
     assert history.heads == analysis.heads
     assert history.losses[-1] == analysis.loss
-    assert history.scales[-1] == analysis.scales
-    for name, values in history.series().items():
-        if name.startswith("on "):
-            assert values[-1].tolist() == analysis.measures.shares[name[3:]].tolist()
-    assert history.series()["entropy, bits"][-1].tolist() == analysis.measures.entropy_bits.tolist()
-    assert history.series()["characters back"][-1].tolist() == analysis.measures.distance.tolist()
+    last = {name: values[-1].tolist() for name, values in history.series.items()}
+    figures = {name: values.tolist() for name, values in analysis.measures.figures.items()}
+    assert {"on previous", "entropy, bits", "characters back", "scale"} <= last.keys()
+    assert last == {name: values for name, values in figures.items() if not np.isnan(values).any()}
     assert history.losses[0] > history.losses[-1]
 
 
@@ -103,10 +100,11 @@ def test_a_history_over_some_characters_has_the_losses_of_windows_spread_evenly(
     assert train.main(["--config", "tiny.yaml", KEEP, "data.split=[0.75, 0.25, 0]"]) == 0
     run = RunFolder(workplace / "runs" / "tiny")
     opened = open_model(run.latest, "cpu")
-    history = trace_heads(run.all_kept(), opened.val_ids, opened.runtime, n_windows=1, n_characters=100)
-    evaluation = evaluate(opened.model, opened.val_ids, 16, opened.runtime, n_characters=100)
+    ids = opened.split("validation")
+    history = trace_heads(run.all_kept(), ids, opened.runtime, n_windows=1, n_characters=100)
+    evaluation = evaluate(opened.model, ids, 16, opened.runtime, n_characters=100)
     assert (history.losses[-1], history.n_characters) == (evaluation.loss, 112)  # 7 windows
-    assert abs(history.losses[-1] - evaluate(opened.model, opened.val_ids[:113], 16, opened.runtime).loss) > 0.1
+    assert abs(history.losses[-1] - evaluate(opened.model, ids[:113], 16, opened.runtime).loss) > 0.1
 
 
 def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
@@ -130,7 +128,7 @@ def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
     ids = Vocabulary(characters).encode(characters)
     history = trace_heads(files, ids, choose_runtime("cpu", "float32"), n_windows=1, n_characters=None)
     rows = range(2, T + 1)  # how many characters each row sees, the first left out
-    series = {name: values[:, 0].tolist() for name, values in history.series().items()}
+    series = {name: values[:, 0].tolist() for name, values in history.series.items()}
     assert series["on previous"] == pytest.approx([np.mean([1 / n for n in rows]), 1], abs=1e-4)
     assert series["characters back"] == pytest.approx([np.mean([(n - 1) / 2 for n in rows]), 1], abs=1e-4)
     assert series["entropy, bits"] == pytest.approx([np.mean(np.log2(rows)), 0], abs=1e-3)
@@ -140,13 +138,11 @@ def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
 
 def test_a_head_has_formed_at_the_first_step_from_which_it_stays_above_half():
     previous = [0.1, 0.6, 0.2, 0.5, 0.9]  # half of 0.1 to 0.9 is 0.5
-    nothing = torch.full((2,), torch.nan)
-    shares = dict.fromkeys(TARGETS, nothing)
-    measures = [
-        HeadMeasures(nothing, nothing, shares | {"previous": torch.tensor([0.1, s])}, {"previous": 0.1}, nothing, 9)
-        for s in previous
-    ]
-    history = HeadHistory([(0, 0), (0, 1)], [0, 1, 4, 16, 64], [4.0] * 5, measures, [[]] * 5, 9)
+    series = {"on previous": np.array([[0.1, share] for share in previous]), "scale": np.full((5, 2), 9.0)}
+    series["on line start"] = np.full((5, 2), 0.2)  # less than a head with equal weights has
+    heads, steps = [HeadIndex(0, 0), HeadIndex(0, 1)], [0, 1, 4, 16, 64]
+    uniform = {"on previous": 0.1, "on line start": 0.3, "on itself": np.nan}
+    history = HeadHistory(heads, steps, [4.0] * 5, series, uniform, 9, 9)
     assert appearances(history) == [
         "Most weight on the character before: L0H1, 0.90 at step 64 (0.10 for a head with equal weights); half of the "
         "difference had formed by step 16."
