@@ -1,9 +1,10 @@
 """A corpus: a text as character ids, and its training, validation and test parts."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cli.errors import UserError
 from data.config import DataConfig
@@ -83,19 +84,19 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool
 
     verify: see `cached_text`. Raises UserError if the text is missing, empty, or not in data.encoding.
     """
-    settings: dict[str, Any] = {
-        "encoding": config.encoding,
-        "level": config.level,
-        "val_corpus": config.val_corpus,
-        "cache": cache,
-        "verify": verify,
-    }
+
+    def load(name: str, fallback_reason: str | None = None) -> Corpus:
+        corpus = load_corpus(
+            name, config.encoding, level=config.level, val_corpus=config.val_corpus, cache=cache, verify=verify
+        )
+        return dataclasses.replace(corpus, fallback_reason=fallback_reason)
+
     try:
-        return load_corpus(config.corpus, **settings)
+        return load(config.corpus)
     except DownloadError as error:
         if config.fallback is None:
             raise
-        return load_corpus(config.fallback, **settings, fallback_reason=str(error))
+        return load(config.fallback, str(error))
 
 
 def load_corpus(
@@ -106,7 +107,6 @@ def load_corpus(
     val_corpus: str | None = None,
     cache: Path = DEFAULT_CACHE,
     verify: bool = False,
-    fallback_reason: str | None = None,
 ) -> Corpus:
     """Open a named corpus, file, folder or glob. If the cache does not have this content, encode it first.
 
@@ -119,4 +119,4 @@ def load_corpus(
     text = cached_text(train_files + val_files, BYTES if level == "byte" else encoding, folder, verify=verify)
     n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
     vocabulary = make_vocabulary(text.characters, level)
-    return Corpus(name, text.digest, vocabulary, text.open(folder), n_train, fallback_reason)
+    return Corpus(name, text.digest, vocabulary, text.open(folder), n_train)

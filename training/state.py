@@ -28,9 +28,9 @@ class Progress:
 
     windows: windows of the training text that the steps have used. elapsed_s: time since the command started, over all
     sessions. loss_sum: training losses of the loss_count updates since the last log line. log_sizes: sizes of the run's
-    logs, see `RunFolder.rewind`. averaged_steps: steps in the average of the weights. skipped_in_a_row: the newest
-    updates, if they were skipped; see `UpdateGate`. evaluation_due: an evaluation of this step was stopped, so the run
-    resumes with it.
+    logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of the weights. skipped_in_a_row: how many
+    of the newest updates were skipped; see `UpdateGate`. evaluation_due: an evaluation of this step was stopped, so the
+    run resumes with it.
     """
 
     step: int = 0

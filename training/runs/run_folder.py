@@ -109,12 +109,22 @@ class RunFolder:
             raise
 
     def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
-        """Write the settings, remove what a killed process left, and go back to a step: see `rewind`."""
-        if self.writes:
-            replace_text(self.config, config_yaml)
-            for folder in (self.path, self.latest.parent):
-                remove_partial_files(folder)
-            self.rewind(step, log_sizes)
+        """Write the settings, remove what a killed process left, and go back to a step.
+
+        log_sizes: the sizes of metrics and samples then, to which they are cut. Weights kept later are removed.
+        """
+        if not self.writes:
+            return
+        replace_text(self.config, config_yaml)
+        for folder in (self.path, self.latest.parent):
+            remove_partial_files(folder)
+        for path, size in zip((self.metrics, self.samples), log_sizes, strict=True):
+            path.touch()
+            if path.stat().st_size > size:
+                os.truncate(path, size)
+        for kept_step, path in self.all_kept().items():
+            if kept_step > step:
+                path.unlink()
 
     def save(self, checkpoint: Checkpoint, *, is_best: bool = False) -> None:
         """Save latest.pt, after best.pt if the checkpoint is the best; the latest before becomes previous.pt."""
@@ -185,20 +195,10 @@ class RunFolder:
             file.write(f"--- {heading} ---\n{text}\n\n")
 
     def log_sizes(self) -> list[int]:
-        """Return the sizes of metrics and samples in bytes; see `rewind`."""
+        """Return the sizes of metrics and samples in bytes; see `begin_session`."""
         if not self.writes:
             return [0, 0]
         return [path.stat().st_size for path in (self.metrics, self.samples)]
-
-    def rewind(self, step: int, sizes: list[int]) -> None:
-        """Go back to a step: truncate the metrics and samples to their sizes then, and remove weights kept later."""
-        for path, size in zip((self.metrics, self.samples), sizes, strict=True):
-            path.touch()
-            if path.stat().st_size > size:
-                os.truncate(path, size)
-        for kept_step, path in self.all_kept().items():
-            if kept_step > step:
-                path.unlink()
 
 
 def numbered(path: Path) -> Iterator[Path]:

@@ -23,14 +23,14 @@ def test_a_run_never_uses_the_folder_of_another(tmp_path):
     assert names == ["mine", "mine-2", "mine-3"]
 
 
-def test_rewinding_removes_later_entries(tmp_path):
+def test_a_session_that_begins_at_a_step_removes_later_entries(tmp_path):
     run = make_run(tmp_path)
     append_record(run.metrics, {"step": 1})
     run.add_sample("step 1", "text\r\n明")
     sizes, before = run.log_sizes(), (run.metrics.read_bytes(), run.samples.read_bytes())
     append_record(run.metrics, {"step": 2})
     run.add_sample("step 2", "more")
-    run.rewind(5, sizes)
+    run.begin_session("model: {}\n", 5, sizes)
     assert (run.metrics.read_bytes(), run.samples.read_bytes()) == before
 
 
