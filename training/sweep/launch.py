@@ -100,7 +100,7 @@ def _run(folder: SweepFolder, workers: int) -> int:
     status = pool.run()
     for name, reason in pool.failed.items():
         print(f"train.py: {name} failed: {reason}", file=sys.stderr)
-    if any(map(folder.is_finished, folder.plan.points)):
+    if folder.finished:
         _report(folder.path)
     if status:
         again = ["python", sys.argv[0], "--resume", str(folder.path), *(["--workers", str(workers)] * (workers > 1))]
