@@ -2,8 +2,8 @@
 
 import argparse
 import contextlib
-import itertools
 import os
+import re
 import signal
 import sys
 import traceback
@@ -71,12 +71,19 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
 
 
 def cause_of(output: str, program: str) -> str:
-    """Return the reason for which a command failed, from its output: its error or, of a bug, the exception."""
+    """Return the reason for which a command failed, from its output: its error or, of a bug, the exception.
+
+    Of several errors, it is the first: other processes and torchrun report the end of the first one after it.
+    """
+    errors = re.findall(rf"^{re.escape(program)}: (?!warning: )(.*)", output, re.MULTILINE)
+    if errors and errors[0] != BUG:
+        return errors[0]
+    if not errors and (killed := re.findall(r"^ *exitcode .*\((SIG\w+)\)$", output, re.MULTILINE)):
+        return f"ended by {killed[-1]}"  # of torchrun's processes, the one that ended first is the last in its summary
+    before = output.partition(f"{program}: {BUG}")[0]
+    if exceptions := re.findall(r"^Traceback.*\n(?: .*\n)+(.+)", before, re.MULTILINE):
+        return exceptions[-1]
     lines = [line for line in output.splitlines() if line.strip() and not line.startswith(f"{program}: warning: ")]
-    # torchrun prints a summary after the error of a process.
-    for before, line in reversed(list(itertools.pairwise(["", *lines]))):
-        if line.startswith(f"{program}: "):
-            return before if line.endswith(BUG) else line.removeprefix(f"{program}: ")
     return lines[-1] if lines else "no output"
 
 

@@ -115,6 +115,17 @@ def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
     assert error in finished.stderr
 
 
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    main()\n'
+SUMMARY = f"""{TRACEBACK}torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+==========
+train.py FAILED
+----------
+Root Cause (first observed failure):
+  exitcode  : -9 (pid: 27372)  (SIGKILL)
+==========
+"""
+
+
 @pytest.mark.parametrize(
     ("output", "cause"),
     [
@@ -122,9 +133,25 @@ def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
         ("train.py: warning: train.dtype=bfloat16: slow\nCorpus x\nKilled\n", "Killed"),
         (f"train.py: warning: slow\nTraceback\n  line 1\nRuntimeError: no\ntrain.py: {BUG}\n", "RuntimeError: no"),
         ("train.py: a mistake\n=====\ntrain.py FAILED\n-----\nRoot Cause\n  rank: 0\n=====\n", "a mistake"),
+        (f"{TRACEBACK}RuntimeError: no\n  see\nthe page\ntrain.py: {BUG}\n{SUMMARY}", "RuntimeError: no"),
+        (f"{TRACEBACK}KeyError: 'a'\ntrain.py: {BUG}\ntrain.py: another process has ended\n", "KeyError: 'a'"),
+        (f"train.py: warning: slow\nstep 10/20  loss 3.2\n{SUMMARY}", "ended by SIGKILL"),
+        (f"{TRACEBACK}ImportError: no torch\n", "ImportError: no torch"),
+        ("step 10/20  loss 3.2\ntrain.py: warning: slow\n", "step 10/20  loss 3.2"),
         ("\n", "no output"),
     ],
-    ids=["an error", "a warning", "a bug", "torchrun's summary", "nothing"],
+    ids=[
+        "an error",
+        "a warning",
+        "a bug",
+        "torchrun's summary",
+        "a bug with a long message",
+        "a bug in one of several processes",
+        "processes that were killed",
+        "a failed import",
+        "a warning at the end",
+        "nothing",
+    ],
 )
 def test_the_cause_of_a_failure_is_the_error_and_not_a_warning_or_a_summary(output, cause):
     assert cause_of(output, "train.py") == cause

@@ -31,25 +31,20 @@ def find_sweep(options: argparse.Namespace) -> Path | None:
     The folder of a new sweep is a new one, or that of the same sweep, to which new values are added. Raises UserError
     if a point's corpus or device is not available.
     """
-    if options.resume:
-        if not is_sweep(options.resume):
-            return None
-        if options.overrides:
-            raise UserError(f"{options.resume} is a sweep, whose settings cannot change; start a new one with --config")
-        _check_launcher()
-        return options.resume
-    settings = read_settings(options.config)
-    with naming(options.config):
-        plan = make_plan(settings, options.overrides, options.sweep)
-    if plan is None:
+    plan = None
+    if options.config:
+        settings = read_settings(options.config)
+        with naming(options.config):
+            plan = make_plan(settings, options.overrides, options.sweep)
+    if plan is None and not (options.resume and is_sweep(options.resume)):
         return None
-    _check_launcher()
-    return _create(plan, options.config.stem)
-
-
-def _check_launcher() -> None:
     if "WORLD_SIZE" in os.environ:
         raise UserError("a sweep starts the processes of its runs itself; start it with python instead of torchrun")
+    if plan:
+        return _create(plan, options.config.stem)
+    if options.overrides:
+        raise UserError(f"{options.resume} is a sweep, whose settings cannot change; start a new one with --config")
+    return options.resume
 
 
 def _create(plan: Plan, name: str) -> Path:
@@ -63,9 +58,10 @@ def _create(plan: Plan, name: str) -> Path:
 
 
 def run_sweep(path: Path, workers: int, *, verify: bool) -> int:
-    """Run every unfinished point of the sweep in a folder, and return the exit status.
+    """Run every unfinished point of the sweep in a folder, write the report, and return the exit status.
 
-    Raises UserError before any run starts if a point's corpus or device is not available.
+    The status is 1 if a point failed, and 128 + n if signal n stopped the sweep. Raises UserError before any run starts
+    if a point's corpus or device is not available.
     """
     plan = read_plan(path)
     if plan is None:
@@ -74,7 +70,17 @@ def run_sweep(path: Path, workers: int, *, verify: bool) -> int:
         open_corpus(dataclasses.replace(data, fallback=None), verify=verify)  # a sweep never changes its corpus
     for point in plan.points:
         prepare_machine(point.config)
-    return _run(SweepFolder(path, plan), workers)
+    folder = SweepFolder(path, plan)
+    pool = WorkerPool(folder, workers)
+    status = pool.run()
+    for name, reason in pool.failed.items():
+        print(f"train.py: {name} failed: {reason}", file=sys.stderr)
+    if folder.finished:
+        _report(path)
+    if status:
+        again = ["python", sys.argv[0], "--resume", str(path), *(["--workers", str(workers)] * (workers > 1))]
+        print(f"To resume: {shlex.join(again)}")
+    return status
 
 
 def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
@@ -92,20 +98,6 @@ def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
         corpus.split(config.data.split, point.config.model.block_size)
         points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
     return dataclasses.replace(plan, points=tuple(points)), names.pop()
-
-
-def _run(folder: SweepFolder, workers: int) -> int:
-    """Run the unfinished points, write the report, and return the exit status: 1 if a point failed."""
-    pool = WorkerPool(folder, workers)
-    status = pool.run()
-    for name, reason in pool.failed.items():
-        print(f"train.py: {name} failed: {reason}", file=sys.stderr)
-    if any(map(folder.is_finished, folder.plan.points)):
-        _report(folder.path)
-    if status:
-        again = ["python", sys.argv[0], "--resume", str(folder.path), *(["--workers", str(workers)] * (workers > 1))]
-        print(f"To resume: {shlex.join(again)}")
-    return status
 
 
 def _report(path: Path) -> None:

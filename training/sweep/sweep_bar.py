@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Iterable
 
 from cli.console import Console
 from training.runs.metrics import read_newest_record
@@ -11,32 +10,28 @@ from training.sweep.sweep_folder import SweepFolder
 
 
 class SweepBar:
-    """Progress through the steps of all points, including those that other processes are seen to run."""
+    """Progress through the steps of all points, as the folder has read them from their metrics."""
 
     def __init__(self, folder: SweepFolder):
         self.folder = folder
-        self._steps = {point.name: folder.steps_of(point) for point in folder.plan.points}
-        self._began_s, self._first = time.monotonic(), sum(self._steps.values())
+        self._began_s, self._first = time.monotonic(), sum(folder.steps.values())
         self._total = sum(point.config.train.max_steps for point in folder.plan.points)
         self._n_failed = 0
 
     def __enter__(self) -> "SweepBar":
         self._console = Console(self._first, self._total, doing="Sweep")
-        before = f", {self.folder.n_finished} finished before" if self.folder.n_finished else ""
-        self._console.say(f"Sweep of {len(self._steps)} runs in {self.folder.path}{before}")
+        before = f", {len(self.folder.finished)} finished before" if self.folder.finished else ""
+        self._console.say(f"Sweep of {len(self.folder.plan.points)} runs in {self.folder.path}{before}")
         return self
 
     def __exit__(self, *_) -> None:
         self._console.close()
 
-    def refresh(self, points: Iterable[Point]) -> None:
-        """Show the progress of these points, which have run since the last call."""
-        self._steps |= {point.name: self.folder.steps_of(point) for point in points}
+    def refresh(self) -> None:
         failed = f", {self._n_failed} failed" if self._n_failed else ""
-        self._console.advance_to(sum(self._steps.values()), f"{self._finished()}{failed}")
+        self._console.advance_to(sum(self.folder.steps.values()), f"{self._finished()}{failed}")
 
     def finished(self, point: Point) -> None:
-        self.refresh([point])
         record = read_newest_record(self.folder.run_of(point).metrics)
         self._console.say(
             f"{point.name}: validation loss {record['best_val_loss'] or float('nan'):.4f}, "
@@ -51,10 +46,10 @@ class SweepBar:
         self._console.say(f"Stopped by {number.name}; {self._finished()} are finished")
 
     def _finished(self) -> str:
-        return f"{self.folder.n_finished} of {len(self._steps)} runs"
+        return f"{len(self.folder.finished)} of {len(self.folder.plan.points)} runs"
 
     def _time_left(self) -> str:
-        done = sum(self._steps.values())
+        done = sum(self.folder.steps.values())
         if done <= self._first or done == self._total:
             return ""
         left_s = (self._total - done) * (time.monotonic() - self._began_s) / (done - self._first)

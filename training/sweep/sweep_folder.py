@@ -31,12 +31,16 @@ FAILURE = "failure.txt"
 class SweepFolder:
     """`runs/NAME/`: sweep.yaml and a run folder for each point, named after it. Several processes may share it.
 
+    finished: the names of the points whose runs were seen to be finished. steps: those that were seen to be done, by
+    the point's name; all steps of a finished run, which may have ended early. Both change in `is_finished` only.
+
     Raises ConfigError if a point's folder holds a run with other settings.
     """
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        self._finished: set[str] = set()  # names; finished runs stay finished
+        self.finished: set[str] = set()
+        self.steps = dict.fromkeys((point.name for point in plan.points), 0)
         for point in plan.points:
             run = self.run_of(point)
             with FileLock(run.path.with_name(".lock")):
@@ -61,22 +65,14 @@ class SweepFolder:
         return RunFolder(self.path / point.name)
 
     def is_finished(self, point: Point) -> bool:
-        self.steps_of(point)
-        return point.name in self._finished
-
-    def steps_of(self, point: Point) -> int:
-        """Return the number of steps in the point's metrics; all steps if the run is finished, perhaps early."""
-        if point.name not in self._finished:
+        """Return whether a point's run is finished. Read the end of its metrics, unless it was finished before."""
+        if point.name not in self.finished:
             record = read_newest_record(self.run_of(point).metrics)
-            if not record.get("finished"):
-                return record.get("step", 0)
-            self._finished.add(point.name)
-        return point.config.train.max_steps
-
-    @property
-    def n_finished(self) -> int:
-        """The number of points that were seen to be finished."""
-        return len(self._finished)
+            self.steps[point.name] = record.get("step", 0)
+            if record.get("finished"):
+                self.steps[point.name] = point.config.train.max_steps
+                self.finished.add(point.name)
+        return point.name in self.finished
 
     def failure_of(self, point: Point) -> str | None:
         """Return why and when the point's last attempt failed, in any process, or None if it did not fail."""

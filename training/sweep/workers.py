@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 
@@ -54,9 +55,9 @@ class WorkerPool:
         self._jobs: list[Job] = []
         points = folder.plan.points
         self._failed_before = {point.name: folder.failure_of(point) for point in points}
-        # By name: the points that are not known to have finished or failed, and those of them that others run.
+        # By name: the points that are not known to have finished or failed, and the steps before this sweep.
         self._pending = {point.name: point for point in points if not folder.is_finished(point)}
-        self._elsewhere: dict[str, Point] = {}
+        self._steps_before = dict(folder.steps)
 
     def run(self) -> int:
         """Return the exit status: 0 if every point finished, 1 if one failed, 128 + n after signal n."""
@@ -67,8 +68,9 @@ class WorkerPool:
                     for _ in range(SIGNAL_CHECKS):
                         if not stop.signal:
                             time.sleep(REFRESH_EVERY_S / SIGNAL_CHECKS)
+                    self._read_running()
                     self._collect(bar, stopping=stop.signal is not None)
-                    bar.refresh(self.running())
+                    bar.refresh()
                     if stop.signal:
                         self._stop(stop.signal)
                         bar.stopped(stop.signal)
@@ -77,35 +79,32 @@ class WorkerPool:
                 self._stop(signal.SIGTERM)  # no run outlives an error here
         return 1 if self.failed else 0
 
-    def running(self) -> list[Point]:
-        """Return the points that this process runs, and those that others were seen to run."""
-        return [*(job.point for job in self._jobs), *self._elsewhere.values()]
+    def _not_ours(self) -> list[Point]:
+        """Return the pending points that this process does not run, in the plan's order."""
+        ours = {job.point.name for job in self._jobs}
+        return [point for name, point in self._pending.items() if name not in ours]
 
     def _start(self) -> None:
         """Give each free worker a point that no process runs."""
-        own = {job.point.name for job in self._jobs}
-        for point in [point for name, point in self._pending.items() if name not in own]:
+        for point in self._not_ours():
             if len(self._jobs) == self.workers:
                 return
             self._start_point(point)
 
     def _start_point(self, point: Point) -> None:
-        """Start a point, unless another process runs it or has finished it."""
+        """Start a point, unless another process runs it, or has finished it or failed."""
         with contextlib.ExitStack() as claim:
-            is_free = claim.enter_context(self.folder.claim(point))
-            self._elsewhere.pop(point.name, None)
+            if not claim.enter_context(self.folder.claim(point)):
+                return
             if not self._is_open(point):
                 del self._pending[point.name]
-            elif is_free:
-                worker = min(set(range(self.workers)) - {job.worker for job in self._jobs})
-                self._failed_before[point.name] = None
-                self.folder.note_failure(point, None)
-                output = self.folder.run_of(point).path / OUTPUT
-                begins_at = output.stat().st_size if output.exists() else 0
-                process = self._launch(point, worker)
-                self._jobs.append(Job(point, process, worker, begins_at, claim.pop_all()))
-            else:
-                self._elsewhere[point.name] = point
+                return
+            self.folder.note_failure(point, None)
+            worker = min(set(range(self.workers)) - {job.worker for job in self._jobs})
+            with (self.folder.run_of(point).path / OUTPUT).open("ab") as output:
+                begins_at = output.tell()  # before the process, whose writing moves this position
+                process = self._launch(point, worker, output)
+            self._jobs.append(Job(point, process, worker, begins_at, claim.pop_all()))
 
     def _is_open(self, point: Point) -> bool:
         """Return whether a point has neither finished nor failed since this sweep started."""
@@ -117,7 +116,16 @@ class WorkerPool:
         self.failed[point.name] = failure.splitlines()[0]  # it failed just now in another process
         return False
 
-    def _launch(self, point: Point, worker: int) -> subprocess.Popen:
+    def _read_running(self) -> None:
+        """Read the progress of this process's points, and of those that other processes have begun."""
+        for job in self._jobs:
+            self.folder.is_finished(job.point)
+        for point in self._not_ours():
+            self.folder.is_finished(point)
+            if self.folder.steps[point.name] == self._steps_before[point.name]:
+                return  # each process begins the points in the plan's order, so the rest wait
+
+    def _launch(self, point: Point, worker: int, output: BinaryIO) -> subprocess.Popen:
         run = self.folder.run_of(point)
         share = share_of_machine(worker, self.workers, point.config.train)
         # A resumed run keeps its number of threads, because another number changes the last bits.
@@ -127,28 +135,24 @@ class WorkerPool:
         else:
             number = share.get("OMP_NUM_THREADS") or str(torch.get_num_threads())
             threads.write_text(f"{number}\n", encoding="utf-8")
-        with (run.path / OUTPUT).open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, str(TRAIN), "--resume", str(run.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=os.environ | share,
-                start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
-                preexec_fn=stop_with(os.getpid()),
-            )
+        return subprocess.Popen(
+            [sys.executable, str(TRAIN), "--resume", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=os.environ | share,
+            start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
+            preexec_fn=stop_with(os.getpid()),
+        )
 
     def _collect(self, bar: SweepBar, *, stopping: bool) -> None:
         """Close the jobs whose processes have ended; a run that ends because it was stopped has not failed."""
-        for job in list(self._jobs):
-            if job.process.poll() is None:
-                continue
+        for job in [job for job in self._jobs if job.process.poll() is not None]:
             self._jobs.remove(job)
+            del self._pending[job.point.name]
             if self.folder.is_finished(job.point):
-                del self._pending[job.point.name]
                 bar.finished(job.point)
             elif not stopping:
-                del self._pending[job.point.name]
                 reason = self.failed[job.point.name] = self._reason(job)
                 self.folder.note_failure(job.point, reason)
                 bar.failed(job.point, reason)

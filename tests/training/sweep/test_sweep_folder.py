@@ -3,10 +3,10 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
+from conftest import ROOT
 from helpers import metrics, untimed
 
 import train
@@ -22,6 +22,13 @@ from training.sweep.workers import WorkerPool, share_of_machine
 def tiny_folder(workplace):
     plan = make_plan(read_settings(workplace / "tiny.yaml"), [], ["model.n_head=1,2", "train.seed=0,1"])
     return SweepFolder.open("tiny", plan)
+
+
+def run_waiting_processes(workplace, monkeypatch):
+    """Let the processes of a sweep wait, so that nothing changes the folders that the pool looks at."""
+    waiting = workplace / "waiting.py"
+    waiting.write_text("import time; time.sleep(100)")
+    monkeypatch.setattr("training.sweep.workers.TRAIN", waiting)
 
 
 def test_only_one_process_at_a_time_can_claim_a_point(workplace):
@@ -82,12 +89,39 @@ def test_a_point_that_another_process_has_just_finished_is_not_run_again(workpla
     assert list(pool._pending.values()) == others
 
 
+def test_the_bar_counts_all_steps_of_a_run_that_another_process_finishes(workplace, capsys, monkeypatch):
+    monkeypatch.setattr("cli.console._is_usable_terminal", lambda: True)
+    folder = tiny_folder(workplace)
+    pool, (point, *_) = WorkerPool(folder, 1), folder.plan.points
+    with SweepBar(folder) as bar:
+        assert train.main(["--resume", str(folder.run_of(point).path)]) == 0
+        pool._start_point(point)  # finds that it has finished
+        capsys.readouterr()
+        bar.refresh()
+    assert "| 40/160 [" in capsys.readouterr().err
+
+
+def test_a_sweep_whose_workers_are_busy_counts_the_runs_that_another_process_begins(workplace, capsys, monkeypatch):
+    monkeypatch.setattr("cli.console._is_usable_terminal", lambda: True)
+    run_waiting_processes(workplace, monkeypatch)
+    folder = tiny_folder(workplace)
+    pool, (_, second, third, _) = WorkerPool(folder, 1), folder.plan.points
+    with SweepBar(folder) as bar:
+        pool._start()
+        for point in (second, third):
+            assert train.main(["--resume", str(folder.run_of(point).path)]) == 0
+        capsys.readouterr()
+        pool._read_running()
+        bar.refresh()
+    pool._stop(signal.SIGTERM)
+    assert "| 80/160 [" in capsys.readouterr().err
+
+
 def test_a_sweep_reads_only_the_runs_that_are_running(workplace, monkeypatch):
     opened = []
     sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
     settings, n_opened = read_settings(workplace / "tiny.yaml"), {}
-    # A process that waits: the pool looks at the folders of its runs, which nothing changes.
-    monkeypatch.setattr(WorkerPool, "_launch", lambda *_: subprocess.Popen(["sleep", "100"]))
+    run_waiting_processes(workplace, monkeypatch)
     for n_points in (4, 40):
         folder = SweepFolder.open(f"{n_points}", make_plan(settings, [], [f"train.seed=0..{n_points - 1}"]))
         elsewhere = SweepFolder(folder.path, folder.plan)
@@ -97,26 +131,38 @@ def test_a_sweep_reads_only_the_runs_that_are_running(workplace, monkeypatch):
             del opened[:]
             for _ in range(3):
                 pool._start()
+                pool._read_running()
                 pool._collect(bar, stopping=False)
-                bar.refresh(pool.running())
+                bar.refresh()
             n_opened[n_points] = sum("metrics.jsonl" in file or "failure" in file for file in opened)
             pool._stop(signal.SIGTERM)
     assert n_opened == {4: 9, 40: 9}  # three runs, three times
 
 
-def test_the_cause_of_a_failure_comes_from_the_last_attempt(workplace):
+@pytest.mark.parametrize(
+    ("attempt", "cause"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("print('train.py: warning: slow', flush=True); os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
+        ("sys.exit(report_errors('train.py', lambda: {}['lr'], memory=''))", "KeyError: 'lr'"),
+        ("sys.exit('train.py: the text is damaged')", "the text is damaged"),
+    ],
+    ids=["a failed import", "a warning before a kill", "a bug", "an error"],
+)
+def test_the_cause_of_a_failure_comes_from_this_attempt(workplace, monkeypatch, attempt, cause):
+    script = workplace / "train.py"
+    imports = f"import os, signal, sys; sys.path.append({str(ROOT)!r})\nfrom cli.command import report_errors\n"
+    script.write_text(imports + attempt)
+    monkeypatch.setattr("training.sweep.workers.TRAIN", script)
     folder = tiny_folder(workplace)
     point = folder.plan.points[0]
-    (folder.run_of(point).path / "output.txt").write_text("train.py: the disk is full\n")
+    (folder.run_of(point).path / "output.txt").write_text("train.py: the disk is full\n")  # by an earlier attempt
     pool = WorkerPool(folder, 1)
-    folder.run_of(point).config.write_text("damaged: [")
-    pool._start_point(point)
-    (job,) = pool._jobs
-    job.process.wait()
+    pool._start()
+    pool._jobs[0].process.wait()
     with SweepBar(folder) as bar:
         pool._collect(bar, stopping=False)
-    assert "the disk is full" not in pool.failed[point.name]
-    assert "config.yaml: line 1" in pool.failed[point.name]
+    assert pool.failed[point.name].startswith(f"{cause} (status ")
 
 
 def test_a_point_with_changed_settings_is_an_error(workplace):
