@@ -192,6 +192,6 @@ def test_sequences_that_are_too_long_and_wrong_shapes_are_errors():
 
 @pytest.mark.slow
 def test_a_small_encoder_decoder_learns_to_reverse_strings():
-    pairs = reverse_unseen(*train_to_reverse(600, seed=0), 4000)
-    assert len(pairs) > 2000
+    pairs = reverse_unseen(*train_to_reverse(600, seed=0))
+    assert len(pairs) > 500
     assert sum(answer == string[::-1] for string, answer in pairs) > 0.99 * len(pairs)

@@ -90,14 +90,16 @@ def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workp
 
 def test_a_run_killed_at_50_seeded_moments_ends_exactly_like_an_undisturbed_one(workplace):
     settings = ["train.max_steps=1000", "train.checkpoint_every_steps=2", "train.eval_every_steps=500"]
+    begin = time.perf_counter()
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
+    share = (time.perf_counter() - begin) / 50  # of each killed attempt, so that they end before the run does
     run, rng, steps = RunFolder(workplace / "runs" / "tiny"), random.Random(50), []
     for number in range(50):
         source = ["--resume", run.path] if run.config.is_file() else ["--config", "tiny.yaml", *settings]
         output = workplace / f"output-{number}.txt"
         process = start_train(output, *source)
         wait_for(lambda output=output: output.exists() and "Running on" in output.read_text())  # training begins
-        time.sleep(rng.uniform(0, 0.4))
+        time.sleep(rng.uniform(0, share))
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL, output.read_text()
