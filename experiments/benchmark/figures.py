@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -60,7 +60,7 @@ def time_repeats(work: Callable[[], object], repeats: int, device: torch.device,
     return seconds
 
 
-def in_new_process(work: Callable[[], T]) -> T:
+def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
     """Do the work in a new process, so that its peak memory does not include earlier measurements."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(work).result()
+        return pool.submit(work, *arguments).result()

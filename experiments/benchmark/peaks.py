@@ -12,14 +12,13 @@ COPIED_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "mps": 1 << 28}
 
 def measure_matrix_product(device: torch.device, dtype: torch.dtype, repeats: int) -> Figure:
     """Measure GFLOP/s of products of square matrices; return the figure of the fastest size."""
-    tries = []
+    name, figures = f"matrix product, {str(dtype).removeprefix('torch.')}", []
     for size in SIZES[device.type]:
         a = torch.randn(size, size, device=device).to(dtype)
         multiply = functools.partial(torch.mm, a, a, out=torch.empty_like(a))
         seconds = time_repeats(multiply, max(10, repeats), device, warm_up=3)
-        tries.append([2 * size**3 / s / 1e9 for s in seconds])
-    best = max(tries, key=lambda values: sorted(values)[len(values) // 2])
-    return Figure(f"matrix product, {str(dtype).removeprefix('torch.')}", "GFLOP/s", best)
+        figures.append(Figure(name, "GFLOP/s", [2 * size**3 / s / 1e9 for s in seconds]))
+    return max(figures, key=lambda figure: figure.median)
 
 
 def measure_copy(device: torch.device, repeats: int) -> Figure:

@@ -2,8 +2,6 @@ import json
 import re
 import subprocess
 import sys
-from argparse import Namespace
-from functools import partial
 
 import pytest
 import torch
@@ -15,12 +13,11 @@ from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark.corpora import measure_encoding
 from experiments.benchmark.figures import Figure, time_repeats
-from experiments.benchmark.memory import measure_context
+from experiments.benchmark.measurements import read_variants
 from experiments.benchmark.muon import measure_muon
 from experiments.benchmark.peaks import measure_copy, measure_matrix_product
 from experiments.benchmark.sampling import measure_cache, measure_sampling
-from experiments.benchmark.training import flops_per_character, measure_training
-from experiments.benchmark.variants import read_variants
+from experiments.benchmark.training import flops_per_character, measure_context, measure_training
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.settings.config_file import load_config
@@ -94,7 +91,7 @@ def test_the_memory_benchmark_gives_megabytes_for_each_context_length():
 def test_the_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context_length():
     """For the same 8,192 characters, the scores in windows 32 times as long would take 32 times the memory."""
     script = (
-        "from experiments.benchmark.memory import measure_context as m; import sys;"
+        "from experiments.benchmark.training import measure_context as m; import sys;"
         "print(m(int(sys.argv[1]), sys.argv[2], 'cpu').median)"
     )
 
@@ -163,15 +160,14 @@ def test_an_error_of_pytorch_in_the_benchmark_is_a_bug_with_a_traceback(capsys, 
 
 
 @pytest.mark.slow
-def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
-    figure = ("memory", partial(Figure, "memory", "MB", [1.0]))
-    too_many_heads = partial(load_config, ROOT / "configs" / "selmere.yaml", ["model.n_head=999"])
-    measurements = [("first", partial(divmod, unknown=1)), ("second", too_many_heads), figure]
-    monkeypatch.setattr("experiments.benchmark.__main__._of_usual_shapes", lambda *_, **__: measurements)
-    failures = []
-    *_, last = benchmark.measure(CPU, failures, {}, Namespace(quick=True, only="", megabytes=1))
-    assert last == [Figure("memory", "MB", [1.0])]
-    bug, mistake = failures
+def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch, capsys):
+    too_many_heads = ("second", load_config, ROOT / "configs" / "selmere.yaml", ["model.n_head=999"])
+    measurements = [("first", divmod, 1), too_many_heads, ("memory", Figure, "memory", "MB", [1.0])]
+    monkeypatch.setattr("experiments.benchmark.__main__.of_usual_shapes", lambda *_, **__: measurements)
+    assert benchmark.main(["--device", "cpu", "--quick"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == str(Figure("memory", "MB", [1.0]))
+    bug, mistake = said.err.split("experiments.benchmark: ")[1:]
     assert bug.startswith("first failed: TypeError: ")
     assert "Traceback (most recent call last)" in bug
     assert mistake.startswith("second failed: ConfigError: ")
