@@ -16,9 +16,8 @@ from tqdm import tqdm
 
 from cli.command import run_command
 from cli.errors import UserError, is_for_user, is_out_of_memory
-from experiments.benchmark.figures import Figure, in_new_process
-from experiments.benchmark.measurements import PARTS, of_usual_shapes, of_variants, read_variants
-from experiments.benchmark.peaks import measure_copy, measure_matrix_product
+from experiments.benchmark.figures import Figure, in_new_process, measure_copy, measure_matrix_product
+from experiments.benchmark.measurements import PARTS, list_measurements, read_variants
 from experiments.command import command, new_file, option, whole
 from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
 
@@ -64,11 +63,8 @@ def main(options: Namespace) -> int:
     add(*(measure_matrix_product(device, dtype, repeats) for dtype in (torch.float32, torch.bfloat16)))
     add(measure_copy(device, repeats))
     products = {"float32": figures[0].median, "bfloat16": figures[1].median}
-    if variants:
-        measurements = of_variants(variants, device, products, repeats, quick=quick)
-    else:
-        megabytes = options.megabytes or (20 if quick else 200)
-        measurements = of_usual_shapes(device, products, repeats, megabytes, quick=quick)
+    megabytes = options.megabytes or (20 if quick else 200)
+    measurements = list_measurements(variants, device, products, repeats, megabytes, quick=quick)
     chosen = [measurement for measurement in measurements if measurement[0].startswith(options.only)]
     failures = []
     for name, measure, *arguments in tqdm(chosen, desc="Measuring", disable=None, leave=False):

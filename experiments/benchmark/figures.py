@@ -1,5 +1,6 @@
-"""A measured figure: its median, its spread and its fraction of the machine's limit."""
+"""A measured figure: its median, its spread and its fraction of the machine's limit, such as a peak speed."""
 
+import functools
 import multiprocessing
 import statistics
 import time
@@ -10,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
+SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (1024, 2048)}  # of square matrices
+COPIED_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "mps": 1 << 28}
 T = TypeVar("T")
 
 
@@ -64,3 +67,22 @@ def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
     """Do the work in a new process, so that its peak memory does not include earlier measurements."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
+
+
+def measure_matrix_product(device: torch.device, dtype: torch.dtype, repeats: int) -> Figure:
+    """Measure GFLOP/s of products of square matrices; return the figure of the fastest size."""
+    name, figures = f"matrix product, {str(dtype).removeprefix('torch.')}", []
+    for size in SIZES[device.type]:
+        a = torch.randn(size, size, device=device).to(dtype)
+        multiply = functools.partial(torch.mm, a, a, out=torch.empty_like(a))
+        seconds = time_repeats(multiply, max(10, repeats), device, warm_up=3)
+        figures.append(Figure(name, "GFLOP/s", [2 * size**3 / s / 1e9 for s in seconds]))
+    return max(figures, key=lambda figure: figure.median)
+
+
+def measure_copy(device: torch.device, repeats: int) -> Figure:
+    """Measure GB/s of a copy too large for any cache, counting the bytes read and the bytes written."""
+    source = torch.ones(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = time_repeats(lambda: target.copy_(source), max(5, repeats), device)
+    return Figure("memory copy, read and written", "GB/s", [2 * len(source) / s / 1e9 for s in seconds])

@@ -9,11 +9,15 @@ from typing import Any
 
 import torch
 
-from experiments.benchmark.corpora import measure_encoding
+from experiments.benchmark.commands import ROOT, measure_encoding, measure_startup
+from experiments.benchmark.models import (
+    measure_cache,
+    measure_context,
+    measure_sampling,
+    measure_training,
+    measure_without_cache,
+)
 from experiments.benchmark.muon import measure_muon
-from experiments.benchmark.sampling import measure_cache, measure_sampling, measure_without_cache
-from experiments.benchmark.startup import ROOT, measure_startup
-from experiments.benchmark.training import measure_context, measure_training
 from training.settings.config import Config
 from training.settings.config_file import build_config, load_config, naming, read_settings, without_sweep
 from training.sweep.plan import SEED, make_plan
@@ -37,13 +41,26 @@ ALPHABETS = {"ASCII": "", "with other letters": "äöüß\n"}
 Measurement = tuple[Any, ...]
 
 
-def of_usual_shapes(
-    device: torch.device, products: Mapping[str, float], repeats: int, megabytes: int, *, quick: bool
+def list_measurements(
+    variants: Mapping[str, Config],
+    device: torch.device,
+    products: Mapping[str, float],
+    repeats: int,
+    megabytes: int,
+    *,
+    quick: bool,
 ) -> Iterator[Measurement]:
-    """Yield the measurements of every part.
+    """Yield the measurements of training and sampling for these configs or, if there are none, the usual ones.
 
-    products: GFLOP/s of matrix products by dtype. megabytes: the size of the encoded text.
+    variants: see `read_variants`. products: GFLOP/s of matrix products by dtype. megabytes: size of the encoded text.
     """
+    for name, config in variants.items():
+        yield _training(name, config, products, repeats, quick=quick)
+        for streams in (1, 64):
+            yield f"sampling {name}", measure_sampling, name, config.model, streams, repeats, device
+        yield f"sampling {name}", measure_cache, name, config.model
+    if variants:
+        return
     for name, (file, overrides, is_quick) in SHAPES.items():
         if is_quick or not quick:
             config = load_config(ROOT / "configs" / file, [*overrides, f"train.device={device}"])
@@ -61,17 +78,6 @@ def of_usual_shapes(
     yield "start-up", measure_startup, 1 if quick else repeats
     if device.type == "cpu":
         yield "Muon", measure_muon, repeats
-
-
-def of_variants(
-    variants: Mapping[str, Config], device: torch.device, products: Mapping[str, float], repeats: int, *, quick: bool
-) -> Iterator[Measurement]:
-    """Yield the measurements of training and sampling for each config of `read_variants`."""
-    for name, config in variants.items():
-        yield _training(name, config, products, repeats, quick=quick)
-        for streams in (1, 64):
-            yield f"sampling {name}", measure_sampling, name, config.model, streams, repeats, device
-        yield f"sampling {name}", measure_cache, name, config.model
 
 
 def _training(name: str, config: Config, products: Mapping[str, float], repeats: int, *, quick: bool) -> Measurement:

@@ -11,13 +11,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark.corpora import measure_encoding
-from experiments.benchmark.figures import Figure, time_repeats
+from experiments.benchmark.commands import measure_encoding
+from experiments.benchmark.figures import Figure, measure_copy, measure_matrix_product, time_repeats
 from experiments.benchmark.measurements import read_variants
+from experiments.benchmark.models import (
+    flops_per_character,
+    measure_cache,
+    measure_context,
+    measure_sampling,
+    measure_training,
+)
 from experiments.benchmark.muon import measure_muon
-from experiments.benchmark.peaks import measure_copy, measure_matrix_product
-from experiments.benchmark.sampling import measure_cache, measure_sampling
-from experiments.benchmark.training import flops_per_character, measure_context, measure_training
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.settings.config_file import load_config
@@ -76,7 +80,7 @@ def test_the_encoded_text_has_the_requested_size(monkeypatch):
         sizes.append(len(corpus.ids))
         return corpus
 
-    monkeypatch.setattr("experiments.benchmark.corpora.load_corpus", load)
+    monkeypatch.setattr("experiments.benchmark.commands.load_corpus", load)
     speed, _, opening = measure_encoding("tiny", "ä", 1, repeats=2)
     assert len(speed.values) == len(opening.values) == 2
     assert all(0.8e6 < size < 1.3e6 for size in sizes)
@@ -91,7 +95,7 @@ def test_the_memory_benchmark_gives_megabytes_for_each_context_length():
 def test_the_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context_length():
     """For the same 8,192 characters, the scores in windows 32 times as long would take 32 times the memory."""
     script = (
-        "from experiments.benchmark.training import measure_context as m; import sys;"
+        "from experiments.benchmark.models import measure_context as m; import sys;"
         "print(m(int(sys.argv[1]), sys.argv[2], 'cpu').median)"
     )
 
@@ -163,7 +167,7 @@ def test_an_error_of_pytorch_in_the_benchmark_is_a_bug_with_a_traceback(capsys, 
 def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch, capsys):
     too_many_heads = ("second", load_config, ROOT / "configs" / "selmere.yaml", ["model.n_head=999"])
     measurements = [("first", divmod, 1), too_many_heads, ("memory", Figure, "memory", "MB", [1.0])]
-    monkeypatch.setattr("experiments.benchmark.__main__.of_usual_shapes", lambda *_, **__: measurements)
+    monkeypatch.setattr("experiments.benchmark.__main__.list_measurements", lambda *_, **__: measurements)
     assert benchmark.main(["--device", "cpu", "--quick"]) == 1
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == str(Figure("memory", "MB", [1.0]))
