@@ -8,6 +8,7 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
+from data.vocabulary import UnknownCharacterError
 from experiments.command import command, new_file, option
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
@@ -15,9 +16,13 @@ from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.report_page import make_page
-from experiments.report.runs import find_runs, name_of
-from experiments.report.samples import sample_variants
+from experiments.report.runs import Variant, find_runs, name_of
 from experiments.report.table import compare, to_csv, to_markdown, to_plain
+from training.runs.checkpoint import CheckpointError, load_checkpoint
+from training.runs.run_folder import find_checkpoint
+from training.sampling import sample_text
+
+SAMPLE_LENGTH = 300
 
 
 @command(
@@ -69,6 +74,28 @@ def write_report(options: Namespace) -> str:
         replace_text(file, text)
     where = f"Report to open in a browser: {os.path.relpath(files['html'])}"
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
+
+
+def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
+    """Return a text from the first seed of each variant, by label, and the prompt.
+
+    Raises UserError if a vocabulary lacks a character of the prompt.
+    """
+    texts, used = {}, prompt or ""
+    for variant in variants:
+        run = next(iter(variant.runs.values()))
+        try:
+            checkpoint = load_checkpoint(find_checkpoint(run.folder.path))
+        except (CheckpointError, NotADirectoryError):
+            continue  # deleted to save space, or of a packed sweep: the figures remain
+        vocabulary = checkpoint.vocabulary
+        used = prompt or vocabulary.default_prompt
+        try:
+            text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, seed=0)
+        except UnknownCharacterError as error:
+            raise UserError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
+        texts[variant.label] = (prompt or "") + text
+    return texts, used
 
 
 def _output(given: Path | None, runs: Sequence[Path]) -> Path:

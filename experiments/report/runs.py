@@ -201,26 +201,23 @@ def labelled(choices: Mapping[str, str]) -> str:
 
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
-    named: dict[Path, tuple[str, set[str]]] = {}  # the name, and the settings that it implies
+    named: dict[Path, tuple[str, frozenset[str]]] = {}  # the name, and the settings that it implies
     for path, plan in plans.items():
-        implied = {key for changes in plan.variants.values() for key in changes}
+        implied = frozenset(key for changes in plan.variants.values() for key in changes)
         for point in plan.points:
             if name := point.choices.get(VARIANTS):
                 # Two sweeps may use one name for different settings.
                 named[path / point.name] = (name if len(plans) == 1 else f"{name_of(path)} {name}", implied)
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
-        name, _ = named.get(run.folder.path, ("", set()))
-        sign = (*flat(run.config).values(), name, bool(run.end))
+        sign = (tuple(flat(run.config).items()), named.get(run.folder.path, ("", frozenset())), bool(run.end))
         groups.setdefault(sign, {}).setdefault(run.seed, run)
-    firsts = [next(iter(by_seed.values())) for by_seed in groups.values()]
-    configs = [flat(run.config) for run in firsts]
+    configs = [dict(settings) for settings, *_ in groups]
     # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
     varied = [key for key in configs[0] if key in swept or len({config[key] for config in configs}) > 1]
     variants = []
-    for first, config, by_seed in zip(firsts, configs, groups.values(), strict=True):
-        name, implied = named.get(first.folder.path, ("", set()))
+    for config, ((_, (name, implied), _), by_seed) in zip(configs, groups.items(), strict=True):
         choices = {VARIANTS: name} if name else {}
         choices |= {key.partition(".")[2]: spoken(config[key]) for key in varied if key not in implied}
         variants.append(Variant(choices, dict(sorted(by_seed.items()))))
