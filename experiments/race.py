@@ -17,8 +17,8 @@ from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
 from training.settings.config_file import load_config, to_yaml
+from training.sweep.workers import TRAIN
 
-TRAIN = Path(__file__).resolve().parents[1] / "train.py"
 POLL_EVERY_S = 0.1
 
 

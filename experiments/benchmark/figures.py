@@ -1,15 +1,20 @@
-"""A measured figure: its median, its spread and its fraction of the machine's limit."""
+"""A measured figure: its median, its spread and its fraction of the machine's limit, such as a peak speed."""
 
+import functools
 import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
+from training.runtime import has_fast_bfloat16
+
+SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (1024, 2048)}  # of square matrices
+COPIED_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "mps": 1 << 28}
 T = TypeVar("T")
 
 
@@ -60,7 +65,34 @@ def time_repeats(work: Callable[[], object], repeats: int, device: torch.device,
     return seconds
 
 
-def in_new_process(work: Callable[[], T]) -> T:
+def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
     """Do the work in a new process, so that its peak memory does not include earlier measurements."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(work).result()
+        return pool.submit(work, *arguments).result()
+
+
+def measure_matrix_products(device: torch.device, repeats: int) -> dict[str, Figure]:
+    """Measure GFLOP/s of products of square matrices; return the figure of the fastest size by dtype.
+
+    A processor without fast bfloat16 would emulate it, for minutes, and is measured in float32 alone.
+    """
+    dtypes = ["float32", "bfloat16"] if has_fast_bfloat16(device) else ["float32"]
+    return {dtype: _measure_matrix_product(device, dtype, repeats) for dtype in dtypes}
+
+
+def _measure_matrix_product(device: torch.device, dtype: str, repeats: int) -> Figure:
+    name, figures = f"matrix product, {dtype}", []
+    for size in SIZES[device.type]:
+        a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
+        multiply = functools.partial(torch.mm, a, a, out=torch.empty_like(a))
+        seconds = time_repeats(multiply, max(10, repeats), device, warm_up=3)
+        figures.append(Figure(name, "GFLOP/s", [2 * size**3 / s / 1e9 for s in seconds]))
+    return max(figures, key=lambda figure: figure.median)
+
+
+def measure_copy(device: torch.device, repeats: int) -> Figure:
+    """Measure GB/s of a copy too large for any cache, counting the bytes read and the bytes written."""
+    source = torch.ones(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = time_repeats(lambda: target.copy_(source), max(5, repeats), device)
+    return Figure("memory copy, read and written", "GB/s", [2 * len(source) / s / 1e9 for s in seconds])

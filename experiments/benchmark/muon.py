@@ -19,13 +19,9 @@ OF_11M = ModelConfig(n_layer=6, n_embd=384, n_head=6)
 
 def measure_muon(repeats: int) -> list[Figure]:
     """Measure a step for the matrices of a model of 11M parameters, in two processes with and without dividing them."""
-    names = {
-        (1, False): "1 process",
-        (2, False): "2 processes, each with all matrices",
-        (2, True): "2 processes",
-    }
     figures = []
-    for (size, divided), name in names.items():
+    cases = (("1 process", 1, False), ("2 processes, each with all matrices", 2, False), ("2 processes", 2, True))
+    for name, size, divided in cases:
         with ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn")) as pool:
             work = functools.partial(_time_muon, size=size, divided=divided, repeats=repeats)
             times_ms, *_ = pool.map(work, range(size))

@@ -1,16 +1,28 @@
 """Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
-import tempfile
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import run_command
 from cli.errors import UserError
+from data.files import replace_text
+from data.vocabulary import UnknownCharacterError
 from experiments.command import command, new_file, option
+from experiments.drawing import stand_alone
+from experiments.report.charts import draw_charts
+from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
-from experiments.report.packed_sweep import ENDING, pack, unpack
-from experiments.report.write_report import write_report
+from experiments.report.packed_sweep import ENDING, pack
+from experiments.report.report_page import make_page
+from experiments.report.runs import Variant, find_runs, name_of
+from experiments.report.table import compare, to_csv, to_markdown, to_plain
+from training.runs.checkpoint import CheckpointError, load_checkpoint
+from training.runs.run_folder import find_checkpoint
+from training.sampling import sample_text
+
+SAMPLE_LENGTH = 300
 
 
 @command(
@@ -30,21 +42,66 @@ def main(options: Namespace) -> None:
         raise UserError("give at least one RUN; without a RUN, there are no other options")
     if options.pack and (len(options.runs) != 1 or options.pack.suffix != ENDING):
         raise UserError(f"--pack takes one sweep and a file that ends in {ENDING}")
-    if not options.runs:
-        print(list_runs())
-        return
     if options.pack:
         pack(options.runs[0], options.pack)
-    output = options.output or _default_output(options.runs)
-    output = output.with_suffix("") if output.suffix in (".html", ".md", ".csv") else output
-    choices = {name: getattr(options, name) for name in ("title", "baseline", "target", "prompt")}
-    with tempfile.TemporaryDirectory() as folder:
-        runs = enumerate(options.runs)
-        paths = [unpack(path, Path(folder) / str(i)) if path.suffix == ENDING else path for i, path in runs]
-        print(write_report(paths, output, **choices))
+    print(write_report(options) if options.runs else list_runs())
 
 
-def _default_output(runs: Sequence[Path]) -> Path:
+def write_report(options: Namespace) -> str:
+    """Compare the runs, write the page, Markdown, CSV and charts, and return text for the console."""
+    found = find_runs(options.runs)
+    comparison = compare(found.variants, baseline=options.baseline, target=options.target)
+    sentences, notes = conclusions(comparison), make_notes(found, comparison)
+    samples, prompt = sample_variants(found.variants, options.prompt)
+    warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
+    try:
+        charts = draw_charts(comparison)
+    except UserError as error:
+        charts = []
+        warnings.append(f"no charts: {error}")
+    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
+    names = f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else ""
+    title, output = options.title or kind + names, _output(options.output, options.runs)
+    parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences), to_markdown(comparison)]
+    for chart in charts:
+        file = output.with_name(f"{output.name}-{chart.name}.svg")
+        replace_text(file, stand_alone(chart.svg))
+        parts.append(f"![{chart.title}. {chart.caption}]({file.name})")
+    markdown = "\n\n".join([*parts, *notes]) + "\n"
+    page = make_page(title, comparison, sentences, notes, charts, samples, prompt)
+    files = {ending: output.with_name(f"{output.name}.{ending}") for ending in ("html", "md", "csv")}
+    for file, text in zip(files.values(), (page, markdown, to_csv(comparison)), strict=True):
+        replace_text(file, text)
+    where = f"Report to open in a browser: {os.path.relpath(files['html'])}"
+    return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
+
+
+def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
+    """Return a text from the first seed of each variant, by label, and the prompt.
+
+    Raises UserError if a vocabulary lacks a character of the prompt.
+    """
+    texts, used = {}, prompt or ""
+    for variant in variants:
+        run = next(iter(variant.runs.values()))
+        try:
+            checkpoint = load_checkpoint(find_checkpoint(run.folder.path))
+        except (CheckpointError, NotADirectoryError):
+            continue  # deleted to save space, or of a packed sweep: the figures remain
+        vocabulary = checkpoint.vocabulary
+        used = prompt or vocabulary.default_prompt
+        try:
+            text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, seed=0)
+        except UnknownCharacterError as error:
+            raise UserError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
+        texts[variant.label] = (prompt or "") + text
+    return texts, used
+
+
+def _output(given: Path | None, runs: Sequence[Path]) -> Path:
+    """Return the path of the report without an ending."""
+    if given:
+        return given.with_suffix("") if given.suffix in (".html", ".md", ".csv") else given
     if len(runs) > 1:
         return Path("report")
     return runs[0].with_suffix("") if runs[0].suffix == ENDING else runs[0] / "report"

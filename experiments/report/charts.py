@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
-from experiments.report.runs import Variant, flat
+from experiments.report.runs import Variant, flat, labelled
 from experiments.report.significance import PairedTest
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.sweep.plan import setting
-from training.sweep.values import VARIANTS
 
 LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
@@ -65,7 +64,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
     for row in comparison.finished_rows:
-        others = ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in row.variant.choices.items() if k != name)
+        others = labelled({k: v for k, v in row.variant.choices.items() if k != name})
         lines.setdefault(others, []).append((setting(row.variant.config, key), row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])

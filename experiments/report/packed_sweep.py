@@ -7,10 +7,11 @@ from typing import Any
 
 from cli.errors import UserError
 from data.files import replace_text
-from training.runs.metrics import append_record, read_records
+from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.settings.config_file import dump_yaml, to_yaml
-from training.sweep.sweep_folder import PLAN_FILE, describe, read_plan
+from training.settings.config_file import upgraded
+from training.sweep.plan import Plan, make_plan
+from training.sweep.sweep_folder import describe, read_plan
 
 ENDING = ".jsonl"
 
@@ -32,29 +33,26 @@ def pack(folder: Path, file: Path) -> None:
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def unpack(file: Path, folder: Path) -> Path:
-    """Write a packed sweep as a sweep folder, without checkpoints, into a folder, and return its path.
+def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
+    """Return the plan of a packed sweep and the records of each run, by the name of its point.
 
     Raises UserError if the file is not a packed sweep.
     """
-    path = folder / file.stem
     settings, *runs = read_records(file) or [{}]
-    records = {run.get("point"): run.get("records") for run in runs}
-    if "sweep" not in settings:
-        raise UserError(f"{file}: is not a packed sweep: its first line has no sweep")
-    replace_text(path / PLAN_FILE, dump_yaml(settings))
     try:
-        plan = read_plan(path)
+        plan = make_plan(upgraded(settings))
     except UserError as error:
         raise UserError(f"{file}: is not a packed sweep: {error}") from None
-    for point in plan.points if plan else ():
-        if not isinstance(lines := records.get(point.name), list):
+    if plan is None:
+        raise UserError(f"{file}: is not a packed sweep: its first line has no sweep")
+    packed = {run.get("point"): run.get("records") for run in runs}
+    records = {}
+    for point in plan.points:
+        lines = packed.get(point.name)
+        if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
             raise UserError(f"{file}: is not a packed sweep: it lacks the run {point.name}")
-        run = RunFolder(path / point.name)
-        run.lay_out(to_yaml(point.config))
-        for record in lines:
-            append_record(run.metrics, record)
-    return path
+        records[point.name] = lines
+    return plan, records
 
 
 def _shortened(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

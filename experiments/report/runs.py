@@ -1,19 +1,19 @@
 """Read runs and group them into variants: runs that differ only in the seed."""
 
-import dataclasses
 import difflib
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import harmonic_mean
+from typing import Any
 
 from cli.errors import UserError
+from experiments.report.packed_sweep import ENDING, unpack
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.settings.config import Config, TrainConfig
+from training.settings.config import Config
 from training.settings.config_file import load_run_config, to_dict
-from training.sweep.plan import SEED, Plan, setting
+from training.sweep.plan import SEED, Plan
 from training.sweep.sweep_folder import read_plan
 from training.sweep.values import VARIANTS, spoken
 
@@ -27,30 +27,13 @@ NO_VARIANT = {
 }
 
 
-class Measured(NamedTuple):
-    """What a validation loss is for: n_characters, spread evenly over the n_available of the split."""
-
-    corpus: str
-    n_characters: int
-    n_available: int
-    context: int
-    split: tuple[float, ...]
-
-    def __str__(self) -> str:
-        which = "all" if self.n_characters == self.n_available else f"{self.n_characters:,} evenly spread ones of the"
-        return (
-            f"{which} {self.n_available:,} characters of the validation split of {self.corpus} (data.split="
-            f"{list(self.split)}), context length {self.context}"
-        )
-
-
 @dataclass(frozen=True)
 class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run.
-    measured_on: what the validation loss is for.
+    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run. measured_on:
+    what the validation loss is for, in words.
     """
 
     folder: RunFolder
@@ -59,15 +42,12 @@ class Run:
     evaluations: list[tuple[int, float, float]]
     tokens_per_s: float
     end: dict[str, Any] | None
-    measured_on: Measured
+    corpus: str
+    measured_on: str
 
     @property
     def seed(self) -> int:
         return self.config.train.seed
-
-    @property
-    def corpus(self) -> str:
-        return self.measured_on.corpus
 
     @property
     def best_loss(self) -> float:
@@ -98,7 +78,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        label = ", ".join(v if k == VARIANTS else f"{k}={v}" for k, v in self.choices.items()) or "all runs"
+        label = labelled(self.choices) or "all runs"
         return label if self.is_finished else f"{label} (unfinished)"
 
     @property
@@ -116,76 +96,87 @@ class Variant:
 
 @dataclass(frozen=True)
 class FoundRuns:
-    """The runs in some folders: the variants in order, and the names of the runs that are left out.
-
-    without_loss: runs before their first evaluation. repeated: runs with the same settings and seed as an earlier one.
-    """
+    """The runs at some paths: the variants in order, and the names of the runs that are left out, by the reason."""
 
     variants: list[Variant]
-    without_loss: list[str]
-    repeated: list[str]
+    left_out: dict[str, list[str]]
 
 
 def find_runs(paths: Sequence[Path]) -> FoundRuns:
-    """Read the runs of run folders and sweep folders. Raises UserError if no run has a loss."""
-    runs, without_loss = [], []
-    for folder in dict.fromkeys(folder for path in paths for folder in _run_folders(path)):
-        run = read_run(RunFolder(folder))
-        runs += [run] if run else []
-        without_loss += [] if run else [folder.name]
+    """Read the runs of run folders, sweep folders and packed sweeps. Raises UserError if no run has a loss."""
+    found: dict[Path, Run | None] = {}
+    plans: dict[Path, Plan] = {}
+    for path in paths:
+        if path.suffix == ENDING:
+            plans[path], records = unpack(path)
+            for point in plans[path].points:
+                found[path / point.name] = make_run(RunFolder(path / point.name), point.config, records[point.name])
+            continue
+        if plan := read_plan(path):
+            plans[path] = plan
+        for folder in _run_folders(path, plan):
+            found[folder] = read_run(RunFolder(folder), load_run_config(folder / "config.yaml"))
+    runs = [run for run in found.values() if run]
+    without_loss = [folder.name for folder, run in found.items() if not run]
     if not runs:
         raise UserError(
             f"{', '.join(map(str, paths))}: no run with a validation loss yet ({', '.join(without_loss)}); wait for "
             "the first evaluation"
         )
-    plans = {path: plan for path in paths if (plan := read_plan(path))}
     variants = _sort(runs, plans)
-    kept = {run.folder.path for variant in variants for run in variant.runs.values()}
-    repeated = [run.folder.path.name for run in runs if run.folder.path not in kept]
-    return FoundRuns(variants, without_loss, repeated)
+    kept = [run for variant in variants for run in variant.runs.values()]
+    repeated = [run.folder.path.name for run in runs if run not in kept]
+    return FoundRuns(
+        variants, {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
+    )
 
 
-def read_run(folder: RunFolder) -> Run | None:
+def read_run(folder: RunFolder, config: Config) -> Run | None:
     """Return the run of a folder, or None if it has no validation loss yet."""
-    records = read_records(folder.metrics) if folder.metrics.is_file() else []
+    return make_run(folder, config, read_records(folder.metrics) if folder.metrics.is_file() else [])
+
+
+def make_run(folder: RunFolder, config: Config, records: Sequence[Mapping[str, Any]]) -> Run | None:
+    """Return the run with these metrics, or None if it has no validation loss yet."""
     evaluations = [record for record in records if "val_loss" in record]
     if not evaluations:
         return None
-    newest, config = evaluations[-1], load_run_config(folder.config)
-    measured = Measured(
-        newest["corpus"],
-        newest["val_characters"],
-        newest.get("val_split_characters", newest["val_characters"]),  # older runs always evaluated on all
-        newest["val_context"],
-        tuple(round(part, 6) for part in config.data.split),  # runs of an earlier version computed 1 - 0.1
-    )
+    newest, n_characters = evaluations[-1], evaluations[-1]["val_characters"]
+    n_available = newest.get("val_split_characters", n_characters)  # older runs always evaluated on all
+    which = "all" if n_characters == n_available else f"{n_characters:,} evenly spread ones of the"
+    split = [round(part, 6) for part in config.data.split]  # runs of an earlier version computed 1 - 0.1
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return Run(
         folder,
         config,
         records[-1]["step"],
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
-        statistics.harmonic_mean(rates) if rates else float("nan"),
-        records[-1] if records[-1].get("finished") else None,
-        measured,
+        harmonic_mean(rates) if rates else float("nan"),
+        dict(records[-1]) if records[-1].get("finished") else None,
+        newest["corpus"],
+        f"{which} {n_available:,} characters of the validation split of {newest['corpus']} (data.split={split}), "
+        f"context length {newest['val_context']}",
     )
 
 
-def _run_folders(path: Path) -> list[Path]:
+def name_of(path: Path) -> str:
+    """Return the name of a run, a sweep or a packed sweep."""
+    return path.stem if path.suffix == ENDING else path.resolve().name
+
+
+def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
     """Return the run folders of a path; those of a sweep are in the order of its plan."""
     if (path / "config.yaml").is_file():
         return [path]
     inside = sorted(file.parent for file in path.glob("*/config.yaml"))
-    if not inside:
-        if not path.is_dir():
-            close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
-            hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
-            raise UserError(f"{path}: no such folder; {hint}")
+    if inside:
+        order = [point.name for point in plan.points] if plan else []
+        return sorted(inside, key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
+    if path.is_dir():
         raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
-    if plan := read_plan(path):
-        order = [point.name for point in plan.points]
-        inside.sort(key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
-    return inside
+    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
+    hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
+    raise UserError(f"{path}: no such folder; {hint}")
 
 
 def flat(config: Config) -> dict[str, Any]:
@@ -195,43 +186,39 @@ def flat(config: Config) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in NO_VARIANT}
 
 
-def effective(config: Config) -> Config:
+def effective(config: Config) -> dict[str, Any]:
     """Return a normal form, equal for configs with the same model and training, whatever their seeds and names."""
-    model = config.model
-    if isinstance(model.n_head, int):
-        model = dataclasses.replace(model, head_size=model.layers[0].head_size, n_kv_head=model.layers[0].n_kv_head)
-    return dataclasses.replace(_of_a_variant(config), model=model)
+    settings, layer = flat(config), config.model.layers[0]
+    if isinstance(config.model.n_head, int):
+        settings |= {"model.head_size": layer.head_size, "model.n_kv_head": layer.n_kv_head}
+    return settings
 
 
-def _of_a_variant(config: Config) -> Config:
-    """Return the config with the settings of NO_VARIANT at a common value."""
-    default = TrainConfig()
-    names = [key.removeprefix("train.") for key in NO_VARIANT]
-    train = dataclasses.replace(config.train, **{name: getattr(default, name) for name in names})
-    return dataclasses.replace(config, train=train)
+def labelled(choices: Mapping[str, str]) -> str:
+    """Return the choices of a variant as text; the name of a named variant stands for itself."""
+    return ", ".join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
 
 
-def _sort(runs: list[Run], plans: dict[Path, Plan]) -> list[Variant]:
+def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
-    names, named_keys = {}, {}
+    named: dict[Path, tuple[str, frozenset[str]]] = {}  # the name, and the settings that it implies
     for path, plan in plans.items():
+        implied = frozenset(key for changes in plan.variants.values() for key in changes)
         for point in plan.points:
             if name := point.choices.get(VARIANTS):
                 # Two sweeps may use one name for different settings.
-                names[path / point.name] = name if len(plans) == 1 else f"{path.name} {name}"
-                named_keys[names[path / point.name]] = {key for v in plan.variants.values() for key in v}
+                named[path / point.name] = (name if len(plans) == 1 else f"{name_of(path)} {name}", implied)
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
-        sign = (_of_a_variant(run.config), names.get(run.folder.path), bool(run.end))
+        sign = (tuple(flat(run.config).items()), named.get(run.folder.path, ("", frozenset())), bool(run.end))
         groups.setdefault(sign, {}).setdefault(run.seed, run)
-    configs = [flat(config) for config, *_ in groups]
+    configs = [dict(settings) for settings, *_ in groups]
     # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
     varied = [key for key in configs[0] if key in swept or len({config[key] for config in configs}) > 1]
     variants = []
-    for (config, name, _), by_seed in groups.items():
-        implied = named_keys.get(name, set())
+    for config, ((_, (name, implied), _), by_seed) in zip(configs, groups.items(), strict=True):
         choices = {VARIANTS: name} if name else {}
-        choices |= {key.partition(".")[2]: spoken(setting(config, key)) for key in varied if key not in implied}
+        choices |= {key.partition(".")[2]: spoken(config[key]) for key in varied if key not in implied}
         variants.append(Variant(choices, dict(sorted(by_seed.items()))))
     return variants

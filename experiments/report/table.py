@@ -15,21 +15,21 @@ from experiments.report.significance import Difference, PairedTest, holm, paired
 
 SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
-NOT_IN_CSV = ("number", "variant", "verdict", "difference", "target_s")
+NOT_IN_CSV = ("mark", "variant", "verdict", "difference", "target_s")
 
 
 @dataclass(frozen=True)
 class Row:
     """The figures of a variant. Losses are in nats per character.
 
-    verdict: whether the difference from the baseline is significant, or why that is unknown. difference: from the
-    baseline; None for the baseline, for the same model under other settings, for unfinished runs, and without a common
-    seed. adjusted_p: by `holm` over all variants; None without a test. tokens_per_s, peak_memory_bytes and times:
-    medians over the runs. n_parameters, peak_memory_bytes: None for unfinished runs. target_s: time to the target, None
-    if a run did not reach it.
+    mark: the variant's label or, if that is long, its number in the table. verdict: whether the difference from the
+    baseline is significant, or why that is unknown. difference: from the baseline; None for the baseline, for the same
+    model under other settings, for unfinished runs, and without a common seed. adjusted_p: by `holm` over all variants;
+    None without a test. tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters,
+    peak_memory_bytes: None for unfinished runs. target_s: time to the target, None if a run did not reach it.
     """
 
-    number: int
+    mark: str
     variant: Variant
     verdict: str
     loss: float
@@ -41,11 +41,6 @@ class Row:
     peak_memory_bytes: float | None
     elapsed_s: float
     target_s: float | None
-
-    @property
-    def mark(self) -> str:
-        """The variant's label or, if that is long, its number in the table."""
-        return self.variant.label if len(self.variant.label) <= LONGEST_LABEL else f"variant {self.number}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         ends = [run.end for run in runs if run.end]
         times = [seconds for run in runs if (seconds := run.seconds_to(target)) is not None]
         row = Row(
-            number=i + 1,
+            mark=variant.label if len(variant.label) <= LONGEST_LABEL else f"variant {i + 1}",
             variant=variant,
             verdict=exceptions[i] or _verdict(differences[i], adjusted.get(i)),
             loss=fmean(losses),

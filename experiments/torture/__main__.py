@@ -5,7 +5,6 @@ tensor, with an undisturbed run. The exit status is 1 if anything was lost.
 """
 
 import contextlib
-import random
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,6 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command
@@ -23,11 +21,9 @@ from cli.errors import UserError
 from data.encoded_cache import cached_text, record_path
 from data.sources import BUNDLED, DEFAULT_CACHE
 from experiments.command import command, option, positive, whole
-from experiments.torture.compare import differences
-from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, LostError
+from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, Undisturbed
 from training.runs.run_folder import RunFolder
 
-MOST_FAULTS = 10  # per round
 CONFIG = """
 model: {{n_layer: 2, n_head: 2, n_embd: 32, block_size: 32, conv_width: 3, dropout: 0.1}}
 data: {{corpus: "{text}"}}
@@ -57,35 +53,21 @@ def main(options: Namespace) -> int:
         while time.monotonic() < end_s and rounds != options.rounds:
             seed = options.seed + rounds
             rounds += 1
-            problem, faults = play_round(seed, expected)
-            counts += faults
-            print(f"seed {seed}: {faults.total()} faults, {'LOST' if problem else 'recovered'}", flush=True)
-            if problem:
+            disturbed = DisturbedRun(seed, expected)
+            problems = disturbed.play()
+            counts += disturbed.counts
+            outcome = "LOST" if problems else "recovered"
+            print(f"seed {seed}: {disturbed.counts.total()} faults, {outcome}", flush=True)
+            if problems:
                 lost += 1
-                kept = shutil.copytree(expected.place(seed), Path(f"torture-{seed}"), dirs_exist_ok=True)
-                print(f"{problem}\nIts files are in {kept}. To repeat it:", file=sys.stderr)
+                kept = shutil.copytree(disturbed.folder, Path(f"torture-{seed}"), dirs_exist_ok=True)
                 repeat = f"python -m experiments.torture --rounds 1 --seed {seed} --processes {options.processes}"
-                print(f"  {repeat}", file=sys.stderr, flush=True)
-            shutil.rmtree(expected.place(seed))
+                print(*problems, f"Its files are in {kept}. To repeat it:\n  {repeat}", sep="\n", file=sys.stderr)
+            shutil.rmtree(disturbed.folder)
     for fault, n in counts.most_common():
         print(f"{n:6,}  {fault}")
     print(f"{rounds:,} rounds, {counts.total():,} faults, {rounds - lost:,} runs recovered, {lost:,} lost")
     return 1 if lost else 0
-
-
-@dataclass(frozen=True)
-class Undisturbed:
-    """A finished run in a temporary folder, its config, its encoded text, and the time that it took."""
-
-    folder: Path
-    config: Path
-    encoded: Path
-    run: RunFolder
-    duration_s: float
-
-    def place(self, seed: int) -> Path:
-        """Return the folder of a round."""
-        return self.folder / f"seed-{seed}"
 
 
 @contextlib.contextmanager
@@ -107,23 +89,10 @@ def undisturbed_run(processes: int) -> Iterator[Undisturbed]:
             if trained.returncode:
                 raise UserError(f"the undisturbed run failed: {trained.stderr.strip()}")
             duration_s = time.monotonic() - started_s
-            yield Undisturbed(folder, config, encoded, RunFolder(folder / "runs" / config.stem), duration_s)
+            yield Undisturbed(RunFolder(folder / "runs" / config.stem), config, processes, encoded, duration_s)
         finally:
             for path in (encoded, record):
                 path.unlink(missing_ok=True)
-
-
-def play_round(seed: int, expected: Undisturbed) -> tuple[str | None, Counter[str]]:
-    """Disturb a run with the faults of a seed; return what was lost, or None, and the faults."""
-    rng = random.Random(seed)
-    expected.place(seed).mkdir()
-    disturbed = DisturbedRun(expected.place(seed), expected.config, expected.encoded, rng, expected.duration_s)
-    try:
-        disturbed.disturb(rng.randint(1, MOST_FAULTS))
-    except LostError as error:
-        return str(error), disturbed.counts
-    found = differences(disturbed.run, expected.run)
-    return "\n".join(found) or None, disturbed.counts
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Compare two run folders that must be equal but for times."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,18 @@ MEASURED = {"elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes"}  # th
 def differences(run: RunFolder, expected: RunFolder) -> list[str]:
     """Return how a run differs from the expected one, one line each: checkpoints, kept weights, metrics and samples."""
     found = []
-    for ours, theirs in ((run.latest, expected.latest), (run.best, expected.best)):
+    kept, expected_kept = run.all_kept(), expected.all_kept()
+    if kept.keys() != expected_kept.keys():
+        found.append(f"kept steps: {list(kept)} instead of {list(expected_kept)}")
+    pairs = [(run.latest, expected.latest), (run.best, expected.best)]
+    pairs += [(kept[step], expected_kept[step]) for step in kept.keys() & expected_kept.keys()]
+    for ours, theirs in pairs:
         found += [f"{ours.name}: {line}" for line in checkpoint_differences(ours, theirs)]
-    if run.all_kept().keys() != expected.all_kept().keys():
-        found.append(f"kept steps: {list(run.all_kept())} instead of {list(expected.all_kept())}")
-    for step in run.all_kept().keys() & expected.all_kept().keys():
-        found += [f"step {step}: {line}" for line in checkpoint_differences(run.kept(step), expected.kept(step))]
-    if _untimed(read_records(run.metrics)) != _untimed(read_records(expected.metrics)):
+    if any(_differences("", read_records(run.metrics), read_records(expected.metrics))):
         found.append("metrics.jsonl differs")
     if run.samples.read_bytes() != expected.samples.read_bytes():
         found.append("samples.txt differs")
-    found += [f"{path.name} is left" for path in run.path.rglob("*.part")]
-    return found
+    return found + [f"{path.name} is left" for path in run.path.rglob("*.part")]
 
 
 def checkpoint_differences(path: Path, expected: Path) -> list[str]:
@@ -54,7 +54,3 @@ def _differences(name: str, a: Any, b: Any) -> Iterator[str]:
             yield f"{name} differs"
     elif a != b:
         yield f"{name} is {a!r:.60} instead of {b!r:.60}"
-
-
-def _untimed(records: Sequence[Mapping]) -> list[dict]:
-    return [{name: value for name, value in record.items() if name not in MEASURED} for record in records]

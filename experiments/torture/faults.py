@@ -16,9 +16,8 @@ POLL_S = 0.001
 SECOND_SIGNAL_AFTER_S = 0.6  # one Ctrl-C may arrive several times within half a second
 
 
-def send(number: signal.Signals, process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
-    """Send a signal at a random moment, to one of its processes if there are several; return whether it still ran."""
-    wait(process, rng.uniform(0, duration_s))
+def send(number: signal.Signals, process: subprocess.Popen, rng: random.Random) -> bool:
+    """Send a signal, to one of the process's workers if there are several; return whether the process still ran."""
     is_running = process.poll() is None
     workers = children(process)
     if workers and (number == signal.SIGKILL or rng.random() < 0.5):
@@ -37,16 +36,16 @@ def children(process: subprocess.Popen) -> list[int]:
         return []
 
 
-def send_twice(process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
+def send_twice(process: subprocess.Popen, rng: random.Random) -> bool:
     """Press Ctrl-C twice; return whether the process still ran at the first. The second one ends it while it saves."""
-    is_running = send(signal.SIGINT, process, rng, duration_s)
-    send(signal.SIGINT, process, rng, SECOND_SIGNAL_AFTER_S)
+    is_running = send(signal.SIGINT, process, rng)
+    wait(process, rng.uniform(0, SECOND_SIGNAL_AFTER_S))
+    send(signal.SIGINT, process, rng)
     return is_running
 
 
-def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Random, duration_s: float) -> bool:
-    """Kill the process while a checkpoint is being written, from a random moment on; return whether that came."""
-    wait(process, rng.uniform(0, duration_s))
+def kill_during_save(run: RunFolder, process: subprocess.Popen, _: random.Random) -> bool:
+    """Kill the process as soon as a checkpoint is being written; return whether that came."""
     while process.poll() is None:
         if any(run.latest.parent.glob("*.part")):
             with contextlib.suppress(ProcessLookupError):
@@ -54,6 +53,14 @@ def kill_during_save(run: RunFolder, process: subprocess.Popen, rng: random.Rand
             return True
         time.sleep(POLL_S)
     return False
+
+
+def cut_while_running(path: Path, process: subprocess.Popen, rng: random.Random) -> bool:
+    """Cut a file; return whether the process still ran and there was something to cut."""
+    if process.poll() is not None or not has_content(path):
+        return False
+    truncate(path, rng)
+    return True
 
 
 def prepare(disk_bytes: int | None) -> None:
@@ -65,20 +72,21 @@ def prepare(disk_bytes: int | None) -> None:
 
 
 def flip_bit(path: Path, rng: random.Random) -> None:
-    with path.open("r+b") as file:
-        position = rng.randrange(path.stat().st_size)
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 1 << rng.randrange(8)]))
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
 
 
 def truncate(path: Path, rng: random.Random) -> None:
     os.truncate(path, rng.randrange(path.stat().st_size))
 
 
-def fill_with_zeros(path: Path, rng: random.Random) -> None:
+def fill_with_zeros(path: Path, _: random.Random) -> None:
     path.write_bytes(bytes(path.stat().st_size))
+
+
+def has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def expendable_checkpoint(run: RunFolder) -> Path | None:
@@ -87,7 +95,7 @@ def expendable_checkpoint(run: RunFolder) -> Path | None:
         load_checkpoint(run.previous)
     except CheckpointError:
         return None
-    return run.latest if run.latest.exists() else None
+    return run.latest
 
 
 def wait(process: subprocess.Popen, seconds: float) -> None:

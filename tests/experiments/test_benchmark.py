@@ -2,8 +2,6 @@ import json
 import re
 import subprocess
 import sys
-from argparse import Namespace
-from functools import partial
 
 import pytest
 import torch
@@ -13,15 +11,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import load_corpus
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import peaks
-from experiments.benchmark.corpora import measure_encoding
-from experiments.benchmark.figures import Figure, time_repeats
-from experiments.benchmark.memory import measure_context
+from experiments.benchmark import figures
+from experiments.benchmark.commands import measure_encoding
+from experiments.benchmark.figures import Figure, measure_copy, measure_matrix_products, time_repeats
+from experiments.benchmark.measurements import read_variants
+from experiments.benchmark.models import (
+    flops_per_character,
+    measure_cache,
+    measure_context,
+    measure_sampling,
+    measure_training,
+)
 from experiments.benchmark.muon import measure_muon
-from experiments.benchmark.peaks import measure_copy, measure_matrix_product
-from experiments.benchmark.sampling import measure_cache, measure_sampling
-from experiments.benchmark.training import flops_per_character, measure_training
-from experiments.benchmark.variants import read_variants
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.settings.config_file import load_config
@@ -53,7 +54,7 @@ def test_warm_up_repeats_run_but_are_not_timed():
 
 
 def test_the_peaks_of_the_machine_are_above_zero():
-    assert measure_matrix_product(CPU, torch.float32, 1).median > 0.1
+    assert measure_matrix_products(CPU, 1)["float32"].median > 0.1
     assert measure_copy(CPU, 1).median > 0.1
 
 
@@ -66,11 +67,10 @@ def test_the_training_benchmark_measures_speed_arithmetic_and_memory(workplace):
 
 
 def test_a_processor_without_bfloat16_does_not_emulate_its_products(monkeypatch):
-    monkeypatch.setattr(peaks, "SIZES", {"cpu": (8,)})
+    monkeypatch.setattr(figures, "SIZES", {"cpu": (8,)})
     for is_fast, dtypes in ((True, ["float32", "bfloat16"]), (False, ["float32"])):
-        monkeypatch.setattr(benchmark, "has_fast_bfloat16", lambda _, is_fast=is_fast: is_fast)
-        figures = next(benchmark.measure(CPU, [], {}, Namespace(quick=True)))
-        assert [f.name for f in figures if "product" in f.name] == [f"matrix product, {dtype}" for dtype in dtypes]
+        monkeypatch.setattr(figures, "has_fast_bfloat16", lambda _, is_fast=is_fast: is_fast)
+        assert list(measure_matrix_products(CPU, 1)) == dtypes
 
 
 def test_the_sampling_benchmark_counts_the_characters_of_all_streams():
@@ -88,7 +88,7 @@ def test_the_encoded_text_has_the_requested_size(monkeypatch):
         sizes.append(len(corpus.ids))
         return corpus
 
-    monkeypatch.setattr("experiments.benchmark.corpora.load_corpus", load)
+    monkeypatch.setattr("experiments.benchmark.commands.load_corpus", load)
     speed, _, opening = measure_encoding("tiny", "ä", 1, repeats=2)
     assert len(speed.values) == len(opening.values) == 2
     assert all(0.8e6 < size < 1.3e6 for size in sizes)
@@ -103,7 +103,7 @@ def test_the_memory_benchmark_gives_megabytes_for_each_context_length():
 def test_the_memory_of_fused_attention_does_not_grow_with_the_square_of_the_context_length():
     """For the same 8,192 characters, the scores in windows 32 times as long would take 32 times the memory."""
     script = (
-        "from experiments.benchmark.memory import measure_context as m; import sys;"
+        "from experiments.benchmark.models import measure_context as m; import sys;"
         "print(m(int(sys.argv[1]), sys.argv[2], 'cpu').median)"
     )
 
@@ -172,15 +172,14 @@ def test_an_error_of_pytorch_in_the_benchmark_is_a_bug_with_a_traceback(capsys, 
 
 
 @pytest.mark.slow
-def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch):
-    figure = ("memory", partial(Figure, "memory", "MB", [1.0]))
-    too_many_heads = partial(load_config, ROOT / "configs" / "selmere.yaml", ["model.n_head=999"])
-    measurements = [("first", partial(divmod, unknown=1)), ("second", too_many_heads), figure]
-    monkeypatch.setattr("experiments.benchmark.__main__._of_usual_shapes", lambda *_, **__: measurements)
-    failures = []
-    *_, last = benchmark.measure(CPU, failures, {}, Namespace(quick=True, only="", megabytes=1))
-    assert last == [Figure("memory", "MB", [1.0])]
-    bug, mistake = failures
+def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch, capsys):
+    too_many_heads = ("second", load_config, ROOT / "configs" / "selmere.yaml", ["model.n_head=999"])
+    measurements = [("first", divmod, 1), too_many_heads, ("memory", Figure, "memory", "MB", [1.0])]
+    monkeypatch.setattr("experiments.benchmark.__main__.list_measurements", lambda *_, **__: measurements)
+    assert benchmark.main(["--device", "cpu", "--quick"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == str(Figure("memory", "MB", [1.0]))
+    bug, mistake = said.err.split("experiments.benchmark: ")[1:]
     assert bug.startswith("first failed: TypeError: ")
     assert "Traceback (most recent call last)" in bug
     assert mistake.startswith("second failed: ConfigError: ")

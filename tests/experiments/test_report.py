@@ -183,7 +183,8 @@ def test_variants_with_different_seeds_produce_a_warning(runs_folder, runs, tmp_
 def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "again")
     found = find_runs([runs[0], tmp_path / "again"])
-    assert (len(found.variants[0].runs), found.repeated) == (1, ["again"])
+    assert len(found.variants[0].runs) == 1
+    assert found.left_out["same settings and seed as another run"] == ["again"]
     assert report_command([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
@@ -238,7 +239,7 @@ def test_unfinished_runs_appear_only_in_the_chart_of_losses_over_the_run(runs, r
 
 def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
     found = find_runs([runs[0], cut(runs[1], tmp_path / "cut", n_lines=1).path])
-    assert (len(found.variants), found.without_loss) == (1, ["cut"])
+    assert (len(found.variants), found.left_out["no validation loss yet"]) == (1, ["cut"])
     with pytest.raises(ValueError, match="no run with a validation loss yet"):
         find_runs([tmp_path / "cut"])
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from experiments.benchmark.variants import read_variants
+from experiments.benchmark.measurements import read_variants
 from model.gpt import GPT
 
 STUDIES = ROOT / "experiments" / "studies"

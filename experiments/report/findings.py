@@ -1,0 +1,102 @@
+"""The findings of a report as sentences, and notes on how its figures were measured."""
+
+from collections.abc import Sequence
+
+from experiments.formatting import signed
+from experiments.report.runs import FoundRuns, Variant
+from experiments.report.significance import POWER, PairedTest
+from experiments.report.table import Comparison, Row, cells
+
+LEAST_SEEDS = 4  # with fewer, the measured noise is too uncertain to say which differences can be detected
+
+
+def conclusions(comparison: Comparison) -> list[str]:
+    """Return the findings of the table as sentences."""
+    base, others = comparison.baseline.label, [row for row in comparison.rows if row.variant is not comparison.baseline]
+    if not others:
+        return [f"One variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
+    best = min(comparison.finished_rows, key=lambda row: row.loss)
+    sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
+    for words, sign in (("better than", "lower"), ("worse than", "higher")):
+        if found := [row for row in others if row.verdict.startswith(sign)]:
+            sentences.append(f"Significantly {words} {base}: {_listed(found)}.")
+    unclear = [row for row in others if row.verdict == "not significant"]
+    if unclear:
+        sentences.append(
+            f"Not significantly different from {base}: {_listed(unclear)}. This does not prove that they are equal; "
+            "the intervals show how large a difference the data allow."
+        )
+    tests = [row.difference for row in unclear if isinstance(row.difference, PairedTest)]
+    if any(test.low > 0 or test.high < 0 for test in tests):
+        n_tests = sum(row.adjusted_p is not None for row in others)
+        sentences.append(
+            f"Some intervals exclude zero although the difference is not significant: among {n_tests} comparisons, "
+            "chance alone produces some differences (Holm's adjustment). Run more seeds to decide."
+        )
+    detectable = [row.difference.detectable for row in others if isinstance(row.difference, PairedTest)]
+    if detectable and min(detectable) > 0 and len(comparison.seeds) >= LEAST_SEEDS:
+        sizes = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(detectable), max(detectable))))
+        sentences.append(
+            f"If the noise is as large as measured here, a single comparison detects a true difference of {sizes} with "
+            f"a probability of about {100 * POWER:.0f} % (at the 5 % level) and often misses smaller ones."
+        )
+    if untested := [row for row in others if row.verdict.startswith("unknown")]:
+        sentences.append(
+            f"No conclusion about {', '.join(row.mark for row in untested)}: with fewer than two seeds in common with "
+            f"{base}, the noise is unknown, and the lowest loss may be chance. Run at least train.seed=0..3."
+        )
+    if len({tuple(row.variant.runs) for row in comparison.finished_rows}) > 1:
+        sentences.append("WARNING: the variants have different seeds; compare the pairs, not the means.")
+    return sentences
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    return "; ".join(f"{row.mark} ({signed(row.difference.mean)})" for row in rows if row.difference)
+
+
+def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
+    """Return notes on how the figures were measured, and caveats."""
+    runs = [run for variant in found.variants for run in variant.runs.values()]
+    machines = list(dict.fromkeys(run.end["machine"] for run in runs if run.end))
+    measured = list(dict.fromkeys(run.measured_on for run in runs))
+    notes = [
+        f"Validation loss: the lowest of each run's evaluations, in nats per character over {each}; mean ± standard "
+        f"error over seeds {', '.join(map(str, comparison.seeds))}."
+        for each in measured
+    ]
+    if len(measured) > 1:
+        notes.append(
+            "WARNING: these losses are for different texts, parts of a text or context lengths and are not comparable."
+        )
+    n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
+    if n_tests:
+        pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""
+        notes.append(
+            f"Difference: from {comparison.baseline.label}, paired by seed{pairing}, with Student's 95 % interval for "
+            "each comparison alone. Verdict: a paired t-test at the 5 % level with Holm's adjustment for "
+            f"{n_tests} comparison{'s' * (n_tests > 1)}; an interval may exclude zero although the difference is not "
+            "significant."
+        )
+    notes.append(
+        f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
+        f"{comparison.target:g}: from the start of the run's command to the first evaluation at or below this loss, "
+        "by default one that every finished run reaches. "
+        f"Machine: {'; '.join(machines) or 'unknown until a run is finished'}."
+    )
+    if len(machines) > 1:
+        notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
+    for run in runs:
+        if not run.end:
+            notes.append(f"Unfinished: {run.folder.path.name}, {run.state}; its losses are those so far.")
+    for why, names in found.left_out.items():
+        if names:
+            notes.append(f"Left out, {why}: {', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}.")
+    return notes
+
+
+def _same_batches(variants: Sequence[Variant]) -> bool:
+    """Return whether runs with the same seed train on the same batches."""
+    configs = [variant.config for variant in variants]
+    of_training = ("batch_size", "accumulate", "max_steps", "patience", "grow_context_at")
+    signs = {(c.data, c.model.block_size, *(getattr(c.train, name) for name in of_training)) for c in configs}
+    return len(signs) == 1
