@@ -10,8 +10,8 @@ from data.files import replace_text
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.settings.config_file import upgraded
-from training.sweep.plan import Plan, make_plan
-from training.sweep.sweep_folder import describe, read_plan
+from training.sweep.plan import Plan, describe, make_plan
+from training.sweep.sweep_folder import read_plan
 
 ENDING = ".jsonl"
 

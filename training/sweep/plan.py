@@ -1,4 +1,4 @@
-"""The plan of a sweep: every combination of its values, each as a checked config."""
+"""The plan of a sweep: every combination of its values, each as a checked config; and its description in a file."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from cli.errors import UserError
 from training.settings.config import Config, TrainConfig
-from training.settings.config_file import ConfigError, build_config, split_override, without_sweep
+from training.settings.config_file import ConfigError, build_config, split_override, to_dict, without_sweep
 from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
 
 SEED = "train.seed"
@@ -148,3 +148,44 @@ def _short_names(axes: Axes) -> dict[str, str]:
 
 def _described(point: Point) -> str:
     return ", ".join(f"{axis}={value}" for axis, value in point.choices.items())
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
+    axes: dict[str, list | dict] = {}
+    for key in plan.axes:
+        values = [setting(point.config, key) for point in plan.points]
+        axes[key] = [value for i, value in enumerate(values) if value not in values[:i]]
+    if plan.variants:
+        # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
+        keys = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
+        configs = {point.choices[VARIANTS]: point.config for point in plan.points}
+        axes[VARIANTS] = {name: {key: setting(configs[name], key) for key in keys} for name in plan.variants}
+    varied = {*plan.axes, *(key for changes in plan.variants.values() for key in changes)}
+    shared = {
+        section: {name: value for name, value in values.items() if f"{section}.{name}" not in varied}
+        for section, values in to_dict(plan.points[0].config).items()
+    }
+    return shared | {"sweep": axes}
+
+
+def merged(before: Plan | None, plan: Plan) -> dict[str, Any] | None:
+    """Return the description of the sweep that has the points of both plans.
+
+    Return None if no grid has exactly these points: values can be added to a sweep only while it stays a grid.
+    """
+    if before is None:
+        return None
+    now = describe(plan)
+    then, sweep = describe(before)["sweep"], now["sweep"]
+    for key in sweep.keys() & then.keys():
+        if key == VARIANTS:
+            sweep[key] = then[key] | sweep[key]
+        else:
+            sweep[key] = then[key] + [value for value in sweep[key] if value not in then[key]]
+    try:
+        both = make_plan(now)
+    except ConfigError:
+        return None
+    together = {(point.name, point.config) for one in (before, plan) for point in one.points}
+    return now if both and together == {(point.name, point.config) for point in both.points} else None

@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -17,12 +16,10 @@ from training.settings.config_file import (
     load_run_config,
     naming,
     read_settings,
-    to_dict,
     to_yaml,
     upgraded,
 )
-from training.sweep.plan import Plan, Point, make_plan, setting
-from training.sweep.values import VARIANTS
+from training.sweep.plan import Plan, Point, describe, make_plan, merged
 
 PLAN_FILE = "sweep.yaml"
 FAILURE = "failure.txt"
@@ -55,7 +52,7 @@ class SweepFolder:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock"):
             for path in numbered(root / name):
-                if described := _merged(read_plan(path), plan) if path.exists() else describe(plan):
+                if described := merged(read_plan(path), plan) if path.exists() else describe(plan):
                     path.mkdir(exist_ok=True)
                     replace_text(path / PLAN_FILE, dump_yaml(described))
                     break
@@ -111,44 +108,3 @@ def read_plan(folder: Path) -> Plan | None:
     settings = read_settings(folder / PLAN_FILE)
     with naming(folder / PLAN_FILE):
         return make_plan(upgraded(settings))
-
-
-def describe(plan: Plan) -> dict[str, Any]:
-    """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
-    axes: dict[str, list | dict] = {}
-    for key in plan.axes:
-        values = [setting(point.config, key) for point in plan.points]
-        axes[key] = [value for i, value in enumerate(values) if value not in values[:i]]
-    if plan.variants:
-        # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
-        keys = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
-        configs = {point.choices[VARIANTS]: point.config for point in plan.points}
-        axes[VARIANTS] = {name: {key: setting(configs[name], key) for key in keys} for name in plan.variants}
-    varied = {*plan.axes, *(key for changes in plan.variants.values() for key in changes)}
-    shared = {
-        section: {name: value for name, value in values.items() if f"{section}.{name}" not in varied}
-        for section, values in to_dict(plan.points[0].config).items()
-    }
-    return shared | {"sweep": axes}
-
-
-def _merged(before: Plan | None, plan: Plan) -> dict[str, Any] | None:
-    """Return the description of the sweep that has the points of both plans.
-
-    Return None if no grid has exactly these points: values can be added to a sweep only while it stays a grid.
-    """
-    if before is None:
-        return None
-    now = describe(plan)
-    then, sweep = describe(before)["sweep"], now["sweep"]
-    for key in sweep.keys() & then.keys():
-        if key == VARIANTS:
-            sweep[key] = then[key] | sweep[key]
-        else:
-            sweep[key] = then[key] + [value for value in sweep[key] if value not in then[key]]
-    try:
-        both = make_plan(now)
-    except ConfigError:
-        return None
-    together = {(point.name, point.config) for one in (before, plan) for point in one.points}
-    return now if both and together == {(point.name, point.config) for point in both.points} else None

@@ -1,8 +1,7 @@
 import pytest
 
 from training.settings.config_file import ConfigError, build_config
-from training.sweep.plan import make_plan
-from training.sweep.sweep_folder import describe
+from training.sweep.plan import describe, make_plan
 from training.sweep.values import split_values
 
 BASE = {"model": {"n_embd": "24", "n_layer": "2"}, "train": {"max_steps": "5"}}
