@@ -34,6 +34,7 @@ SHORTER = {
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.torture": ["--rounds", "1"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
+    "experiments.benchmark": ["--only", "start-up"],
 }
 ALONE = ("experiments.benchmark", "experiments.torture", "experiments.race")  # long, and need no earlier command
 HAS_SIX_LAYERS = ("[8,4,4,2,2,2]", "heads_per_layer.yaml")  # and says how many heads each one has

@@ -1,3 +1,4 @@
+import inspect
 import json
 import re
 import subprocess
@@ -14,13 +15,14 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import figures
 from experiments.benchmark.commands import measure_encoding
 from experiments.benchmark.figures import Figure, measure_copy, measure_matrix_products, time_repeats
-from experiments.benchmark.measurements import read_variants
+from experiments.benchmark.measurements import PARTS, list_measurements, read_variants
 from experiments.benchmark.models import (
     flops_per_character,
     measure_cache,
     measure_context,
     measure_sampling,
     measure_training,
+    measure_without_cache,
 )
 from experiments.benchmark.muon import measure_muon
 from model.config import ModelConfig
@@ -114,6 +116,22 @@ def test_the_memory_of_fused_attention_does_not_grow_with_the_square_of_the_cont
     for form in ("fused", "auto"):
         assert megabytes(8192, form) < 1.5 * megabytes(256, form)
     assert megabytes(4096, "explicit") > 3 * megabytes(256, "explicit")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_measurement_of_the_benchmark_can_be_called_with_its_arguments(quick):
+    variants = {"tiny": load_config(ROOT / "configs" / "selmere.yaml")}
+    measurements = [m for v in ({}, variants) for m in list_measurements(v, CPU, {}, 3, 1, quick=quick)]
+    for name, measure, *arguments in measurements:
+        assert name.startswith(PARTS)
+        inspect.signature(measure).bind(*arguments)
+    assert {measure.__name__ for _, measure, *_ in measurements} >= {"measure_without_cache", "measure_cache"}
+
+
+def test_sampling_without_a_cache_is_measured_for_each_character():
+    figure = measure_without_cache("tiny", ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8), 1, CPU)
+    assert len(figure.values) == 10
+    assert figure.median > 0
 
 
 @pytest.mark.slow
