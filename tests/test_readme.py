@@ -30,7 +30,6 @@ SHORTER = {
     "--sweep": ["train.seed=0"],
     "configs/heads": ["train.seed=0"],
     "experiments.textbook": ["--steps", "3"],
-    "experiments.reverse": ["--steps", "3"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.torture": ["--rounds", "1"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
