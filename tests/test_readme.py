@@ -85,7 +85,12 @@ def test_files_named_in_the_readme_exist():
         for name in re.findall(r"`((?:model|data|training|tests|configs|experiments)/[\w./]*)`", text(page)):
             assert name.startswith("data/cache") or (ROOT / name).exists(), f"{page}: {name}"
         for name in re.findall(r"\]\(((?!http)[^)]*)\)", text(page)):
-            assert (page.parent / name).is_file(), f"{page}: {name}"
+            file, _, heading = name.partition("#")
+            target = page.parent / file if file else page
+            assert target.is_file(), f"{page}: {name}"
+            if heading:
+                headings = re.findall(r"^#+ (.*)", text(target), re.MULTILINE)
+                assert heading in [re.sub(r"\W+", "-", h.lower()) for h in headings], f"{page}: {name}"
 
 
 def parts():

@@ -62,6 +62,18 @@ def test_text_3_the_gaussian_kernel_is_exact_far_from_zero():
     torch.testing.assert_close(actual, expected.float(), atol=1e-6, rtol=1e-6)
 
 
+def test_text_3_the_error_of_gaussian_scores_grows_with_the_distance_from_zero_as_stated():
+    eps = torch.finfo(torch.float32).eps
+    for offset in (0, 1, 20, 2000):
+        q, k = randn(T, D) + offset, randn(S, D) + offset
+        q, k = q.float(), k.float()
+        exact = -torch.cdist(q.double(), k.double()).square() / 2
+        squares = q.double().square().sum(1)[:, None] + k.double().square().sum(1)
+        error = (Gaussian(learned=False).float()(q, k).double() - exact).abs()
+        assert (error <= (D + 4) * eps * squares).all()
+    assert error.max() > 0.01  # near 2,000, where the kernel of attention pooling is exact
+
+
 @pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
 def test_text_3_the_weights_fall_with_distance(log_kernel):
     xs = torch.tensor([3.0, 2.5, 4.0, 1.7, 4.6, 0.9])  # at growing distances from 3
