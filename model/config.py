@@ -48,7 +48,7 @@ class ModelConfig:
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
-    conv_width: int = 1  # of the causal convolution before each MLP; 1: none
+    conv_width: int = 1  # of the causal convolution before each MLP, which also mixes positions; 1: none
     qk_norm: bool = True
     qk_scale: Literal["learned", "sqrt_head_size"] | float = "learned"  # of qk_norm's scaled_dot scores
     logit_softcap: float = 15.0  # 0: no cap

@@ -68,7 +68,8 @@ class Additive(nn.Module):
 class Gaussian(nn.Module):
     """-|(q - k) w|^2 / 2, the exponent of a Gaussian kernel of width 1/w (Nadaraya, 1964; Watson, 1964).
 
-    w is the given value: the initial value if learned, otherwise a constant.
+    w is the given value: the initial value if learned, otherwise a constant. Exact for vectors near zero, such as the
+    model's queries and keys; `model.textbook.chapter6b_pooling` is exact everywhere.
     """
 
     def __init__(self, w: float = 1.0, *, learned: bool = True):
@@ -80,7 +81,8 @@ class Gaussian(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         check_widths(q, k)
-        # |q - k|^2 = |q|^2 - 2 q.k + |k|^2 needs no T x S x D intermediate.
+        # |q - k|^2 = |q|^2 - 2 q.k + |k|^2 needs no T x S x D intermediate. Far from zero it loses digits: its error is
+        # at most about (D + 4) eps (|q|^2 + |k|^2) w^2, small for normalised q and k, whose |q|^2 is D.
         q, k = q * self.w, k * self.w
         q_squares, k_squares = q.square().sum(-1), k.square().sum(-1)
         return q @ k.transpose(-2, -1) - (q_squares.unsqueeze(-1) + k_squares.unsqueeze(-2)) / 2

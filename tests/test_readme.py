@@ -30,7 +30,6 @@ SHORTER = {
     "--sweep": ["train.seed=0"],
     "configs/heads": ["train.seed=0"],
     "experiments.textbook": ["--steps", "3"],
-    "experiments.reverse": ["--steps", "3"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.torture": ["--rounds", "1"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
@@ -87,7 +86,12 @@ def test_files_named_in_the_readme_exist():
         for name in re.findall(r"`((?:model|data|training|tests|configs|experiments)/[\w./]*)`", text(page)):
             assert name.startswith("data/cache") or (ROOT / name).exists(), f"{page}: {name}"
         for name in re.findall(r"\]\(((?!http)[^)]*)\)", text(page)):
-            assert (page.parent / name).is_file(), f"{page}: {name}"
+            file, _, heading = name.partition("#")
+            target = page.parent / file if file else page
+            assert target.is_file(), f"{page}: {name}"
+            if heading:
+                headings = re.findall(r"^#+ (.*)", text(target), re.MULTILINE)
+                assert heading in [re.sub(r"\W+", "-", h.lower()) for h in headings], f"{page}: {name}"
 
 
 def parts():

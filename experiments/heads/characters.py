@@ -1,4 +1,4 @@
-"""Similarity of characters in the model: cosines between their embeddings."""
+"""Similarity of characters in the model: cosines and dot products of their embeddings."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,13 @@ KINDS = (str.islower, str.isupper, str.isalpha, str.isdigit, lambda character: n
 class CharacterSimilarity:
     """n characters, in the order lower case, upper case, other letters, digits, punctuation, white space.
 
-    cosines (n, n): between their embeddings, 1 for the same direction and 0 for unrelated ones.
+    cosines (n, n): between their embeddings, 1 for the same direction and 0 for unrelated ones. products (n, n): their
+    dot products, which also grow with the lengths of the embeddings.
     """
 
     characters: str
     cosines: Tensor
+    products: Tensor
 
     def most_alike(self, n: int) -> list[tuple[str, str, float]]:
         """Return the n pairs of different characters with the highest cosines, the highest first."""
@@ -38,5 +40,6 @@ def compare_characters(embeddings: Tensor, vocabulary: Vocabulary, counts: Tenso
 
     frequent = counts.argsort(descending=True, stable=True)[:MOST_CHARACTERS]
     chosen = sorted(frequent.tolist(), key=place)
-    unit = torch.nn.functional.normalize(embeddings[chosen], dim=-1)  # (n, C)
-    return CharacterSimilarity("".join(vocabulary.characters[i] for i in chosen), unit @ unit.T)
+    rows = embeddings[chosen]  # (n, C)
+    unit = torch.nn.functional.normalize(rows, dim=-1)
+    return CharacterSimilarity("".join(vocabulary.characters[i] for i in chosen), unit @ unit.T, rows @ rows.T)

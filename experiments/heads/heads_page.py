@@ -123,11 +123,16 @@ def _charts(model: AnalysedModel, number: int, suffix: str) -> str:
         "upper case, other letters, digits, punctuation, white space. Cosines of random embeddings would have a "
         f"standard deviation of {noise:.2f}. Most alike: {alike}."
     )
+    products = (
+        "Dot products of the same embeddings, in which lengths count too: attention compares vectors by dot products, "
+        "so a long vector scores high with everything that points its way."
+    )
     figures = [
         ("Loss without one head", "Increase of the validation loss with only this head silenced.", _importance, 4.2),
         ("Loss without several heads", "Silenced one after another, the least important first.", _cumulative, 4.2),
         ("Similar heads", "Mean cosine of the attention weights of two heads.", _similar_heads, 6.5),
-        ("Similar characters", characters, _similar_characters, 6.8),
+        ("Similar characters", characters, _cosines_of_characters, 6.8),
+        ("Dot products of characters", products, _products_of_characters, 6.8),
     ]
     html = ""
     for title, note, draw, height in figures:
@@ -159,14 +164,23 @@ def _similar_heads(axes, model: AnalysedModel) -> None:
     _matrix(axes, cosines, cmap="viridis", vmin=0, vmax=1, label="mean cosine of the weights")
 
 
-def _similar_characters(axes, model: AnalysedModel) -> None:
-    similarity = model.analysis.similarity
-    cosines, names = similarity.cosines.numpy(), [plain(model.label(each)) for each in similarity.characters]
+def _cosines_of_characters(axes, model: AnalysedModel) -> None:
+    cosines = model.analysis.similarity.cosines.numpy()
+    limit = np.abs(cosines - np.eye(len(cosines))).max() or 1.0  # the diagonal is 1 and says nothing
+    _of_characters(axes, model, cosines, limit, label="cosine of the embeddings")
+
+
+def _products_of_characters(axes, model: AnalysedModel) -> None:
+    products = model.analysis.similarity.products.numpy()
+    _of_characters(axes, model, products, np.abs(products).max(), label="dot product of the embeddings")
+
+
+def _of_characters(axes, model: AnalysedModel, matrix: np.ndarray, limit: float, *, label: str) -> None:
+    names = [plain(model.label(each)) for each in model.analysis.similarity.characters]
     size = min(11, 400 / len(names))  # points
     axes.set_xticks(range(len(names)), names, fontsize=size)
     axes.set_yticks(range(len(names)), names, fontsize=size)
-    limit = np.abs(cosines - np.eye(len(names))).max() or 1.0  # the diagonal is 1 and says nothing
-    _matrix(axes, cosines, cmap="coolwarm", vmin=-limit, vmax=limit, label="cosine of the embeddings")
+    _matrix(axes, matrix, cmap="coolwarm", vmin=-limit, vmax=limit, label=label)
 
 
 def _matrix(axes, matrix: np.ndarray, *, label: str, **colours) -> None:

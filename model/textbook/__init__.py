@@ -1,5 +1,6 @@
-"""The ideas of attention, one at a time, written for reading; the GPT uses none of this code.
+"""Attention in seven chapters, to be read from chapter 1 to chapter 7; the GPT of this project imports none of them.
 
-Read `gpt.py` for the whole algorithm in one file. The other files cover one idea each: `bigram.py` (no attention),
-`multi_head.py`, `trace.py`, `pooling.py` and `encoder_decoder.py`.
+`python -m experiments.textbook 3` shows chapter 3 with shapes and numbers. Letters mean the same in every chapter: B
+sequences of T positions, each a vector of C numbers (channels); S positions of another sequence, if there is one; H
+heads of D channels; V characters in the vocabulary.
 """

@@ -281,7 +281,7 @@ def test_losses_over_some_characters_are_those_of_windows_spread_evenly_over_the
     assert count_ids(ids, 16, None, 11).tolist() == np.bincount(ids[1:], minlength=11).tolist()
 
 
-def test_character_cosines_equal_those_of_the_checkpoints_embeddings():
+def test_cosines_and_dot_products_of_characters_equal_those_of_the_checkpoints_embeddings():
     model, vocabulary = make_model(), Vocabulary("abcdefghijk")
     table = checkpoint_of(model).model["token_embedding.weight"].double().numpy()
     result = compare_characters(model.token_embedding.weight.detach().double(), vocabulary, torch.ones(11))
@@ -289,6 +289,7 @@ def test_character_cosines_equal_those_of_the_checkpoints_embeddings():
         for j, b in enumerate(result.characters):
             u, v = table["abcdefghijk".index(a)], table["abcdefghijk".index(b)]
             assert result.cosines[i, j].item() == pytest.approx(u @ v / np.sqrt(u @ u * (v @ v)), abs=1e-12)
+            assert result.products[i, j].item() == pytest.approx(u @ v, abs=1e-12)
     cosines = {(a, b): value for a, b, value in result.most_alike(55)}
     assert list(cosines.values()) == sorted(cosines.values(), reverse=True)
     assert len(cosines) == len({frozenset(pair) for pair in cosines}) == 55

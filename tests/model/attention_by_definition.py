@@ -10,7 +10,7 @@ class EinsumAttention(nn.Module):
     def __init__(self, width, n_heads):
         super().__init__()
         self.n_heads = n_heads
-        self.to_queries, self.to_keys, self.to_values = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.to_queries, self.to_keys, self.to_values = (nn.Linear(width, width) for _ in range(3))
         self.unify = nn.Linear(width, width)
 
     def forward(self, x, memory, mask=None):

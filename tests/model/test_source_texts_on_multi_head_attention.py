@@ -6,13 +6,22 @@ import pytest
 import torch
 from attention_by_definition import EinsumAttention
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 
-from experiments.patches import PATCHES, numbers
-from experiments.trace import EXAMPLE, example_layer, table
-from model.attention import attend, masked_softmax
+from experiments.textbook import patches
+from experiments.textbook.__main__ import main as textbook
+from model.attention import attend
 from model.scoring import dot, scaled_dot
-from model.textbook.multi_head import MultiHeadAttention, join_heads, split_heads
-from model.textbook.trace import trace_attention
+from model.textbook.chapter3_head import EMBEDDINGS, KEY_MAP, QUERY_MAP, VALUE_MAP, one_head
+from model.textbook.chapter4_heads import (
+    heads_by_einsum,
+    heads_by_loop,
+    heads_in_batch,
+    join_heads,
+    split_heads,
+    what_gave_reads,
+)
+from model.textbook.chapter5b_layer import MultiHeadAttention
 
 N, T, S, H, D = 3, 5, 7, 2, 6
 
@@ -85,9 +94,7 @@ def test_text_1_zero_means_hidden_and_the_three_masks_combine():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     padding, attention, between = (torch.rand(shape) < 0.7 for shape in ((N, S), (T, S), (T, S)))
     padding[:, 0] = attention[:, 0] = between[:, 0] = True  # every query sees at least one key
-    traced = trace_attention(
-        layer, x, memory, padding_mask=padding.long(), attention_mask=attention.double(), memory_mask=between
-    )
+    traced = layer.trace(x, memory, padding_mask=padding.long(), attention_mask=attention.double(), memory_mask=between)
     visible = padding[:, None, None, :] & attention & between
     scores = traced["scores"].masked_fill(~visible, -math.inf)
     torch.testing.assert_close(traced["weights"], scores.softmax(-1))
@@ -97,17 +104,17 @@ def test_text_1_zero_means_hidden_and_the_three_masks_combine():
 def test_text_1_padding_attention_and_memory_masks_are_keyword_arguments():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     padding, between = torch.ones(N, S), torch.ones(T, S).bool()
-    with pytest.raises(TypeError, match="4 positional arguments but 5 were given"):
+    with pytest.raises(TypeError, match="1 masks by position; pass each by its name: padding_mask, attention_mask"):
         layer(x, memory, memory, padding)
     with pytest.raises(ValueError, match="Pass masks by keyword"):
         layer(x, memory, padding)
-    with pytest.raises(ValueError, match=r"torch.bool; expected floating-point numbers. Pass masks by keyword"):
+    with pytest.raises(ValueError, match=r"torch.bool; expected floating-point numbers .*Pass masks by keyword"):
         layer(x, between)
 
 
 def test_text_1_keys_have_width_d_k_and_values_another_width_d_v():
     layer, x, memory = MultiHeadAttention(8, H, head_size=3, value_head_size=5), randn(N, T, 8), randn(N, S, 8)
-    traced = trace_attention(layer, x, memory)
+    traced = layer.trace(x, memory)
     assert (traced["K"].shape, traced["V"].shape) == ((N, H, S, 3), (N, H, S, 5))
     assert layer.proj.weight.shape == (8, H * 5)
     torch.testing.assert_close(traced["scores"], traced["Q"] @ traced["K"].mT / math.sqrt(3))
@@ -115,8 +122,8 @@ def test_text_1_keys_have_width_d_k_and_values_another_width_d_v():
 
 
 def test_text_1_the_layer_equals_one_written_with_einsum_over_batch_query_key_head_and_channel():
-    layer, x, memory = MultiHeadAttention(H * D, H, output_bias=True), randn(N, T, H * D), randn(N, S, H * D)
-    scratch = EinsumAttention(H * D, H)
+    layer = MultiHeadAttention(H * D, H, bias=True, output_bias=True)
+    scratch, x, memory = EinsumAttention(H * D, H), randn(N, T, H * D), randn(N, S, H * D)
     names = {"to_queries": layer.query, "to_keys": layer.key, "to_values": layer.value, "unify": layer.proj}
     for name, linear in names.items():
         getattr(scratch, name).load_state_dict(linear.state_dict())
@@ -127,11 +134,12 @@ def test_text_1_the_layer_equals_one_written_with_einsum_over_batch_query_key_he
     torch.testing.assert_close(layer(x, memory, padding_mask=padding, memory_mask=between), expected)
 
 
-def test_text_1_the_einsum_form_equals_the_matmul_form():
+@pytest.mark.parametrize("form", ["explicit", "fused"])
+def test_text_1_the_einsum_form_equals_the_matmul_form(form):
     q, k, v = randn(N, T, H, D), randn(N, S, H, D), randn(N, S, H, D)
     weights = torch.softmax(torch.einsum("nqhd,nkhd->nhqk", q, k) / math.sqrt(D), dim=-1)
     expected = torch.einsum("nhqk,nkhd->nqhd", weights, v)
-    actual = attend(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+    actual = attend(*(x.transpose(1, 2) for x in (q, k, v)), form=form).transpose(1, 2)
     torch.testing.assert_close(actual, expected)
 
 
@@ -146,14 +154,12 @@ def test_text_2_the_input_can_have_another_width_and_is_mapped_without_bias():
 
 def test_text_2_every_shape_equals_that_of_the_printout():
     layer = MultiHeadAttention(16, 2, query_size=10, key_size=10, value_size=10, output_map=False)
-    traced = trace_attention(layer, randn(32, 20, 10))
-    assert traced.pop("d_k") == 8
+    traced = layer.trace(randn(32, 20, 10))
     assert [(name, tuple(value.shape)) for name, value in traced.items()] == [
         ("X", (32, 20, 10)),
         ("Q", (32, 2, 20, 8)),
         ("K", (32, 2, 20, 8)),
         ("V", (32, 2, 20, 8)),
-        ("raw scores", (32, 2, 20, 20)),
         ("scores", (32, 2, 20, 20)),
         ("weights", (32, 2, 20, 20)),
         ("heads", (32, 2, 20, 8)),
@@ -161,11 +167,13 @@ def test_text_2_every_shape_equals_that_of_the_printout():
     ]
 
 
-def test_text_2_the_layer_gives_the_worked_example_to_its_printed_digits():
-    traced = trace_attention(example_layer(), EXAMPLE)
-    assert traced.pop("d_k") == 3
-    values = {name: value.squeeze() for name, value in traced.items()}
-    assert torch.equal(values["X"], digits([[1.0, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]))
+def worked_example():
+    """Return every value of the worked example: the embeddings of three words, and the maps of one head."""
+    return one_head(*(digits(m).double() for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP)))
+
+
+def test_text_2_a_head_gives_the_worked_example_to_its_printed_digits():
+    values = worked_example()
     assert torch.equal(values["Q"], digits([[1.0, 0, 2], [2, 2, 2], [2, 1, 3]]))
     assert torch.equal(values["K"], digits([[0.0, 1, 1], [4, 4, 0], [2, 3, 1]]))
     assert torch.equal(values["V"], digits([[1.0, 2, 3], [2, 8, 0], [2, 6, 3]]))
@@ -182,10 +190,29 @@ def test_text_2_the_layer_gives_the_worked_example_to_its_printed_digits():
     torch.testing.assert_close(values["output"], digits(result), atol=5e-5, rtol=0)
 
 
-def test_text_2_the_trace_prints_the_worked_example_from_x_to_the_output_rounded_as_in_the_text():
-    printed = table(trace_attention(example_layer(), EXAMPLE))
-    order = ["X\n", "Q =", "K =", "V =", "raw scores = Q K^T", "d_k = 3", "scores = raw", "weights =", "output"]
-    places = [printed.index(("\n\n" if name != "X\n" else "") + name) for name in order]
+def test_text_2_the_layer_gives_the_worked_example_too():
+    layer = MultiHeadAttention(3, 1, query_size=4, key_size=4, value_size=4, output_map=False)
+    maps = zip((layer.query, layer.key, layer.value), (QUERY_MAP, KEY_MAP, VALUE_MAP), strict=True)
+    for linear, weights in maps:
+        linear.weight.data = digits(weights).double().T
+    torch.testing.assert_close(layer(digits([EMBEDDINGS]).double())[0], worked_example()["output"])
+
+
+def test_text_2_chapter_3_prints_the_worked_example_from_words_to_the_output_rounded_as_in_the_text(capsys):
+    assert textbook(["3"]) == 0
+    printed = capsys.readouterr().out
+    order = [
+        "The words cats",
+        "X: the emb",
+        "Q =",
+        "K =",
+        "V =",
+        "raw scores = Q K^T",
+        "scores = raw",
+        "weights =",
+        "out",
+    ]
+    places = [printed.index(f"\n\n{name}") for name in order]
     assert places == sorted(places)
     rows = [line.split() for line in printed.splitlines()]
     for row in (
@@ -198,21 +225,53 @@ def test_text_2_the_trace_prints_the_worked_example_from_x_to_the_output_rounded
         assert row.split() in rows, row
 
 
-def test_text_2_queries_keys_and_values_can_be_given_directly():
-    traced = trace_attention(example_layer(), EXAMPLE)
-    q, k, v = (traced[name].squeeze() for name in "QKV")
-    torch.testing.assert_close(attend(q, k, v), traced["output"].squeeze())
+def test_text_2_queries_keys_and_values_of_all_heads_can_be_given_as_batch_length_and_width():
+    q, k, v = randn(N, T, H * D), randn(N, T, H * D), randn(N, T, H * D)
+    expected = [scaled_dot_product_attention(*(x[..., h * D : (h + 1) * D] for x in (q, k, v))) for h in range(H)]
+    for form in (heads_by_loop, heads_in_batch, heads_by_einsum):
+        torch.testing.assert_close(form(q, k, v, H), torch.cat(expected, dim=-1))
 
 
-def test_text_2_the_four_patches_of_the_picture_have_the_weights_computed_by_hand():
-    x = torch.tensor(PATCHES, dtype=torch.float64)
-    weights = masked_softmax(scaled_dot(x, x))
+def test_text_2_the_four_patches_of_the_picture_have_the_weights_computed_by_hand(capsys):
+    traced = patches.identity_layer(16).trace(torch.tensor([patches.PATCHES], dtype=torch.float64))
+    weights = traced["weights"].squeeze()
     odd, even = [0.25] * 4, [0.1888, 0.3112, 0.1888, 0.3112]
     torch.testing.assert_close(weights, digits([odd, even, odd, even]), atol=5e-5, rtol=0)
     torch.testing.assert_close(weights[1, 1] / weights[1, 0], torch.tensor(0.5).exp())
-    printed = [line.split() for line in numbers(x, weights, weights @ x).splitlines()]
-    assert ["X1", *["0.2500"] * 4] in printed
-    assert ["X4", "0.1888", "0.3112", "0.1888", "0.3112"] in printed
+    assert textbook(["patches"]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["0.2500"] * 4 in printed
+    assert ["0.1888", "0.3112", "0.1888", "0.3112"] in printed
+    assert [
+        "0",
+        "0",
+        "0",
+        "0",
+        "1",
+        "1",
+        "1",
+        "1",
+        "0",
+        "0",
+        "0",
+        "0",
+        "0",
+        "1",
+        "1",
+        "0",
+    ] in printed  # a vector, as given
     pale, dark = 0.5, 2 * 0.3112296656  # of the weights, those of the two dark patches, where only these are black
-    row = [pale, 1, 1, pale, dark, 1, 1, dark]
-    assert " | ".join("  ".join(f"{n:.4f}" for n in half) for half in (row[:4], row[4:])).split() in printed
+    assert [f"{n:.4f}" for n in (pale, 1, 1, pale, dark, 1, 1, dark)] in printed
+    for shape in (
+        "a: the four patches as vectors  (1, 4, 16)",
+        "Q = a, because its map is the identity  (1, 1, 4, 16)",
+    ):
+        assert shape.split() in printed
+
+
+def test_text_2_several_heads_keep_relations_apart_that_one_head_mixes():
+    one, two = what_gave_reads([[0, 4]]), what_gave_reads([[0], [4]])
+    torch.testing.assert_close(one[0], one[1])  # who gave to whom is lost
+    mary, susan = torch.eye(5)[0], torch.eye(5)[4]
+    expected = torch.stack((torch.cat((mary, susan)), torch.cat((susan, mary))))
+    torch.testing.assert_close(two, expected, atol=1e-6, rtol=0)

@@ -10,11 +10,16 @@ from model.attention import attend, causal_mask, masked_softmax
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
-from model.textbook.bigram import Bigram
-from model.textbook.gpt import Head, TextbookGPT
-from model.textbook.multi_head import MultiHeadAttention, join_heads, split_heads
-from model.textbook.pooling import Kernel, epanechnikov_kernel, gaussian_kernel, pool, pooling_weights
-from model.textbook.trace import trace_attention
+from model.textbook import chapter2_similarity
+from model.textbook.chapter1_average import average_by_loop, average_by_matrix, average_by_softmax
+from model.textbook.chapter2_similarity import attend_by_loop, attend_by_matrix
+from model.textbook.chapter3_head import one_head
+from model.textbook.chapter4_heads import join_heads, split_heads
+from model.textbook.chapter5b_layer import MultiHeadAttention
+from model.textbook.chapter6a_scores import as_mlp
+from model.textbook.chapter6b_pooling import Kernel, epanechnikov_kernel, gaussian_kernel, pool, pooling_weights
+from model.textbook.chapter7a_bigram import Bigram
+from model.textbook.chapter7b_gpt import Head, TextbookGPT
 
 N, T, S, H, D, V = 3, 5, 7, 2, 6, 11
 
@@ -55,6 +60,18 @@ def test_text_3_the_gaussian_kernel_is_exact_far_from_zero():
     expected = torch.softmax(-((years[:, None] - years) ** 2) / 2, dim=1) @ y
     actual = pool(years.float(), years.float(), y.float(), gaussian_kernel)
     torch.testing.assert_close(actual, expected.float(), atol=1e-6, rtol=1e-6)
+
+
+def test_text_3_the_error_of_gaussian_scores_grows_with_the_distance_from_zero_as_stated():
+    eps = torch.finfo(torch.float32).eps
+    for offset in (0, 1, 20, 2000):
+        q, k = randn(T, D) + offset, randn(S, D) + offset
+        q, k = q.float(), k.float()
+        exact = -torch.cdist(q.double(), k.double()).square() / 2
+        squares = q.double().square().sum(1)[:, None] + k.double().square().sum(1)
+        error = (Gaussian(learned=False).float()(q, k).double() - exact).abs()
+        assert (error <= (D + 4) * eps * squares).all()
+    assert error.max() > 0.01  # near 2,000, where the kernel of attention pooling is exact
 
 
 @pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
@@ -111,11 +128,51 @@ def test_text_3_additive_scores_take_queries_and_keys_of_different_widths():
                 torch.testing.assert_close(score(q, k)[n, t, s], score.weight.weight[0] @ hidden)
 
 
+def test_text_3_additive_attention_is_an_mlp_on_the_query_and_key_side_by_side():
+    score, q, k = Additive(4, 3, hidden=8), randn(T, 4), randn(S, 3)
+    pairs = torch.cat((q[:, None].expand(T, S, 4), k[None].expand(T, S, 3)), dim=-1)
+    torch.testing.assert_close(as_mlp(score)(pairs).squeeze(-1), score(q, k))
+
+
+def test_text_3_a_layer_with_additive_scores_compares_queries_and_keys_of_different_widths():
+    score = Additive(3, 5, hidden=8)
+    layer, x, memory = (
+        MultiHeadAttention(8, H, head_size=3, key_head_size=5, score=score),
+        randn(N, T, 8),
+        randn(N, S, 8),
+    )
+    traced = layer.trace(x, memory)
+    assert (traced["Q"].shape, traced["K"].shape) == ((N, H, T, 3), (N, H, S, 5))
+    weights = torch.softmax(score(traced["Q"], traced["K"]), dim=-1)
+    torch.testing.assert_close(layer(x, memory), layer.proj(join_heads(weights @ traced["V"])))
+
+
 def test_text_3_scaled_products_need_equal_widths_of_queries_and_keys_but_not_of_values():
     assert attend(randn(4, 3), randn(6, 3), randn(6, 2)).shape == (4, 2)
 
 
 # 4. Self-attention from first principles
+
+
+def test_text_4_the_loop_and_the_matrix_form_of_self_attention_without_parameters_are_equal():
+    x = randn(N, T, D) / 2
+    weights = torch.exp(torch.einsum("bic,bjc->bij", x, x))
+    expected = torch.einsum("bij,bjc->bic", weights / weights.sum(2, keepdim=True), x)
+    torch.testing.assert_close(attend_by_matrix(x), expected)
+    torch.testing.assert_close(torch.stack([attend_by_loop(sequence) for sequence in x]), expected)
+
+
+def test_text_4_its_input_is_a_set():
+    x, order = randn(N, T, D), torch.randperm(T)
+    torch.testing.assert_close(attend_by_matrix(x[:, order]), attend_by_matrix(x)[:, order])
+
+
+def test_text_4_a_vector_of_equal_values_grows_with_the_root_of_its_width():
+    (*_, rows) = (value for _, value in chapter2_similarity.show())
+    for width, length, spread, divided in rows.tolist():
+        assert length == pytest.approx(3 * math.sqrt(width))
+        assert spread == pytest.approx(math.sqrt(width), rel=0.05)
+        assert divided == pytest.approx(1, abs=0.05)
 
 
 def test_text_4_the_simplest_self_attention_has_no_parameters():
@@ -157,12 +214,24 @@ def test_text_4_scaling_both_by_the_fourth_root_equals_dividing_the_scores_by_th
 # 5. Predicting the next character
 
 
-def test_text_5_the_average_of_the_past_by_a_normalised_triangle_equals_the_masked_softmax_of_zeros():
-    x, triangle = randn(N, T, D), torch.tril(torch.ones(T, T))
-    averaged = triangle / triangle.sum(1, keepdim=True) @ x
-    weights = torch.softmax(torch.zeros(T, T).masked_fill(triangle == 0, float("-inf")), dim=-1)
-    torch.testing.assert_close(weights @ x, averaged)
-    torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), averaged)
+def test_text_5_the_average_of_the_past_by_loop_triangle_and_masked_softmax_of_zeros_is_the_uniform_score():
+    x = randn(N, T, D)
+    expected = torch.stack([x[:, : t + 1].sum(1) / (t + 1) for t in range(T)], dim=1)
+    for average in (average_by_loop, average_by_matrix, average_by_softmax):
+        torch.testing.assert_close(average(x), expected)
+    torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), expected)
+
+
+def test_text_5_a_head_with_a_mask_equals_the_head_of_the_one_file_gpt():
+    head, x = Head(8, D, block_size=T), randn(N, T, 8)
+    maps = [linear.weight.T for linear in (head.query, head.key, head.value)]
+    torch.testing.assert_close(one_head(x, *maps, visible=torch.ones(T, T).tril() == 1)["output"], head(x))
+
+
+def test_text_5_too_many_characters_for_the_one_file_gpt_are_an_error():
+    model = TextbookGPT(V, n_layer=1, n_head=2, n_embd=12, block_size=4)
+    with pytest.raises(ValueError, match="ids has 5 characters; block_size is 4: raise it or shorten ids"):
+        model(torch.zeros(1, 5, dtype=torch.long))
 
 
 def test_text_5_a_head_weighs_its_past_by_scaled_products_of_queries_and_keys():
@@ -229,8 +298,8 @@ def test_text_5_softmax_sharpens_towards_one_hot_as_scores_grow():
 
 def test_text_5_without_the_mask_every_position_sees_every_position():
     layer, x = MultiHeadAttention(8, H), randn(1, T, 8)
-    assert (trace_attention(layer, x)["weights"] > 0).all()
-    past = trace_attention(layer, x, causal=True)["weights"] > 0
+    assert (layer.trace(x)["weights"] > 0).all()
+    past = layer.trace(x, causal=True)["weights"] > 0
     assert torch.equal(past, causal_mask(T, T).expand(1, H, T, T))
 
 

@@ -1,12 +1,15 @@
+import re
+
 import pytest
 import torch
 from torch import nn
 
-from experiments.reverse import reverse_unseen, train_to_reverse
-from model.attention import attend, causal_mask
+from experiments.textbook.__main__ import main as textbook
+from model.attention import causal_mask, masked_softmax
 from model.scoring import Additive, scaled_dot
-from model.textbook import multi_head
-from model.textbook.encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
+from model.textbook import chapter5b_layer
+from model.textbook.chapter5c_blocks import DecoderBlock, EncoderBlock
+from model.textbook.chapter5d_encoder_decoder import EncoderDecoder
 
 B, T, S, C, H, V = 2, 5, 7, 12, 3, 11
 
@@ -93,23 +96,23 @@ def test_a_decoder_block_equals_pytorchs(float64):
     [
         ("source_padding_mask", (B, S)),
         ("source_attention_mask", (S, S)),
-        ("target_padding_mask", (B, T)),
-        ("target_attention_mask", (T, T)),
+        ("padding_mask", (B, T)),
+        ("attention_mask", (T, T)),
         ("memory_mask", (T, S)),
     ],
 )
 def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monkeypatch):
-    """Compare each layer's visible keys, as passed to `attend`, with the mask passed to the model."""
+    """Compare each layer's visible keys, as passed to `masked_softmax`, with the mask passed to the model."""
     model, seen = make_model(), []
     mask = random_mask(*shape)
-    monkeypatch.setattr(multi_head, "attend", recording(seen))
+    monkeypatch.setattr(chapter5b_layer, "masked_softmax", recording(seen))
     model(torch.randint(V, (B, S)), torch.randint(V, (B, T)), **{name: mask})
     encoder, decoder = seen[:2], seen[2:]
     in_encoder, in_self, in_cross = {
         "source_padding_mask": (True, False, True),
         "source_attention_mask": (True, False, False),
-        "target_padding_mask": (False, True, False),
-        "target_attention_mask": (False, True, False),
+        "padding_mask": (False, True, False),
+        "attention_mask": (False, True, False),
         "memory_mask": (False, False, True),
     }[name]
     expected = [in_encoder] * 2 + [in_self, in_cross] * 2
@@ -120,11 +123,11 @@ def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monk
 
 
 def recording(seen):
-    def attend_and_record(q, k, v, *, visible, **options):
+    def softmax_and_record(scores, *, visible, causal):
         seen.append(visible)
-        return attend(q, k, v, visible=visible, **options)
+        return masked_softmax(scores, visible=visible, causal=causal)
 
-    return attend_and_record
+    return softmax_and_record
 
 
 def test_padding_of_the_source_does_not_change_the_logits():
@@ -139,7 +142,7 @@ def test_padding_at_the_start_of_the_target_is_hidden_from_self_attention():
     model, source, target = make_model(), torch.randint(V, (1, S)), torch.randint(V, (1, T))
     mask, changed = torch.tensor([[0, 1, 1, 1, 1]]), target.clone()
     changed[0, 0] = (changed[0, 0] + 1) % V
-    before, after = (model(source, ids, target_padding_mask=mask) for ids in (target, changed))
+    before, after = (model(source, ids, padding_mask=mask) for ids in (target, changed))
     torch.testing.assert_close(before[:, 1:], after[:, 1:])
     assert not torch.allclose(model(source, changed)[:, 1:], model(source, target)[:, 1:])
 
@@ -164,10 +167,12 @@ def test_greedy_decoding_takes_the_likeliest_id_at_each_position(score):
         "source_padding_mask": torch.tensor([[1] * S, [1] * 4 + [0] * (S - 4)]),
         "source_attention_mask": random_mask(S, S),
     }
+    memory_mask = random_mask(12, S)
     ids = torch.ones(B, 1, dtype=torch.long)
-    for _ in range(12):
-        ids = torch.cat((ids, model(source, ids, **masks)[:, -1:].argmax(-1)), dim=1)
-    assert torch.equal(model.greedy(source, 1, 12, **masks), ids[:, 1:])
+    for t in range(1, 13):
+        logits = model(source, ids, memory_mask=memory_mask[:t], **masks)
+        ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)
+    assert torch.equal(model.greedy(source, 1, 12, memory_mask=memory_mask, **masks), ids[:, 1:])
     assert len(ids.unique()) > 3  # not one character over and over
 
 
@@ -180,18 +185,32 @@ def test_each_attention_layer_learns_a_separate_score():
 
 def test_sequences_that_are_too_long_and_wrong_shapes_are_errors():
     model, source = make_model(), torch.zeros(1, 2, dtype=torch.long)
-    with pytest.raises(ValueError, match="17 positions do not fit into block_size=16"):
+    with pytest.raises(ValueError, match=r"ids have shape \(1, 17\); expected \(B, length\), length at most 16"):
         model(torch.zeros(1, 17, dtype=torch.long), source)
-    with pytest.raises(ValueError, match="17 positions do not fit into block_size=16"):
+    with pytest.raises(ValueError, match="length at most 16"):
         model.greedy(source, 1, 17)
-    with pytest.raises(ValueError, match=r"has shape \(2,\); expected \(B, length\)"):
+    with pytest.raises(ValueError, match=r"have shape \(2,\); expected \(B, length\)"):
         model(source[0], source)
     with pytest.raises(ValueError, match=r"memory_mask has shape \(2, 3\); expected \(T, S\) = \(2, 2\)"):
         model(source, source, memory_mask=torch.ones(2, 3))
 
 
+def test_a_mask_passed_by_position_is_an_error_that_names_the_masks():
+    model, source, mask = make_model(), torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2)
+    with pytest.raises(TypeError, match="1 masks by position; pass each by its name: source_padding_mask, source_att"):
+        model(source, source, mask)
+    x = torch.randn(1, 2, C)
+    with pytest.raises(TypeError, match="2 masks by position; pass each by its name: padding_mask, attention_mask"):
+        model.encoder[0](x, mask, mask)
+    with pytest.raises(TypeError, match="by its name: padding_mask, attention_mask, memory_padding_mask, memory_mask"):
+        model.decoder[0](x, x, mask)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'pading_mask'"):
+        model(source, source, pading_mask=mask)
+
+
 @pytest.mark.slow
-def test_a_small_encoder_decoder_learns_to_reverse_strings():
-    pairs = reverse_unseen(*train_to_reverse(600, seed=0))
-    assert len(pairs) > 500
-    assert sum(answer == string[::-1] for string, answer in pairs) > 0.99 * len(pairs)
+def test_a_small_encoder_decoder_learns_to_reverse_strings(capsys):
+    assert textbook(["reversal"]) == 0
+    n_right, n = map(int, re.search(r"^(\d+) of (\d+) strings", capsys.readouterr().out, re.MULTILINE).groups())
+    assert n > 500
+    assert n_right > 0.99 * n

@@ -7,7 +7,7 @@ from conftest import ROOT
 
 import train as train_command
 from model.gpt import GPT
-from model.textbook.gpt import TextbookGPT, decode, encode, random_windows, sample, train
+from model.textbook.chapter7b_gpt import TextbookGPT, decode, encode, random_windows, sample, train
 from training.runs.checkpoint import load_checkpoint
 from training.settings.config_file import load_config
 
@@ -78,7 +78,7 @@ def test_the_one_file_gpt_equals_a_trained_gpt(workplace):
 
 
 def test_the_one_file_gpt_imports_torch_and_nothing_from_the_project():
-    lines = (ROOT / "model/textbook/gpt.py").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "model/textbook/chapter7b_gpt.py").read_text(encoding="utf-8").splitlines()
     imports = {line.split()[1].partition(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert imports == {"collections", "torch"}
     assert len(lines) < 150

@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from model.attention import attend
-from model.scoring import Additive, scaled_dot, uniform
-from model.textbook.gpt import Head
-from model.textbook.multi_head import MultiHeadAttention, combine_masks, join_heads, split_heads
-from model.textbook.trace import trace_attention
+from model.scoring import Additive, uniform
+from model.textbook.chapter4_heads import join_heads, split_heads
+from model.textbook.chapter5a_masks import combine_masks
+from model.textbook.chapter5b_layer import MultiHeadAttention
+from model.textbook.chapter7b_gpt import Head
 
 N, T, S, H, D = 3, 5, 7, 2, 6
 
@@ -100,22 +101,7 @@ def test_dropout_zeroes_weights_in_training_only():
     assert not torch.equal(layer(x), layer(x))
     layer.eval()
     assert torch.equal(layer(x), layer(x))
-    torch.testing.assert_close(trace_attention(layer, x)["output"], layer(x))
-
-
-def test_a_trace_ends_with_the_output_of_the_layer():
-    layer, x, memory = MultiHeadAttention(8, H), torch.randn(N, T, 8), torch.randn(N, S, 8)
-    padding = torch.rand(N, S) < 0.5
-    torch.testing.assert_close(
-        trace_attention(layer, x, memory, padding_mask=padding)["output"], layer(x, memory, padding_mask=padding)
-    )
-    torch.testing.assert_close(trace_attention(layer, x, causal=True)["output"], layer(x, causal=True))
-
-
-def test_a_trace_shows_raw_scores_and_d_k_only_for_scaled_products():
-    x = torch.randn(N, T, 8)
-    assert {"raw scores", "d_k"} <= trace_attention(MultiHeadAttention(8, H, score=scaled_dot), x).keys()
-    assert not {"raw scores", "d_k"} & trace_attention(MultiHeadAttention(8, H, score=uniform), x).keys()
+    torch.testing.assert_close(layer.trace(x)["output"], layer(x))
 
 
 LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
@@ -126,7 +112,7 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
     [
         (
             lambda q, k, v: combine_masks(padding_mask=torch.ones(N, T), shape=(N, T, S)),
-            r"padding_mask has shape \(3, 5\); expected \(N, S\) = \(3, 7\)",
+            r"padding_mask has shape \(3, 5\); expected \(B, S\) = \(3, 7\)",
         ),
         (
             lambda q, k, v: combine_masks(attention_mask=torch.ones(S, T), shape=(N, T, S)),
@@ -138,23 +124,23 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q),
-            r"queries has shape \(3, 5, 6\); expected \(N, length, 3\)",
+            r"queries has shape \(3, 5, 6\) and .*expected floating-point numbers \(B, length, 3\)",
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k),
-            r"keys has shape \(3, 7, 6\); expected \(N, length, 4\)",
+            r"keys has shape \(3, 7, 6\) and .*expected floating-point numbers \(B, length, 4\)",
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v),
-            r"values has shape \(3, 7, 6\); expected \(N, length, 5\)",
+            r"values has shape \(3, 7, 6\) and .*expected floating-point numbers \(B, length, 5\)",
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v[:, 1:, :5]),
-            r"values has shape \(3, 6, 5\); expected \(N, S\) = \(3, 7\)",
+            r"values has shape \(3, 6, 5\); expected \(B, S\) = \(3, 7\)",
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[0, ..., :3]),
-            r"queries has shape \(5, 3\); expected \(N, length, 3\)",
+            r"queries has shape \(5, 3\) and .*expected floating-point numbers \(B, length, 3\)",
         ),
         (lambda q, k, v: split_heads(q, 4), r"a width of 6 cannot be split into n_head=4"),
         (lambda q, k, v: Head(6, 3, block_size=4)(q), r"x has 5 positions; the mask has 4: raise block_size"),

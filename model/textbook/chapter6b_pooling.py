@@ -1,4 +1,10 @@
-"""Attention pooling as regression: predict y at x as the average of known y_i, weighted by how near each x_i is."""
+"""Chapter 6, continued: what did attention look like before networks? An average of examples, weighted by nearness.
+
+To predict y at x from examples (x_i, y_i), x is the query, the x_i are the keys, the y_i the values, and a kernel of
+the distance is the score (Nadaraya, 1964; Watson, 1964). `python -m experiments.textbook pooling` fits a noisy sine.
+
+Next: `chapter7a_bigram.py` begins with the model that language models replaced.
+"""
 
 import math
 from collections.abc import Callable
@@ -42,9 +48,9 @@ class Kernel(nn.Module):
 def pooling_weights(x: Tensor, xs: Tensor, kernel: LogKernel, *, visible: Tensor | None = None) -> Tensor:
     """Return the weight (T, S) of each example xs (S,) in the prediction at each x (T,).
 
-    Each row is the softmax of log K(x - x_i) over the examples (Nadaraya, 1964; Watson, 1964): attention with x as the
-    query and x_i as the keys. The kernel takes the differences, because expanding (x - x_i)^2 would lose digits far
-    from zero. visible (T, S) is False for hidden examples. A row is zero if the kernel reaches no visible example.
+    Each row is the softmax of log K(x - x_i) over the examples. The kernel takes the differences, because expanding
+    (x - x_i)^2 would lose digits far from zero. visible (T, S) is False for hidden examples. A row is zero if the
+    kernel reaches no visible example.
     """
     scores = kernel(x[:, None] - xs[None, :])  # (T, S)
     within_reach = scores > -math.inf

@@ -1,4 +1,6 @@
-"""A whole GPT in one file: characters to ids, attention, training, sampling. Read it from top to bottom.
+"""Chapter 7, continued: a whole GPT in one file: characters to ids, attention, training, sampling.
+
+Read it from top to bottom; `python -m experiments.textbook gpt` trains it for a minute. Then read `model/attention.py`.
 
 The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters
 (at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads of D = head_size channels;
@@ -82,7 +84,7 @@ class TextbookBlock(nn.Module):
 class TextbookGPT(nn.Module):
     """ids (B, T) -> logits (B, T, V): at each position, a score for every possible next character.
 
-    Raises ValueError if n_head does not divide n_embd.
+    Raises ValueError if n_head does not divide n_embd, or T is above block_size.
     """
 
     def __init__(self, vocab_size: int, *, n_layer: int, n_head: int, n_embd: int, block_size: int):
@@ -101,6 +103,8 @@ class TextbookGPT(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         T = ids.size(1)
+        if self.block_size < T:
+            raise ValueError(f"ids has {T} characters; block_size is {self.block_size}: raise it or shorten ids")
         positions = torch.arange(T, device=ids.device)  # (T,)
         x = self.token_embedding(ids) + self.position_embedding(positions)  # (B, T, C)
         x = self.norm(self.blocks(x))

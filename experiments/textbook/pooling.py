@@ -1,17 +1,14 @@
-"""Fit a noisy sine by attention pooling, with fixed kernels and a learned one: python -m experiments.pooling"""
+"""How wide is near? Attention pooling fits a noisy sine, with fixed kernels and a learned one."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cli.command import run_command
-from experiments.command import command, new_file, option, whole
 from experiments.drawing import load_pyplot, save_figure
-from experiments.formatting import in_columns
-from model.textbook.pooling import (
+from model.textbook.chapter6b_pooling import (
     Kernel,
     LogKernel,
     epanechnikov_kernel,
@@ -41,17 +38,11 @@ def fit_width(xs: Tensor, ys: Tensor) -> Kernel:
     return kernel.requires_grad_(False)
 
 
-@command(
-    "experiments.pooling",
-    __doc__,
-    option("--output", type=new_file, metavar="FILE", help="also draw a PNG (needs matplotlib)"),
-    option("--seed", type=whole(0), default=0, help="seed of the examples (%(default)s)"),
-)
-def main(options: Namespace) -> None:
-    torch.manual_seed(options.seed)
+def examples_and_fits(seed: int) -> tuple[Tensor, Tensor, Tensor, dict[str, LogKernel]]:
+    """Return noisy examples xs and ys, test points x, and the kernels to compare, by name."""
+    torch.manual_seed(seed)
     xs = torch.sort(torch.rand(N_EXAMPLES, dtype=torch.float64) * 5).values
     ys = true_function(xs) + NOISE * torch.randn(N_EXAMPLES, dtype=torch.float64)
-    x = torch.linspace(0, 5, N_TEST, dtype=torch.float64)
     learned = fit_width(xs, ys)
     kernels: dict[str, LogKernel] = {
         "average": uniform_kernel,
@@ -59,16 +50,19 @@ def main(options: Namespace) -> None:
         "Gaussian, w = 1": gaussian_kernel,
         f"Gaussian, learned w = {abs(learned.w.item()):.2f}": learned,
     }
-    print(f"Mean squared error against the true function, {N_EXAMPLES} noisy examples, seed {options.seed}:")
-    errors = {name: (pool(x, xs, ys, kernel) - true_function(x)).square().mean() for name, kernel in kernels.items()}
-    print(in_columns([[f"  {name}", f"{error:.4f}"] for name, error in errors.items()]))
-    if options.output:
-        draw(options.output, xs, ys, x, kernels)
-        print(f"Drew {options.output}")
+    return xs, ys, torch.linspace(0, 5, N_TEST, dtype=torch.float64), kernels
 
 
-def draw(path: Path, xs: Tensor, ys: Tensor, x: Tensor, kernels: Mapping[str, LogKernel]) -> None:
+def show(options: Namespace) -> Iterator[tuple[str, str]]:
+    xs, ys, x, kernels = examples_and_fits(options.seed)
+    yield "", f"Mean squared error against the true function, {N_EXAMPLES} noisy examples, seed {options.seed}:"
+    for name, kernel in kernels.items():
+        yield "", f"  {name:28} {(pool(x, xs, ys, kernel) - true_function(x)).square().mean():.4f}"
+
+
+def draw(path: Path, options: Namespace) -> None:
     """Draw the fits and, below them, the weights of the examples at each test point."""
+    xs, ys, x, kernels = examples_and_fits(options.seed)
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(2, len(kernels), figsize=(15, 7), layout="constrained")
     for (above, below), (name, kernel) in zip(axes.T, kernels.items(), strict=True):
@@ -81,7 +75,3 @@ def draw(path: Path, xs: Tensor, ys: Tensor, x: Tensor, kernels: Mapping[str, Lo
         figure.colorbar(image, ax=below)
     axes[0, 0].legend()
     save_figure(figure, path)
-
-
-if __name__ == "__main__":
-    run_command(main)

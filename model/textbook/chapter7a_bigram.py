@@ -1,4 +1,9 @@
-"""A bigram model: it looks up the next character's logits in a table, by the previous character alone."""
+"""Chapter 7: how well does the previous character alone predict the next? As well as a table of pairs can.
+
+This is the model without attention: no position sees another one. `python -m experiments.textbook bigram` measures it.
+
+Next: `chapter7b_gpt.py` adds everything that the chapters before have built.
+"""
 
 import torch
 from torch import Tensor, nn

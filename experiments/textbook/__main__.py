@@ -1,0 +1,90 @@
+"""Show a chapter on attention with shapes and numbers, or list the chapters: python -m experiments.textbook 3"""
+
+import inspect
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from torch import Tensor
+
+from cli.command import run_command
+from cli.errors import UserError
+from experiments.command import command, new_file, option, positive, whole
+from experiments.textbook import bigram, gpt, patches, picture, pooling, reversal
+from experiments.textbook.matrices import draw_matrices, written
+from model.textbook import (
+    chapter1_average,
+    chapter2_similarity,
+    chapter3_head,
+    chapter4_heads,
+    chapter5a_masks,
+    chapter6a_scores,
+)
+
+Steps = Iterator[tuple[str, Tensor | str]]
+# Each part of a chapter by name. A module of model.textbook shows its own code; a module of experiments, something with
+# data, options or training.
+PARTS: dict[str, tuple[int, ModuleType]] = {
+    "average": (1, chapter1_average),
+    "similarity": (2, chapter2_similarity),
+    "head": (3, chapter3_head),
+    "heads": (4, chapter4_heads),
+    "patches": (4, patches),
+    "masks": (5, chapter5a_masks),
+    "reversal": (5, reversal),
+    "scores": (6, chapter6a_scores),
+    "pooling": (6, pooling),
+    "bigram": (7, bigram),
+    "gpt": (7, gpt),
+}
+DRAWERS: dict[str, Callable[[Path, Namespace], None]] = {"head": picture.draw, "pooling": pooling.draw}
+
+
+@command(
+    "experiments.textbook",
+    __doc__,
+    option("chapter", nargs="?", help="a number from 1 to 7, or the name of a part; without it: the list"),
+    option("--output", type=new_file, metavar="FILE", help="also draw a picture (needs matplotlib, but for head)"),
+    option("--seed", type=whole(0), default=0, metavar="N", help="random seed of a training or of examples (0)"),
+    option("--steps", type=whole(1), metavar="N", help="train for N steps (reversal: 600; gpt: a minute)"),
+    option("--seconds", type=positive, default=60, metavar="S", help="train gpt for S seconds (60)"),
+    option("--corpus", default="selmere", metavar="NAME", help="the text of bigram: a named corpus or a file"),
+)
+def main(options: Namespace) -> None:
+    if options.chapter is None:
+        for name, (number, module) in PARTS.items():
+            print(f"{number}  {name:11} {_summary(module)}")
+        print("\nShow one with python -m experiments.textbook 3, or a part with its name")
+        return
+    names = [name for name, (number, _) in PARTS.items() if options.chapter in (name, str(number))]
+    if not names:
+        raise UserError(f"there is no chapter {options.chapter}; choose 1 to 7, {', '.join(PARTS)}")
+    for name in names:
+        module = PARTS[name][1]
+        print(f"{'=' * 100}\n{_summary(module)}\n")
+        steps: Steps = module.show(options) if inspect.signature(module.show).parameters else module.show()
+        matrices = {}
+        for title, value in steps:
+            print(written(title, value), flush=True)
+            if isinstance(value, Tensor):
+                matrices[title] = value
+        if options.output:
+            path = options.output.with_stem(f"{options.output.stem}-{name}") if len(names) > 1 else options.output
+            if name in DRAWERS:
+                DRAWERS[name](path, options)
+            elif matrices:
+                draw_matrices(path, matrices)
+            else:
+                continue
+            print(f"Drew {path}")
+
+
+def _summary(module: ModuleType) -> str:
+    """Return the first line of a module's documentation, without the number of the chapter."""
+    line = (module.__doc__ or "").splitlines()[0]
+    return line.partition(": ")[2] if line.startswith("Chapter") else line
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,61 @@
+"""Chapter 2: which positions matter to a position? In the simplest answer from the data, those that resemble it.
+
+The score of two positions is the dot product of their vectors. This is self-attention without parameters:
+y = softmax(x x^T) x. It treats its input as a set: it has no idea of order, and nothing to learn.
+
+Next: `chapter3_head.py` gives each position three learned vectors, and hides the future.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def attend_by_loop(x: Tensor) -> Tensor:
+    """Return y_i = sum_j w_ij x_j of one sequence, with w_ij = exp(x_i . x_j) / sum_k exp(x_i . x_k): (T, C)."""
+    y = torch.zeros_like(x)
+    for i in range(len(x)):
+        likeness = [math.exp(x[i].dot(x[j])) for j in range(len(x))]
+        for j in range(len(x)):
+            y[i] += likeness[j] / sum(likeness) * x[j]
+    return y
+
+
+def attend_by_matrix(x: Tensor) -> Tensor:
+    """Return the same for all sequences at once: softmax(x x^T) x, (B, T, C) -> (B, T, C)."""
+    scores = x @ x.transpose(-2, -1)  # (B, T, T); as an einsum, "bic,bjc->bij"
+    return F.softmax(scores, dim=-1) @ x  # "bij,bjc->bic"
+
+
+def show() -> Iterator[tuple[str, Tensor | str]]:
+    x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]], dtype=torch.float64)
+    yield "x: four positions of two channels", x
+    yield "scores = x x^T: long vectors that point the same way score high", x @ x.T
+    yield "weights = softmax(scores), row by row", F.softmax(x @ x.T, dim=-1)
+    yield "y = weights x", attend_by_matrix(x)
+    order = torch.tensor([2, 0, 3, 1])
+    is_set = torch.allclose(attend_by_matrix(x[order]), attend_by_matrix(x)[order])
+    yield "In another order, the outputs are the same in that order: the input is a set", "yes" if is_set else "no"
+
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 4
+    began_s = time.perf_counter()
+    looped = attend_by_loop(x)
+    loop_s, began_s = time.perf_counter() - began_s, time.perf_counter()
+    same = torch.allclose(attend_by_matrix(x), looped)
+    seconds = f"the loop takes {loop_s * 1e3:.1f} ms, the matrix form {(time.perf_counter() - began_s) * 1e3:.2f} ms"
+    yield f"64 positions of 32 channels, with {'the same' if same else 'ANOTHER'} result", seconds
+
+    rows = []
+    for C in (4, 64, 1024):
+        a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
+        products = (a * b).sum(dim=-1)
+        rows.append([C, torch.full((C,), 3.0).norm(), products.std(), (products / C**0.5).std()])
+    yield (
+        "Dot products grow with the width, so scores are divided by its root. Width C, length of a vector of C threes "
+        "(3 sqrt(C)), standard deviation of the dot products of random vectors, and after division by sqrt(C)",
+        torch.tensor(rows, dtype=torch.float64),
+    )

@@ -1,0 +1,76 @@
+"""Chapter 4: why several heads? Because a position can need several things at once.
+
+In "mary gave roses to susan", "gave" needs to know who gave, and to whom. One head returns one weighted sum, in which
+mary and susan cannot be told apart. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts),
+return H sums side by side; a last linear map mixes ("unifies") them.
+
+Next: `chapter5a_masks.py` decides which keys a query may see.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SENTENCES = (("mary", "gave", "roses", "to", "susan"), ("susan", "gave", "roses", "to", "mary"))
+
+
+def split_heads(x: Tensor, n_head: int) -> Tensor:
+    """Reshape (B, T, H D) to (B, H, T, D). Raises ValueError if n_head does not divide the width."""
+    if x.size(-1) % n_head:
+        raise ValueError(f"a width of {x.size(-1)} cannot be split into n_head={n_head} equal heads")
+    return x.unflatten(-1, (n_head, -1)).transpose(-3, -2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """Reshape (B, H, T, D) to (B, T, H D): the heads side by side."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+def heads_by_loop(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
+    """Attend with each head's share of the channels and put the results side by side: (B, T, C) each -> (B, T, C)."""
+    heads = zip(*(x.chunk(n_head, dim=-1) for x in (q, k, v)), strict=True)  # (B, T, D) each
+    return torch.cat([F.softmax(q @ k.mT / k.size(-1) ** 0.5, dim=-1) @ v for q, k, v in heads], dim=-1)
+
+
+def heads_in_batch(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
+    """Return the same with the heads folded into the batch, so that one product serves all of them."""
+    B = q.size(0)
+    q, k, v = (split_heads(x, n_head).flatten(0, 1) for x in (q, k, v))  # (B H, T, D) each
+    q, k = q / q.size(-1) ** 0.25, k / k.size(-1) ** 0.25  # before the product: no second (B H, T, T) is made
+    weights = F.softmax(q @ k.mT, dim=-1)  # (B H, T, T)
+    return join_heads((weights @ v).unflatten(0, (B, n_head)))
+
+
+def heads_by_einsum(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
+    """Return the same with products whose axes have letters: batch, query i, key j, head, channel d."""
+    q, k, v = (x.unflatten(-1, (n_head, -1)) for x in (q, k, v))  # (B, T, H, D) each
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / q.size(-1) ** 0.5
+    return torch.einsum("bhij,bjhd->bihd", F.softmax(scores, dim=-1), v).flatten(2)
+
+
+def what_gave_reads(roles: list[list[int]]) -> Tensor:
+    """Return what "gave" reads in both sentences, (2, H * 5): one head for each list of places, which it looks for."""
+    words = SENTENCES[0]
+    places = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)  # a key says where its word stands
+    vectors = torch.stack([places[0, [words.index(word) for word in sentence]] for sentence in SENTENCES])
+    wanted = [40 * places[:, role].sum(dim=1, keepdim=True).expand(2, 5, 5) for role in roles]
+    q, k, v = (torch.cat(parts, dim=-1) for parts in (wanted, [places] * len(roles), [vectors] * len(roles)))
+    return heads_by_loop(q, k, v, len(roles))[:, 1]
+
+
+def show() -> Iterator[tuple[str, Tensor | str]]:
+    yield "Two sentences", " / ".join(map(" ".join, SENTENCES))
+    columns = " ".join(SENTENCES[0])
+    yield f'One head for giver and receiver: "gave" reads the same in both ({columns})', what_gave_reads([[0, 4]])
+    yield "Two heads, one for the giver, one for the receiver: it reads something else", what_gave_reads([[0], [4]])
+
+    q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
+    same = all(torch.allclose(loop, other) for other in others)
+    yield "Given Q, K and V (2, 5, 6), 2 heads by loop, in the batch and by einsum agree", "yes" if same else "no"
+    B, T, C, H = 8, 512, 512, 8
+    two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
+    yield f"{H} heads, (B, T, C) = {(B, T, C)}", f"Q and K scaled take 2 x {two:.0f} MB, scores scaled {one:.0f} MB"
+    yield "Wide heads, of all channels each", f"{4 * H * C * C:,} weights instead of {4 * C * C:,}"
