@@ -31,11 +31,11 @@ SHORTER = {
     "configs/heads": ["train.seed=0"],
     "experiments.textbook": ["--steps", "3"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
-    "experiments.torture": ["--rounds", "1"],
+    "tests.torture": ["--rounds", "1"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
     "experiments.benchmark": ["--only", "start-up"],
 }
-ALONE = ("experiments.benchmark", "experiments.torture", "experiments.race")  # long, and need no earlier command
+ALONE = ("experiments.benchmark", "tests.torture", "experiments.race")  # long, and need no earlier command
 HAS_SIX_LAYERS = ("[8,4,4,2,2,2]", "heads_per_layer.yaml")  # and says how many heads each one has
 
 

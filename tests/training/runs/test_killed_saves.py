@@ -11,7 +11,7 @@ from conftest import ROOT, run_script
 from helpers import start_train, wait_for
 
 import train
-from experiments.torture.compare import differences
+from tests.torture.compare import differences
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.torture import faults
-from experiments.torture.compare import differences
+from tests.torture import faults
+from tests.torture.compare import differences
 from training.runs.run_folder import RunFolder
 from training.sweep.workers import TRAIN
 

@@ -4,9 +4,9 @@ from conftest import ROOT
 from helpers import make_checkpoint
 
 import train
-from experiments.torture import disturbed_run
-from experiments.torture.__main__ import main, undisturbed_run
-from experiments.torture.compare import checkpoint_differences, differences
+from tests.torture import disturbed_run
+from tests.torture.__main__ import main, undisturbed_run
+from tests.torture.compare import checkpoint_differences, differences
 from training.runs.checkpoint import save_checkpoint
 from training.runs.run_folder import RunFolder
 
@@ -72,5 +72,5 @@ def test_a_loss_ends_with_status_1_and_says_how_to_repeat_it(tmp_path, monkeypat
     monkeypatch.setattr(disturbed_run, "TRAIN", wrong)
     assert main(["--rounds", "1", "--seed", "1"]) == 1
     errors = capsys.readouterr().err
-    assert "python -m experiments.torture --rounds 1 --seed 1" in errors
+    assert "python -m tests.torture --rounds 1 --seed 1" in errors
     assert (tmp_path / "torture-1").is_dir()

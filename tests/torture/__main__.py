@@ -1,4 +1,4 @@
-"""Show that a run survives faults: python -m experiments.torture --minutes 10
+"""Show that a run survives faults: python -m tests.torture --minutes 10
 
 Each round starts a run, kills, fills, flips, signals and resumes it at random moments, and compares its end, tensor by
 tensor, with an undisturbed run. The exit status is 1 if anything was lost.
@@ -21,7 +21,7 @@ from cli.errors import UserError
 from data.encoded_cache import cached_text, record_path
 from data.sources import BUNDLED, DEFAULT_CACHE
 from experiments.command import command, option, positive, whole
-from experiments.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, Undisturbed
+from tests.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, Undisturbed
 from training.runs.run_folder import RunFolder
 
 CONFIG = """
@@ -34,7 +34,7 @@ train: {{max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log
 
 
 @command(
-    "experiments.torture",
+    "tests.torture",
     __doc__.splitlines()[0],
     option("--minutes", type=positive, default=10, help="start rounds for this long (%(default)s)"),
     option("--rounds", type=whole(1), metavar="N", help="at most N rounds"),
@@ -61,7 +61,7 @@ def main(options: Namespace) -> int:
             if problems:
                 lost += 1
                 kept = shutil.copytree(disturbed.folder, Path(f"torture-{seed}"), dirs_exist_ok=True)
-                repeat = f"python -m experiments.torture --rounds 1 --seed {seed} --processes {options.processes}"
+                repeat = f"python -m tests.torture --rounds 1 --seed {seed} --processes {options.processes}"
                 print(*problems, f"Its files are in {kept}. To repeat it:\n  {repeat}", sep="\n", file=sys.stderr)
             shutil.rmtree(disturbed.folder)
     for fault, n in counts.most_common():
