@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,15 +16,19 @@ def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any
     return names, settings
 
 
-def command(name: str, description: str | None, *options, memory: str = "close other programs"):
+def command(*options, memory: str = "close other programs"):
     """Decorate a function of the parsed options as a command, `main(arguments)`, which returns the exit status.
 
-    The function returns the status, or None for 0; see `report_errors` for its errors and memory.
+    The name and description are those of the function's module. The function returns the status, or None for 0; see
+    `report_errors` for its errors and memory.
     """
 
     def decorate(work: Callable[[Namespace], int | None]) -> Callable[..., int]:
+        module = sys.modules[work.__module__]
+        name = module.__spec__.name.removesuffix(".__main__") if module.__spec__ else work.__module__
+
         def main(arguments: Sequence[str] | None = None) -> int:
-            parser = CommandParser(prog=name, description=description)
+            parser = CommandParser(prog=name, description=module.__doc__)
             for names, settings in options:
                 parser.add_argument(*names, **settings)
             chosen = parser.parse_intermixed_args(arguments)

@@ -13,8 +13,6 @@ Curve = tuple[list[float], list[float], int]  # seconds and losses of the evalua
 
 
 @command(
-    "experiments.loss_over_time",
-    __doc__,
     option("runs", nargs="+", type=Path, metavar="RUN", help="run folders"),
     option("--output", type=new_file, default=Path("loss_over_time.svg"), help="the chart (%(default)s)"),
     option("--target", type=float, action="append", default=[], metavar="LOSS", help="mark this loss"),

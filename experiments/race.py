@@ -42,8 +42,6 @@ class RaceResult:
 
 
 @command(
-    "experiments.race",
-    __doc__,
     option("--config", type=Path, required=True, metavar="FILE", help="the config to run"),
     option("--target", type=float, required=True, metavar="LOSS", help="validation loss to reach"),
     option("--seeds", type=whole(1), default=3, metavar="N", help="train with seeds 0 to N-1 (%(default)s)"),

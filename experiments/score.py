@@ -20,8 +20,6 @@ MODELS = "run folders or checkpoints (default: the newest run's best)"
 
 
 @command(
-    "experiments.score",
-    __doc__,
     option("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=MODELS),
     option("--split", choices=Split._fields, help="part of the corpus (validation)"),
     option("--text", type=Path, metavar="FILE", help="a UTF-8 text instead"),

@@ -1,4 +1,4 @@
-"""Measure the peak speeds of this machine, then training, sampling, memory, encoding, start-up and Muon.
+"""Measure the peak speeds of this machine, then training, sampling, memory, encoding and start-up.
 
 With --config, measure training and sampling of that config's model instead, or of each variant of its sweep.
 """
@@ -23,8 +23,6 @@ from training.runtime import choose_device, choose_runtime, keep_freed_memory, p
 
 
 @command(
-    "experiments.benchmark",
-    __doc__,
     option("--quick", action="store_true", help="take under a minute: fewer shapes and repeats, less text"),
     option("--json", type=new_file, metavar="FILE", help="write all values to this file"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),

@@ -17,13 +17,12 @@ from experiments.benchmark.models import (
     measure_training,
     measure_without_cache,
 )
-from experiments.benchmark.muon import measure_muon
 from training.settings.config import Config
 from training.settings.config_file import build_config, load_config, naming, read_settings, without_sweep
 from training.sweep.plan import SEED, make_plan
 from training.sweep.values import VARIANTS
 
-PARTS = ("training", "sampling", "memory", "encoding", "start-up", "Muon")
+PARTS = ("training", "sampling", "memory", "encoding", "start-up")
 FLOAT32 = ["train.dtype=float32", "model.attention=fused"]  # the usual arithmetic of these shapes on a CPU
 SHAPES = {  # name: (config file, overrides, part of --quick)
     "GPT-2 layers 6/6/384": ("shakespeare_gpt2.yaml", [], True),
@@ -76,8 +75,6 @@ def list_measurements(
     for name, alphabet in ALPHABETS.items():
         yield f"encoding {name}", measure_encoding, name, alphabet, megabytes, repeats
     yield "start-up", measure_startup, 1 if quick else repeats
-    if device.type == "cpu":
-        yield "Muon", measure_muon, repeats
 
 
 def _training(name: str, config: Config, products: Mapping[str, float], repeats: int, *, quick: bool) -> Measurement:

@@ -23,8 +23,6 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
 
 
 @command(
-    "experiments.heads",
-    __doc__,
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--over-time", type=Path, metavar="RUN", help="how the heads of a run with train.keep_checkpoints formed"),
     option("--text", metavar="TEXT", help="text of the attention maps (default: the start of the validation split)"),

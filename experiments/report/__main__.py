@@ -26,8 +26,6 @@ SAMPLE_LENGTH = 300
 
 
 @command(
-    "experiments.report",
-    __doc__,
     option("runs", nargs="*", type=Path, metavar="RUN", help="runs, sweeps or packed sweeps (none: list runs/)"),
     option("--pack", type=Path, metavar="FILE", help="also pack the sweep's results into FILE.jsonl, to keep them"),
     option("--output", type=new_file, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)"),

@@ -42,8 +42,6 @@ DRAWERS: dict[str, Callable[[Path, Namespace], None]] = {"head": picture.draw, "
 
 
 @command(
-    "experiments.textbook",
-    __doc__,
     option("chapter", nargs="?", help="a number from 1 to 7, or the name of a part; without it: the list"),
     option("--output", type=new_file, metavar="FILE", help="also draw a picture (needs matplotlib, but for head)"),
     option("--seed", type=whole(0), default=0, metavar="N", help="random seed of a training or of examples (0)"),

@@ -24,7 +24,6 @@ from experiments.benchmark.models import (
     measure_training,
     measure_without_cache,
 )
-from experiments.benchmark.muon import measure_muon
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.settings.config_file import load_config
@@ -202,11 +201,3 @@ def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch, ca
     assert "Traceback (most recent call last)" in bug
     assert mistake.startswith("second failed: ConfigError: ")
     assert "Traceback" not in mistake
-
-
-@pytest.mark.slow
-def test_muon_is_measured_in_one_process_and_in_two():
-    figures = measure_muon(repeats=2)
-    names = ["1 process", "2 processes, each with all matrices", "2 processes"]
-    assert [figure.name for figure in figures] == [f"Muon's step, {name}" for name in names]
-    assert all(len(figure.values) == 2 for figure in figures)

@@ -34,8 +34,6 @@ train: {{max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log
 
 
 @command(
-    "tests.torture",
-    __doc__.splitlines()[0],
     option("--minutes", type=positive, default=10, help="start rounds for this long (%(default)s)"),
     option("--rounds", type=whole(1), metavar="N", help="at most N rounds"),
     option("--seed", type=int, default=0, help="of the first round; the next ones count up (%(default)s)"),
