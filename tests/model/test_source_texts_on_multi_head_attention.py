@@ -12,6 +12,7 @@ from experiments.textbook import patches
 from experiments.textbook.__main__ import main as textbook
 from model.attention import attend
 from model.scoring import dot, scaled_dot
+from model.textbook import chapter4_heads
 from model.textbook.chapter3_head import EMBEDDINGS, KEY_MAP, QUERY_MAP, VALUE_MAP, one_head
 from model.textbook.chapter4_heads import (
     heads_by_einsum,
@@ -275,3 +276,5 @@ def test_text_2_several_heads_keep_relations_apart_that_one_head_mixes():
     mary, susan = torch.eye(5)[0], torch.eye(5)[4]
     expected = torch.stack((torch.cat((mary, susan)), torch.cat((susan, mary))))
     torch.testing.assert_close(two, expected, atol=1e-6, rtol=0)
+    shown_one, shown_two = (value for _, value in chapter4_heads.show() if isinstance(value, torch.Tensor))
+    torch.testing.assert_close((shown_one, shown_two), (one, two))
