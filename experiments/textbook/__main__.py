@@ -51,8 +51,8 @@ DRAWERS: dict[str, Callable[[Path, Namespace], None]] = {"head": picture.draw, "
 )
 def main(options: Namespace) -> None:
     if options.chapter is None:
-        for name, (number, module) in PARTS.items():
-            print(f"{number}  {name:11} {_summary(module)}")
+        for name, (_, module) in PARTS.items():
+            print(f"{name:11} {str(module.__doc__).splitlines()[0]}")
         print("\nShow one with python -m experiments.textbook 3, or a part with its name")
         return
     names = [name for name, (number, _) in PARTS.items() if options.chapter in (name, str(number))]
@@ -60,7 +60,7 @@ def main(options: Namespace) -> None:
         raise UserError(f"there is no chapter {options.chapter}; choose 1 to 7, {', '.join(PARTS)}")
     for name in names:
         module = PARTS[name][1]
-        print(f"{'=' * 100}\n{_summary(module)}\n")
+        print(f"{'=' * 100}\n{str(module.__doc__).splitlines()[0]}\n")
         steps: Steps = module.show(options) if inspect.signature(module.show).parameters else module.show()
         matrices = {}
         for title, value in steps:
@@ -76,12 +76,6 @@ def main(options: Namespace) -> None:
             else:
                 continue
             print(f"Drew {path}")
-
-
-def _summary(module: ModuleType) -> str:
-    """Return the first line of a module's documentation, without the number of the chapter."""
-    line = (module.__doc__ or "").splitlines()[0]
-    return line.partition(": ")[2] if line.startswith("Chapter") else line
 
 
 if __name__ == "__main__":

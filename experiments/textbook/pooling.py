@@ -1,4 +1,4 @@
-"""How wide is near? Attention pooling fits a noisy sine, with fixed kernels and a learned one."""
+"""Chapter 6, applied: how wide is near? Attention pooling fits a noisy sine, with fixed kernels and a learned one."""
 
 from argparse import Namespace
 from collections.abc import Iterator

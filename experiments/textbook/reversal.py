@@ -1,4 +1,4 @@
-"""What does cross-attention learn? To reverse strings, it finds for each position the one to copy.
+"""Chapter 5, applied: what does cross-attention learn? To reverse strings, it finds for each position the one to copy.
 
 Translation is what cross-attention was made for; reversal is the smallest task of that kind.
 """

@@ -15,6 +15,8 @@ from model.scoring import Score, scaled_dot
 from model.textbook.chapter4_heads import join_heads, split_heads
 from model.textbook.chapter5a_masks import combine_masks, require_keywords
 
+Given = Tensor | None
+
 
 class MultiHeadAttention(nn.Module):
     """Several heads side by side and one output map, with a result of `width` channels.
@@ -58,13 +60,7 @@ class MultiHeadAttention(nn.Module):
         return self.trace(*inputs, **masks)["output"]
 
     def trace(
-        self,
-        queries: Tensor,
-        keys: Tensor | None = None,
-        values: Tensor | None = None,
-        *misplaced: Tensor,
-        causal: bool = False,
-        **masks: Tensor | None,
+        self, queries: Tensor, keys: Given = None, values: Given = None, *misplaced, causal=False, **masks: Given
     ) -> dict[str, Tensor]:
         """Attend from queries (B, T, query_size) to keys (B, S, key_size) and values (B, S, value_size).
 

@@ -31,17 +31,14 @@ class EncoderBlock(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(EncoderBlock):
     """Causal self-attention, cross-attention to a memory, then an MLP; each normalises its input and is added to x."""
 
     def __init__(self, width: int, n_head: int, *, dropout: float = 0.0, score: Score = scaled_dot):
-        super().__init__()
-        self.attention_norm, self.attention = nn.LayerNorm(width), _make_attention(width, n_head, dropout, score)
+        super().__init__(width, n_head, dropout=dropout, score=score)
         self.cross_norm, self.cross_attention = nn.LayerNorm(width), _make_attention(width, n_head, dropout, score)
-        self.mlp_norm, self.mlp = nn.LayerNorm(width), GELU(width, bias=True, dropout=dropout)
-        self.dropout = nn.Dropout(dropout)
 
-    def forward(
+    def forward(  # type: ignore[override] # it also reads a memory
         self,
         x: Tensor,
         memory: Tensor,
