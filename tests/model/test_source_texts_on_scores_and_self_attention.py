@@ -288,6 +288,20 @@ def test_text_5_only_attention_moves_information_between_positions(model):
     assert not torch.allclose(model(ids)[0, 2], model(changed)[0, 2])
 
 
+def test_text_5_with_a_convolution_positions_also_exchange_information_without_attention():
+    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=16, conv_width=3), V).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn_like(p) * 0.3)
+        model.blocks[0].attention.proj.weight.zero_()
+    ids = torch.randint(V, (1, 6))
+    logits = model(ids)[0, 5]
+    for position, is_seen in ((5, True), (4, True), (3, True), (2, False)):  # itself and the two before
+        changed = ids.clone()
+        changed[0, position] = (changed[0, position] + 1) % V
+        assert torch.equal(model(changed)[0, 5], logits) != is_seen
+
+
 def test_text_5_softmax_sharpens_towards_one_hot_as_scores_grow():
     scores = torch.tensor([0.1, -0.2, 0.3, -0.2, 0.5])
     peaks = [masked_softmax(scores * factor).max().item() for factor in (1, 8, 100)]
