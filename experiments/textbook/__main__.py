@@ -2,8 +2,6 @@
 
 import inspect
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 
 from torch import Tensor
@@ -22,7 +20,6 @@ from model.textbook import (
     chapter6a_scores,
 )
 
-Steps = Iterator[tuple[str, Tensor | str]]
 # Each part of a chapter by name. A module of model.textbook shows its own code; a module of experiments, something with
 # data, options or training.
 PARTS: dict[str, tuple[int, ModuleType]] = {
@@ -38,7 +35,7 @@ PARTS: dict[str, tuple[int, ModuleType]] = {
     "bigram": (7, bigram),
     "gpt": (7, gpt),
 }
-DRAWERS: dict[str, Callable[[Path, Namespace], None]] = {"head": picture.draw, "pooling": pooling.draw}
+DRAWERS = {"head": picture.draw, "pooling": pooling.draw}
 
 
 @command(
@@ -61,20 +58,15 @@ def main(options: Namespace) -> None:
     for name in names:
         module = PARTS[name][1]
         print(f"{'=' * 100}\n{str(module.__doc__).splitlines()[0]}\n")
-        steps: Steps = module.show(options) if inspect.signature(module.show).parameters else module.show()
+        steps = module.show(options) if inspect.signature(module.show).parameters else module.show()
         matrices = {}
         for title, value in steps:
             print(written(title, value), flush=True)
             if isinstance(value, Tensor):
                 matrices[title] = value
-        if options.output:
+        if options.output and (matrices or name in DRAWERS):
             path = options.output.with_stem(f"{options.output.stem}-{name}") if len(names) > 1 else options.output
-            if name in DRAWERS:
-                DRAWERS[name](path, options)
-            elif matrices:
-                draw_matrices(path, matrices)
-            else:
-                continue
+            draw_matrices(path, matrices) if name not in DRAWERS else DRAWERS[name](path, options)
             print(f"Drew {path}")
 
 

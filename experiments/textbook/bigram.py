@@ -21,8 +21,8 @@ def show(options: Namespace) -> Iterator[tuple[str, str]]:
     train_ids, val_ids, _ = (torch.from_numpy(ids[:].astype(np.int64)) for ids in splits)
     model = Bigram(len(corpus.vocabulary)).double()
     model.fit(train_ids)
-    n_scores = model.table.weight.numel()
-    yield "", f"A table of {n_scores:,} scores, from counts in the first {len(train_ids):,} characters of {corpus.name}"
+    size = f"{model.table.weight.numel():,} scores"
+    yield "", f"A table of {size}, from counts in the first {len(train_ids):,} characters of {corpus.name}"
     for split, ids in (("training", train_ids), ("validation", val_ids)):
         loss = mean_loss(model, ids)
         yield "", f"{split} loss {loss:.4f} nats ({loss / math.log(2):.3f} bits) over {len(ids) - 1:,} characters"

@@ -29,10 +29,9 @@ def show(options: Namespace) -> Iterator[tuple[str, str]]:
         now_s = time.perf_counter()
         is_last = step >= options.steps if options.steps else now_s - began_s >= options.seconds
         if is_last or now_s - last_s >= LOG_EVERY_S:
-            mean = sum(losses) / len(losses)
-            yield "", f"step {step:,}  training loss {mean:.4f}  {now_s - began_s:.0f} s"
+            yield "", f"step {step:,}  training loss {sum(losses) / len(losses):.4f}  {now_s - began_s:.0f} s"
             last_s, losses = now_s, []
         if is_last:
             break
-    start = encode("\n", characters)
-    yield "", f"\nSample:\n{decode(sample(model, start, SAMPLE_LENGTH), characters)}"
+    text = decode(sample(model, encode("\n", characters), SAMPLE_LENGTH), characters)
+    yield "", f"\nSample:\n{text}"

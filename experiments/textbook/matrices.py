@@ -10,8 +10,7 @@ from torch import Tensor
 from experiments.drawing import load_pyplot, save_figure
 from experiments.formatting import in_columns
 
-N_COLUMNS = 4  # of a picture
-LARGEST_WITH_NUMBERS = 80
+N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
 
 
 def written(title: str, value: Tensor | str) -> str:

@@ -15,7 +15,6 @@ from model.textbook.chapter6b_pooling import (
     gaussian_kernel,
     pool,
     pooling_weights,
-    uniform_kernel,
 )
 
 N_EXAMPLES, N_TEST, NOISE, STEPS = 50, 50, 0.5, 300
@@ -45,7 +44,6 @@ def examples_and_fits(seed: int) -> tuple[Tensor, Tensor, Tensor, dict[str, LogK
     ys = true_function(xs) + NOISE * torch.randn(N_EXAMPLES, dtype=torch.float64)
     learned = fit_width(xs, ys)
     kernels: dict[str, LogKernel] = {
-        "average": uniform_kernel,
         "Epanechnikov, w = 1": epanechnikov_kernel,
         "Gaussian, w = 1": gaussian_kernel,
         f"Gaussian, learned w = {abs(learned.w.item()):.2f}": learned,

@@ -1,7 +1,4 @@
-"""Chapter 5, applied: what does cross-attention learn? To reverse strings, it finds for each position the one to copy.
-
-Translation is what cross-attention was made for; reversal is the smallest task of that kind.
-"""
+"""Chapter 5, applied: what does cross-attention learn? For each position, where to read in the other text."""
 
 from argparse import Namespace
 from collections.abc import Iterator

@@ -53,6 +53,5 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     y = average_by_loop(x)
     yield "y: the averages of the first sequence", y[0]
     yield "y: the averages of the second one, which never sees the first", y[1]
-    others = (average_by_matrix(x), average_by_softmax(x))
-    equal = all(torch.allclose(y, other) for other in others)
+    equal = all(torch.allclose(y, other) for other in (average_by_matrix(x), average_by_softmax(x)))
     yield "Loop, matrix and softmax give the same", "yes" if equal else "no"

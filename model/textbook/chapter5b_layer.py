@@ -1,11 +1,9 @@
 """Chapter 5, continued: how does one layer serve all this? With maps, heads and masks (Vaswani et al., 2017).
 
-Self-attention and cross-attention are the same operation; in the second, keys and values come from another sequence.
+In cross-attention, the same operation, keys and values come from another sequence.
 
 Next: `chapter5c_blocks.py` builds an encoder and a decoder from this layer.
 """
-
-from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,16 +13,13 @@ from model.scoring import Score, scaled_dot
 from model.textbook.chapter4_heads import join_heads, split_heads
 from model.textbook.chapter5a_masks import combine_masks, require_keywords
 
-Given = Tensor | None
-
 
 class MultiHeadAttention(nn.Module):
     """Several heads side by side and one output map, with a result of `width` channels.
 
     Each head compares queries of head_size channels (by default width / n_head) with keys of key_head_size, which only
-    some scores allow to differ, and sums values of value_head_size; head_size=width gives wide heads. query_size,
-    key_size and value_size are the inputs' widths, by default width. bias is one of the input maps, output_bias one of
-    the output map, without which the result is the heads side by side. dropout applies to the weights.
+    some scores allow to differ, and sums values of value_head_size; head_size=width gives wide heads. The inputs have
+    query_size, key_size and value_size channels, by default width. dropout applies to the weights.
     """
 
     def __init__(
@@ -48,25 +43,22 @@ class MultiHeadAttention(nn.Module):
         if head_size is None and width % n_head:
             raise ValueError(f"width={width} cannot be split into n_head={n_head} heads; set head_size")
         head_size = head_size or width // n_head
-        joined = n_head * (value_head_size or head_size)
         self.n_head, self.score, self.dropout = n_head, score, dropout
         self.query = nn.Linear(query_size or width, n_head * head_size, bias=bias)
         self.key = nn.Linear(key_size or width, n_head * (key_head_size or head_size), bias=bias)
-        self.value = nn.Linear(value_size or width, joined, bias=bias)
-        self.proj = nn.Linear(joined, width, bias=output_bias) if output_map else nn.Identity()
+        self.value = nn.Linear(value_size or width, n_head * (value_head_size or head_size), bias=bias)
+        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias) if output_map else nn.Identity()
 
-    def forward(self, *inputs: Tensor, **masks: Any) -> Tensor:
+    def forward(self, *inputs: Tensor, **masks) -> Tensor:
         """Return the output (B, T, width) for one to three inputs; see `trace`."""
         return self.trace(*inputs, **masks)["output"]
 
-    def trace(
-        self, queries: Tensor, keys: Given = None, values: Given = None, *misplaced, causal=False, **masks: Given
-    ) -> dict[str, Tensor]:
+    def trace(self, queries: Tensor, keys=None, values=None, *misplaced, causal=False, **masks) -> dict[str, Tensor]:
         """Attend from queries (B, T, query_size) to keys (B, S, key_size) and values (B, S, value_size).
 
-        keys default to the queries (self-attention), values to the keys. causal hides every key after the query's
-        position; masks: see `combine_masks`. Returns every value by name: X, the queries; Q (B, H, T, D), K and V
-        (B, H, S, ...); scores before masks and weights (B, H, T, S); heads (B, H, T, ...); output (B, T, width).
+        keys default to the queries, values to the keys. causal hides later keys; masks: see `combine_masks`.
+        Returns every value by name: X, the queries; Q (B, H, T, D), K and V (B, H, S, ...); scores before masks and
+        weights (B, H, T, S); heads (B, H, T, ...); output (B, T, width).
         """
         require_keywords(misplaced, "padding_mask", "attention_mask", "memory_mask")
         keys = queries if keys is None else keys
@@ -83,5 +75,5 @@ class MultiHeadAttention(nn.Module):
         visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
         weights = masked_softmax(scores, visible=visible, causal=causal)
         heads = F.dropout(weights, self.dropout, self.training) @ v  # (B, H, T, D')
-        result = {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads}
-        return result | {"output": self.proj(join_heads(heads))}
+        y = self.proj(join_heads(heads))
+        return {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads, "output": y}

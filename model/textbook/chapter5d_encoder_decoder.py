@@ -42,14 +42,9 @@ class EncoderDecoder(nn.Module):
         self-attention, memory_mask (T, S) in its cross-attention. Raises ValueError if a shape is wrong.
         """
         require_keywords(misplaced, "source_padding_mask", "source_attention_mask", *TARGET_MASKS)
-        memory, masks = self._read(source, masks)
-        return self.decode(target, memory, **masks)
-
-    def _read(self, source: Tensor, masks: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:
-        """Return the memory (B, S, C) of source, and the masks of the decoder."""
         padding_mask, attention_mask = masks.pop("source_padding_mask", None), masks.pop("source_attention_mask", None)
         memory = self.encode(source, padding_mask=padding_mask, attention_mask=attention_mask)
-        return memory, masks | {"memory_padding_mask": padding_mask}
+        return self.decode(target, memory, memory_padding_mask=padding_mask, **masks)
 
     def encode(self, source: Tensor, **masks: Tensor | None) -> Tensor:
         """Return the memory (B, S, C) of source (B, S). masks: see `EncoderBlock`."""
@@ -69,11 +64,10 @@ class EncoderDecoder(nn.Module):
     def greedy(self, source: Tensor, start: int, length: int, **masks: Tensor | None) -> Tensor:
         """Return the likeliest ids (B, length) after `start`, one by one. masks: those of source and memory."""
         memory_mask = masks.pop("memory_mask", None)
-        memory, masks = self._read(source, masks)
         ids = source.new_full((len(source), 1), start)
         for t in range(1, length + 1):
             rows = None if memory_mask is None else memory_mask[:t]
-            logits = self.decode(ids, memory, memory_mask=rows, **masks)  # (B, t, V)
+            logits = self(source, ids, memory_mask=rows, **masks)  # (B, t, V); a cache would be faster, and longer
             ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)
         return ids[:, 1:]
 

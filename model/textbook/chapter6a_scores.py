@@ -34,10 +34,10 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     q, k = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     yield "q: two queries", q
     yield "k: three keys, the first and second equal to the queries, the third longer than the first", k
-    gaussian = Gaussian(learned=False)
     for name, scores in (("uniform", uniform(q, k)), ("dot", dot(q, k)), ("scaled dot", scaled_dot(q, k))):
         yield f"{name}: scores of each query (row) and key (column)", scores
-    yield "gaussian, w = 1: scores; the third key is far from the first query, and the second one near", gaussian(q, k)
+    gaussian = Gaussian(learned=False)(q, k)
+    yield "gaussian, w = 1: the longer third key is no longer the best for the first query", gaussian
 
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)

@@ -28,11 +28,6 @@ def epanechnikov_kernel(u: Tensor) -> Tensor:
     return torch.log1p(-u.masked_fill(outside, 0.0).square()).masked_fill(outside, -math.inf)
 
 
-def uniform_kernel(u: Tensor) -> Tensor:
-    """Return log K(u) = 0: every example counts equally, and the prediction is the plain average."""
-    return torch.zeros_like(u)
-
-
 class Kernel(nn.Module):
     """A kernel of width 1 / w: log K(w (x - x_i)), with w learned or fixed."""
 

@@ -10,10 +10,7 @@ from torch import Tensor, nn
 
 
 class Bigram(nn.Module):
-    """A table of scores: row i holds the logits of the character that follows character i.
-
-    `Bigram(V)(ids (B, T)) -> logits (B, T, V)`, as for a GPT.
-    """
+    """A table of scores, `Bigram(V)(ids (B, T)) -> logits (B, T, V)`: row i has those of what follows character i."""
 
     def __init__(self, vocab_size: int):
         super().__init__()
