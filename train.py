@@ -29,7 +29,7 @@ from training.runtime import keep_freed_memory
 from training.settings.config_file import build_config, naming, read_settings, without_sweep
 from training.state import TrainingState
 from training.step import TrainingStep
-from training.sweep.launch import find_sweep, is_sweep, run_sweep
+from training.sweep.launch import find_or_create_sweep, is_sweep, run_sweep
 
 ADVICE = "lower train.batch_size, model.block_size or model.n_embd"  # if memory runs out
 
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     keep_freed_memory()
     with join_processes(options.timeout) as processes:
         folder = processes.run_before_restart() or processes.from_main(
-            lambda: find_sweep(options) or find_or_create_run(options), pack=os.fsencode, unpack=as_path
+            lambda: find_or_create_sweep(options) or find_or_create_run(options), pack=os.fsencode, unpack=as_path
         )
         if is_sweep(folder):
             return run_sweep(folder, options.workers or 1, verify=options.verify)

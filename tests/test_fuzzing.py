@@ -214,10 +214,10 @@ ANYTHING = st.recursive(
 
 @fuzz
 @given(field=st.sampled_from([f.name for f in dataclasses.fields(Checkpoint)]), value=ANYTHING)
-def test_any_value_in_a_sealed_checkpoint_is_loaded_or_an_error_in_one_line(folder, field, value):
+def test_any_value_in_a_checkpoint_with_its_checksum_is_loaded_or_an_error_in_one_line(folder, field, value):
     buffer = io.BytesIO()
     torch.save({"format": checkpoint_module.FORMAT, **vars(make_checkpoint()), field: value}, buffer)
-    (folder / "any.pt").write_bytes(checkpoint_module._sealed(buffer))
+    (folder / "any.pt").write_bytes(checkpoint_module._with_checksum(buffer))
     with pytest.raises(CheckpointError) as error:
         load_checkpoint(folder / "any.pt").build_model()  # the weights of make_checkpoint fit no GPT
     assert_one_line(error.value)

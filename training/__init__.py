@@ -1,1 +1,1 @@
-"""Everything a run needs around the model: config, optimisers, evaluation, checkpoints, run folder, console."""
+"""Everything that a run needs around the model: settings, optimisers, evaluation, checkpoints, folder and log."""

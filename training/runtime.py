@@ -109,7 +109,7 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 def prepare_machine(config: Config, processes: OneProcess | None = None) -> Runtime:
     """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
     settings, processes = config.train, for_parallel(processes or OneProcess(), config.train.parallel)
-    check_batch_size(settings.batch_size, max(processes.size, 1 if processes.size > 1 else settings.processes))
+    check_batch_size(settings.batch_size, processes.size if processes.size > 1 else settings.processes)
     runtime = choose_runtime(settings.device, settings.dtype, processes)
     if settings.compile:
         check_can_compile(runtime.device)

@@ -55,7 +55,7 @@ class TrainingError(UserError):
 
 
 class DivergedError(TrainingError):
-    """The training has failed in the same way in all processes."""
+    """Losses, gradients or weights became infinite or NaN, in the same step of all processes."""
 
 
 class TrainingState:

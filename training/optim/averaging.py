@@ -21,7 +21,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
-        """Add the weights after step n_steps = 1, 2, ... of the average."""
+        """Add the present weights to the average. n_steps: how many steps it then has, 1, 2, ..."""
         share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
         averages, trained = ([self._processes.local(p) for p in m.parameters()] for m in (self.model, self.trained))
         torch._foreach_lerp_(averages, trained, share)

@@ -17,8 +17,8 @@ def make_optimizers(
 
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
 
-    dtype: of Muon's matrix products. processes: see `Muon`. Every group stores its peak
-    learning rate as `peak_lr`; see `set_lr`.
+    dtype: of Muon's matrix products. processes: see `Muon`. Every group stores its peak learning rate as `peak_lr`; see
+    `set_lr`.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))

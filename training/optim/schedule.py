@@ -27,8 +27,8 @@ def context_length(config: Config, step: int) -> int:
 def kept_steps(n: int, max_steps: int) -> list[int]:
     """Return the n steps whose weights a run keeps: 0, 1, ..., max_steps, each a fixed multiple of the one before.
 
-    Heads form early, so most of the steps lie there. Steps that rounding would make equal follow each other instead. A
-    run with fewer steps keeps them all.
+    Heads form early, so most of the steps lie there. If rounding would make two steps equal, the
+    second is one later. A run with fewer steps keeps them all.
     """
     steps = [0, 1][:n]
     while len(steps) < min(n, max_steps + 1):

@@ -41,7 +41,7 @@ class OtherProcessError(UserError):
 class DDP(OneProcess):
     """One of several processes that torchrun started.
 
-    store: torchrun's key-value store. patient: a group of all processes whose members wait for each other for long.
+    store: torchrun's key-value store. patient: a group of all processes with a much longer time limit.
     """
 
     def __init__(

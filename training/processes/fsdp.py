@@ -76,7 +76,7 @@ class FSDP(DDP):
 
     def _exchange(self, function: Callable[[Matrices], Matrices], parts: Matrices, shape: torch.Size) -> Matrices:
         rows, columns = shape
-        piece = parts[0].new_zeros(-(-rows // self.size), columns)  # every process sends as much
+        piece = parts[0].new_zeros(-(-rows // self.size), columns)  # equally large in every process
         mine = []
         for i, part in enumerate(parts):
             piece[: len(part)] = part

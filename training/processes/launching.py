@@ -84,7 +84,7 @@ def for_parallel(processes: OneProcess, parallel: str) -> OneProcess:
 
 
 def stop_with(parent: int) -> Callable[[], None] | None:
-    """Return a function after whose call, on Linux, this process saves and stops if its parent process dies.
+    """Return a function for Linux: once it is called, this process saves and stops if its parent process dies.
 
     It is safe between a fork and an exec. parent: the number of the parent process. None on other systems.
     """

@@ -44,7 +44,7 @@ class OneProcess:
     def from_main(self, work: Callable[[], T], *, pack: Callable[[T], bytes], unpack: Callable[[bytes], T]) -> T:
         """Return what work() returns in the main process, which alone calls it. Its mistake ends all processes.
 
-        pack, unpack: turn the result into bytes, for its way to the others, and back.
+        pack, unpack: turn the result into bytes to send, and back.
         """
         return work()
 

@@ -20,8 +20,8 @@ from training.settings.config_file import build_config, upgraded
 
 FORMAT = 1
 RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
-SEAL = b"sha256:"
-SEAL_BYTES = len(SEAL) + 64
+CHECKSUM = b"sha256:"
+CHECKSUM_BYTES = len(CHECKSUM) + 64
 
 
 class CheckpointError(UserError):
@@ -91,7 +91,7 @@ def to_bytes(checkpoint: Checkpoint) -> memoryview:
     """Return the content of the checkpoint's file."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
-    return _sealed(buffer)
+    return _with_checksum(buffer)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -108,7 +108,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def from_bytes(content: bytes, path: Path) -> Checkpoint:
     """Return the checkpoint in the content of the file at `path`. Raises CheckpointError as `load_checkpoint` does."""
-    _verify_seal(content, path)
+    _verify_checksum(content, path)
     try:
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if fields.pop("format") != FORMAT:
@@ -147,28 +147,28 @@ def _check_types(checkpoint: Checkpoint) -> None:
         raise TypeError(f"its {wrong[0]} cannot be {ours[wrong[0]]!r:.40}")
 
 
-def _sealed(archive: io.BytesIO) -> memoryview:
-    """Return the content of a zip archive, after making a seal its comment: the SHA-256 of everything before it.
+def _with_checksum(archive: io.BytesIO) -> memoryview:
+    """Return the content of a zip archive, after making a checksum its comment: the SHA-256 of everything before it.
 
     The checksums of the zip format do not cover its headers, and `torch.load` does not check them. The archive's last
-    two bytes are the length of its comment, 0 before sealing.
+    two bytes are the length of its comment, 0 before that.
     """
-    seal = _seal(archive.getbuffer()[:-2])
+    checksum = _checksum(archive.getbuffer()[:-2])
     archive.seek(-2, io.SEEK_END)
-    archive.write(seal)
+    archive.write(checksum)
     return archive.getbuffer()
 
 
-def _seal(content: memoryview) -> bytes:
+def _checksum(content: memoryview) -> bytes:
     digest = hashlib.sha256(content).hexdigest().encode()
-    return struct.pack("<H", SEAL_BYTES) + SEAL + digest
+    return struct.pack("<H", CHECKSUM_BYTES) + CHECKSUM + digest
 
 
-def _verify_seal(content: bytes, path: Path) -> None:
+def _verify_checksum(content: bytes, path: Path) -> None:
     if not content.strip(b"\0"):
         raise CheckpointError(f"{path}: is damaged (it is empty)")
-    size = max(0, len(content) - SEAL_BYTES - 2)  # of the archive, without the length of its comment
-    if content[size:] == _seal(memoryview(content)[:size]):
+    size = max(0, len(content) - CHECKSUM_BYTES - 2)  # of the archive, without the length of its comment
+    if content[size:] == _checksum(memoryview(content)[:size]):
         return
     is_archive = b"PK\3\4".startswith(content[:4])
     if not is_archive or content[-22:-18] == b"PK\5\6":  # an intact archive without a comment

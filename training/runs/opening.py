@@ -35,7 +35,7 @@ def opened_run(
     run cannot be opened.
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume. If the run is new, its
-    folder is removed after an error before anything is saved.
+    folder is removed after an error before anything is logged or saved.
     """
     run = RunFolder(folder, writes=processes.is_main)
     with contextlib.ExitStack() as stack:
@@ -77,7 +77,7 @@ def opened_run(
 def _explained(run: RunFolder, processes: OneProcess) -> Iterator[None]:
     """Turn an error of the machine during a run into a TrainingError that says what to do.
 
-    Of an error that all processes have, only the main one speaks.
+    If all processes have the same error, only the main one reports it.
     """
     try:
         with reaching_others(processes.rank):

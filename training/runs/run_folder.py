@@ -111,7 +111,8 @@ class RunFolder:
     def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
         """Write the settings, remove what a killed process left, and go back to a step.
 
-        log_sizes: the sizes of metrics and samples then, to which they are cut. Weights kept later are removed.
+        log_sizes: the sizes of metrics and samples at that step, to which the files are cut. Weights kept later are
+        removed.
         """
         if not self.writes:
             return

@@ -24,7 +24,7 @@ class OptimConfig:
     decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"
     final_lr_fraction: float = 0.0  # of the peak learning rate, at the end of the run
-    average_fraction: float = 0.0  # evaluate and sample with averaged weights, of this mean age as part of the run
+    average_fraction: float = 0.0  # evaluate and sample with averaged weights; their mean age as a fraction of the run
     grad_clip: float = 0.0  # maximum global gradient norm; 0 disables clipping
 
     def __post_init__(self):
@@ -76,7 +76,7 @@ class TrainConfig:
     compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
     log_every_steps: int = 50
     eval_every_steps: int = 250
-    eval_characters: int | None = None  # evaluate on this many evenly spread ones; None: the whole validation split
+    eval_characters: int | None = None  # evaluate on this many, evenly spread; None: the whole validation split
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 0  # weights kept from this many steps of the run, see `schedule.kept_steps`
     patience: int = 0  # evaluations without a better loss before the run stops; 0: no limit

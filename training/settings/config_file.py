@@ -49,7 +49,7 @@ def load_run_config(path: Path) -> Config:
 
 
 def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings of a run of an earlier version by the names of today, with the values that applied then."""
+    """Return all settings of a run of an earlier version by today's names, with the values that applied then."""
     settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
     if isinstance(model := settings.get("model"), dict):
         model.setdefault("qk_scale", "sqrt_head_size")

@@ -25,7 +25,7 @@ def is_sweep(path: Path) -> bool:
     return (path / PLAN_FILE).is_file()
 
 
-def find_sweep(options: argparse.Namespace) -> Path | None:
+def find_or_create_sweep(options: argparse.Namespace) -> Path | None:
     """Return the folder of the sweep that the options of train.py name or describe, or None for a single run.
 
     The folder of a new sweep is a new one, or that of the same sweep, to which new values are added. Raises UserError

@@ -28,8 +28,8 @@ FAILURE = "failure.txt"
 class SweepFolder:
     """`runs/NAME/`: sweep.yaml and a run folder for each point, named after it. Several processes may share it.
 
-    finished: the names of the points whose runs were seen to be finished. steps: those that were seen to be done, by
-    the point's name; all steps of a finished run, which may have ended early. Both change in `is_finished` only.
+    finished: the names of the points whose runs are known to be finished. steps: the known steps of each point, by
+    its name; all steps of a finished run, which may have ended early. Both change in `is_finished` only.
 
     Raises ConfigError if a point's folder holds a run with other settings.
     """

@@ -108,7 +108,7 @@ def test_code_in_a_checkpoint_is_rejected_and_never_executed(tmp_path):
     buffer = io.BytesIO()
     torch.save({"format": 1, "model": Malicious(canary)}, buffer)
     path = tmp_path / "malicious.pt"
-    path.write_bytes(checkpoint_module._sealed(buffer))
+    path.write_bytes(checkpoint_module._with_checksum(buffer))
     with pytest.raises(CheckpointError, match="is not a checkpoint of this project"):
         load_checkpoint(path)
     assert not canary.exists()
@@ -142,7 +142,7 @@ def test_a_whole_file_with_a_field_of_a_wrong_type_is_an_error_in_one_line(tmp_p
     fields = {"format": checkpoint_module.FORMAT, **vars(make_checkpoint()), field: value}
     buffer = io.BytesIO()
     torch.save(fields, buffer)
-    (tmp_path / "a.pt").write_bytes(checkpoint_module._sealed(buffer))
+    (tmp_path / "a.pt").write_bytes(checkpoint_module._with_checksum(buffer))
     with pytest.raises(CheckpointError, match=message) as error:
         load_checkpoint(tmp_path / "a.pt").build_model()
     assert "\n" not in str(error.value)
