@@ -55,7 +55,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
         products = (a * b).sum(dim=-1)
         rows.append([C, torch.full((C,), 3.0).norm(), products.std(), (products / C**0.5).std()])
     yield (
-        "Dot products grow with the width C, so scores are divided by its root. The columns: C; length of (3, ..., 3), "
-        "which is 3 sqrt(C);\nstandard deviation of dot products of random vectors; the same, divided by sqrt(C)",
+        "Dot products grow with the width C, so scores are divided by its root.\nColumns: C; length of (3, ..., 3); "
+        "standard deviation of dot products of random vectors; the same / sqrt(C)",
         torch.tensor(rows, dtype=torch.float64),
     )

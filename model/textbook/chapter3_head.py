@@ -71,7 +71,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
         gradients = torch.autograd.functional.jacobian(lambda s: F.softmax(s, dim=0), scores)  # (8, 8)
         rows.append([factor, F.softmax(scores, dim=0).max().item(), gradients.abs().max().item()])
     yield (
-        "Why scaling: larger scores make the softmax sharp, and its gradients vanish.\nThe columns: factor of the scores; "
-        "largest weight; largest gradient of a weight",
+        "Why scaling: larger scores make the softmax sharp, and its gradients vanish.\n"
+        "Columns: factor of the scores; largest weight; largest gradient of a weight",
         torch.tensor(rows, dtype=torch.float64),
     )
