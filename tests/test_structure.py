@@ -1,6 +1,7 @@
 """The structure of the project: imports point one way, and every name has one meaning."""
 
 import ast
+import re
 from collections import Counter
 
 import pytest
@@ -80,6 +81,14 @@ def test_the_gpt_imports_nothing_from_the_textbook():
     for name, used in imports().items():
         if name.startswith(("model", "training", "train", "sample")) and not name.startswith("model.textbook"):
             assert not [other for other in used if other.startswith("model.textbook")], name
+
+
+def test_the_files_that_the_textbook_tells_a_reader_to_read_exist():
+    named = {
+        name for file in product_files() for name in re.findall(r"\bchapter\w+\.py\b", file.read_text(encoding="utf-8"))
+    }
+    assert len(named) >= 10
+    assert [name for name in named if not (ROOT / "model" / "textbook" / name).exists()] == []
 
 
 def test_each_hand_written_operation_is_called_from_one_place():

@@ -57,13 +57,15 @@ def main(options: Namespace) -> None:
         raise UserError(f"there is no chapter {options.chapter}; choose 1 to 7, {', '.join(PARTS)}")
     for name in names:
         module = PARTS[name][1]
-        print(f"{'=' * 100}\n{str(module.__doc__).splitlines()[0]}\n")
+        explanation, _, following = str(module.__doc__).partition("\nNext: ")
+        print(f"{'=' * 100}\n{explanation.strip()}\n")
         steps = module.show(options) if inspect.signature(module.show).parameters else module.show()
         matrices = {}
         for title, value in steps:
             print(written(title, value), flush=True)
             if isinstance(value, Tensor):
                 matrices[title] = value
+        print(f"Next: {following}" if following else "")
         if options.output and (matrices or name in DRAWERS):
             path = options.output.with_stem(f"{options.output.stem}-{name}") if len(names) > 1 else options.output
             draw_matrices(path, matrices) if name not in DRAWERS else DRAWERS[name](path, options)

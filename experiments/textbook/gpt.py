@@ -18,13 +18,12 @@ def show(options: Namespace) -> Iterator[tuple[str, str]]:
     torch.manual_seed(options.seed)
     text = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")
     characters = "".join(sorted(set(text)))
-    ids = encode(text, characters)
     model = TextbookGPT(len(characters), **SIZES)
     n_parameters = sum(p.numel() for p in model.parameters())
     yield "", f"{len(text):,} characters, {len(characters)} distinct; {n_parameters:,} parameters"
     began_s = last_s = time.perf_counter()
     losses = []
-    for step, loss in enumerate(train(model, ids, batch_size=BATCH_SIZE, lr=LR), start=1):
+    for step, loss in enumerate(train(model, encode(text, characters), batch_size=BATCH_SIZE, lr=LR), start=1):
         losses.append(loss)
         now_s = time.perf_counter()
         is_last = step >= options.steps if options.steps else now_s - began_s >= options.seconds
@@ -33,5 +32,4 @@ def show(options: Namespace) -> Iterator[tuple[str, str]]:
             last_s, losses = now_s, []
         if is_last:
             break
-    text = decode(sample(model, encode("\n", characters), SAMPLE_LENGTH), characters)
-    yield "", f"\nSample:\n{text}"
+    yield "", "\nSample:\n" + decode(sample(model, encode("\n", characters), SAMPLE_LENGTH), characters)

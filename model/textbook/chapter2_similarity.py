@@ -39,7 +39,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     yield "y = weights x", attend_by_matrix(x)
     order = torch.tensor([2, 0, 3, 1])
     is_set = torch.allclose(attend_by_matrix(x[order]), attend_by_matrix(x)[order])
-    yield "In another order, the outputs are the same in that order: the input is a set", "yes" if is_set else "no"
+    yield "Positions in another order have the same outputs, in that order: x is a set", "yes" if is_set else "no"
 
     x = torch.randn(64, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 4
     began_s = time.perf_counter()

@@ -5,7 +5,7 @@ Three linear maps turn each vector into a query, a key and a value:
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V      (Vaswani et al., 2017, equation 1)
 
 Queries and keys have separate maps because "i needs j" does not mean "j needs i". A causal mask, also called look-ahead
-mask, hides the future, as in chapter 1. `Head` in `chapter7_gpt.py` is this computation as a module.
+mask, hides the future, as in chapter 1. `Head` in `chapter7b_gpt.py` is this computation as a module.
 
 Next: `chapter4_heads.py` lets several heads look for different things.
 """
@@ -63,7 +63,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     causal = one_head(x, *maps, visible=torch.tril(torch.ones(3, 3)) == 1)
     yield "weights with a causal mask: the future is hidden", causal["weights"]
     one_map = x @ maps[0]
-    yield "scores with one map for both, (X Wq)(X Wq)^T: symmetric, so each word needs each other", one_map @ one_map.T
+    yield "scores with one map, (X Wq)(X Wq)^T: symmetric, so words need each other equally", one_map @ one_map.T
 
     rows = []
     for factor in (1.0, 8.0, 64.0):

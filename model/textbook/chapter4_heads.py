@@ -55,16 +55,16 @@ def what_gave_reads(roles: list[list[int]]) -> Tensor:
     words = SENTENCES[0]
     places = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)  # a key says where its word stands
     vectors = torch.stack([places[0, [words.index(word) for word in sentence]] for sentence in SENTENCES])
-    wanted = [40 * places[:, role].sum(dim=1, keepdim=True).expand(2, 5, 5) for role in roles]
+    wanted = [2000 * places[:, role].sum(dim=1, keepdim=True).expand(2, 5, 5) for role in roles]
     q, k, v = (torch.cat(parts, dim=-1) for parts in (wanted, [places] * len(roles), [vectors] * len(roles)))
     return heads_by_loop(q, k, v, len(roles))[:, 1]
 
 
 def show() -> Iterator[tuple[str, Tensor | str]]:
     yield "Two sentences", " / ".join(map(" ".join, SENTENCES))
-    columns = " ".join(SENTENCES[0])
-    yield f'One head for giver and receiver: "gave" reads the same in both ({columns})', what_gave_reads([[0, 4]])
-    yield "Two heads, one for the giver, one for the receiver: it reads something else", what_gave_reads([[0], [4]])
+    yield 'The numbers below say how much of each word "gave" reads; columns', " ".join(SENTENCES[0])
+    yield "One head for giver and receiver: the same in both sentences (rows)", what_gave_reads([[0, 4]])
+    yield "Two heads, side by side: the first reads the giver, the second the receiver", what_gave_reads([[0], [4]])
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))

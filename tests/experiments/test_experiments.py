@@ -55,6 +55,7 @@ def test_a_chapter_by_its_number_shows_all_its_parts(number, capsys):
     printed = capsys.readouterr().out
     parts = [name for name, (chapter, _) in PARTS.items() if chapter == number]
     assert printed.count("=" * 100) == len(parts)
+    assert ("Next: " in printed) == (number < 7)
     assert not re.search(r": no$|ANOTHER", printed, re.MULTILINE)  # forms that should agree
 
 
