@@ -26,11 +26,11 @@ def _matrix(value: Tensor) -> Tensor:
 
 
 def _number(x: float, of: Tensor) -> str:
-    """Return a number as whole, with four decimals, or with four digits, as its matrix needs."""
+    """Return a number as whole, with four decimals, or with five digits, as its matrix needs."""
     if (of == of.round()).all():
         return f"{x:.0f}"
     smallest = of.abs()[of != 0].min()
-    return f"{x:.4g}" if 1e-9 < smallest < 1e-3 else f"{x:.4f}"
+    return f"{x:.5g}" if 1e-9 < smallest < 1e-3 else f"{x:.4f}"
 
 
 def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
