@@ -1,4 +1,4 @@
-"""Chapter 7, applied: how good is a table of pairs? Its loss on a text is what any attention has to beat."""
+"""Chapter 7, applied: how good is a table of pairs? Attention has to beat its validation loss."""
 
 import math
 from argparse import Namespace

@@ -1,4 +1,4 @@
-"""Chapter 7, applied: what can one file do? It learns the bundled play for a minute, and writes."""
+"""Chapter 7, applied: what can one file do? It learns the play in data/ for a minute, and writes."""
 
 import time
 from argparse import Namespace

@@ -1,7 +1,7 @@
-"""Chapter 4, applied: what does a layer do to a picture? Each patch becomes a mixture of the patches that resemble it.
+"""Chapter 4, applied: what does a layer do to a picture? Each patch becomes a mixture of patches, by dot products.
 
-An 8 x 8 picture is cut into four patches of 16 numbers, the vectors of a sequence. The layer has one head of 16
-channels and maps that change nothing, so queries, keys and values are the patches themselves.
+An 8 x 8 picture is cut into four patches of 16 numbers, the vectors of a sequence. The layer of chapter 5 has
+one head of 16 channels and maps that change nothing, so queries, keys and values are the patches.
 """
 
 from collections.abc import Iterator

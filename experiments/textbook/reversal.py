@@ -1,4 +1,4 @@
-"""Chapter 5, applied: what does cross-attention learn? For each position, where to read in the other text."""
+"""Chapter 5, applied: can cross-attention learn where to read? Then a model can reverse strings that it never saw."""
 
 from argparse import Namespace
 from collections.abc import Iterator

@@ -27,8 +27,8 @@ def attend_by_loop(x: Tensor) -> Tensor:
 
 def attend_by_matrix(x: Tensor) -> Tensor:
     """Return the same for all sequences at once: softmax(x x^T) x, (B, T, C) -> (B, T, C)."""
-    scores = x @ x.transpose(-2, -1)  # (B, T, T); as an einsum, "bic,bjc->bij"
-    return F.softmax(scores, dim=-1) @ x  # "bij,bjc->bic"
+    scores = x @ x.transpose(-2, -1)  # (B, T, T)
+    return F.softmax(scores, dim=-1) @ x
 
 
 def show() -> Iterator[tuple[str, Tensor | str]]:
@@ -55,7 +55,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
         products = (a * b).sum(dim=-1)
         rows.append([C, torch.full((C,), 3.0).norm(), products.std(), (products / C**0.5).std()])
     yield (
-        "Dot products grow with the width C, so scores are divided by its root.\nColumns: C; length of (3, ..., 3); "
-        "standard deviation of dot products of random vectors; the same / sqrt(C)",
+        "Dot products grow with the width C, so chapter 3 divides them by its root.\n"
+        "Columns: C; length of (3, ..., 3); standard deviation of random dot products; the same / sqrt(C)",
         torch.tensor(rows, dtype=torch.float64),
     )

@@ -46,7 +46,7 @@ FORMULAS = {
     "K": "K = X Wk",
     "V": "V = X Wv",
     "raw scores": "raw scores = Q K^T",
-    "scores": "scores = raw scores / sqrt(d_k), with d_k = 3 channels in a key",
+    "scores": "scores = raw scores / sqrt(d_k), with d_k = D = 3 channels in a key",
     "weights": "weights = softmax(scores), row by row",
     "output": "output = weights V",
 }
@@ -55,7 +55,7 @@ FORMULAS = {
 def show() -> Iterator[tuple[str, Tensor | str]]:
     embeddings, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
     ids = torch.tensor([0, 1, 2])
-    yield f"The words {', '.join(WORDS)} are numbers (ids), the rows of a table of embeddings", ids[None]
+    yield f"The words {', '.join(WORDS)} have ids, which number the rows of a table of embeddings", ids[None]
     x = embeddings[ids]
     yield "X: the embeddings of the three words", x
     for name, value in one_head(x, *maps).items():
@@ -63,7 +63,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     causal = one_head(x, *maps, visible=torch.tril(torch.ones(3, 3)) == 1)
     yield "weights with a causal mask: the future is hidden", causal["weights"]
     one_map = x @ maps[0]
-    yield "scores with one map, (X Wq)(X Wq)^T: symmetric, so words need each other equally", one_map @ one_map.T
+    yield "raw scores with one map, (X Wq)(X Wq)^T: symmetric, so words need each other equally", one_map @ one_map.T
 
     rows = []
     for factor in (1.0, 8.0, 64.0):

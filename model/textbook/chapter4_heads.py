@@ -64,7 +64,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     yield "Two sentences", " / ".join(map(" ".join, SENTENCES))
     yield 'The numbers below say how much of each word "gave" reads; columns', " ".join(SENTENCES[0])
     yield "One head for giver and receiver: the same in both sentences (rows)", what_gave_reads([[0, 4]])
-    yield "Two heads, side by side: the first reads the giver, the second the receiver", what_gave_reads([[0], [4]])
+    yield "Two heads, 5 columns each: the first reads the giver, the second the receiver", what_gave_reads([[0], [4]])
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
@@ -72,5 +72,5 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     yield "Given Q, K and V (2, 5, 6), 2 heads by loop, in the batch and by einsum agree", "yes" if same else "no"
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
-    yield f"{H} heads, (B, T, C) = {(B, T, C)}", f"Q and K scaled take 2 x {two:.0f} MB, scores scaled {one:.0f} MB"
-    yield "Wide heads, of all channels each", f"{4 * H * C * C:,} weights instead of {4 * C * C:,}"
+    yield f"{H} heads, (B, T, C) = {(B, T, C)}", f"scaling Q and K writes 2 x {two:.0f} MB, scaling scores {one:.0f} MB"
+    yield "Wide heads, of all channels each", f"{4 * H * C * C:,} parameters instead of {4 * C * C:,}"

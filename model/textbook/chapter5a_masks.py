@@ -51,8 +51,8 @@ def require_keywords(misplaced: tuple, *names: str) -> None:
 
 
 def show() -> Iterator[tuple[str, Tensor | str]]:
-    padding = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]])
-    yield "padding mask (B, S): the second sequence has two positions that only fill it up", padding
+    padding = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]])  # any position may be hidden
+    yield "padding mask (B, S): the first and last position of the second sequence only fill it up", padding
     yield "look-ahead mask (T, S): each query sees itself and the past", causal_mask(4, 4).int()
     both = combine_masks(shape=(2, 4, 4), padding_mask=padding, attention_mask=causal_mask(4, 4))
     assert both is not None

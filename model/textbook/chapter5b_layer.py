@@ -1,6 +1,6 @@
-"""Chapter 5, continued: how do maps, heads and masks make one layer? In the order of `trace` (Vaswani et al., 2017).
+"""Chapter 5, continued: how do maps, heads and masks make one layer? `trace` shows the order (Vaswani et al., 2017).
 
-Self-attention gives it one sequence; cross-attention takes keys and values from another. Nothing else differs.
+Self-attention gives the layer one sequence; cross-attention takes keys and values from another. Nothing else differs.
 
 Next: `chapter5c_blocks.py` builds an encoder and a decoder from this layer.
 """

@@ -1,4 +1,4 @@
-"""Chapter 5, continued: what does a layer need around it? A normalised input, an MLP, and sums that keep the input.
+"""Chapter 5, continued: what does a layer need around it? A norm, an MLP, and sums that keep the input.
 
 Each block normalises the input of its layers, as the GPT does, and not their results as Vaswani et al. (2017).
 
@@ -32,7 +32,7 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(EncoderBlock):
-    """Causal self-attention, cross-attention to a memory, then an MLP; each normalises its input and is added to x."""
+    """Causal self-attention, cross-attention to the encoder's output (memory), then an MLP, around sums as above."""
 
     def __init__(self, width: int, n_head: int, *, dropout: float = 0.0, score: Score = scaled_dot):
         super().__init__(width, n_head, dropout=dropout, score=score)

@@ -19,7 +19,7 @@ TARGET_MASKS = ("padding_mask", "attention_mask", "memory_mask")
 
 
 class EncoderDecoder(nn.Module):
-    """A sequence-to-sequence model over one vocabulary, with learned positions on both sides.
+    """A sequence-to-sequence model over one vocabulary, with learned positions on both sides, which give order.
 
     of_blocks: dropout and score, of which each attention layer has a copy.
     """
@@ -35,7 +35,7 @@ class EncoderDecoder(nn.Module):
         self.lm_head = nn.Linear(width, vocab_size, bias=False)
 
     def forward(self, source: Tensor, target: Tensor, *misplaced: Tensor, **masks: Tensor | None) -> Tensor:
-        """Return logits (B, T, V) for the id after each position of target (B, T), given source (B, S).
+        """Return scores (logits) (B, T, V) for the id after each position of target (B, T), given source (B, S).
 
         Masks are 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,
         source_attention_mask (S, S) in the encoder, padding_mask (B, T) and attention_mask (T, T) in the decoder's

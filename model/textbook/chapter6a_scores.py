@@ -3,7 +3,7 @@
     uniform      0                              the plain average of chapter 1
     dot          q . k                          chapter 2
     scaled dot   q . k / sqrt(D)                chapter 3
-    additive     w . tanh(Wq q + Wk k)          q and k may have different widths
+    additive     v . tanh(Wq q + Wk k)          q and k may have different widths
     gaussian     -|(q - k) w|^2 / 2             near is similar, whatever the length
 
 Additive attention (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a
@@ -42,7 +42,7 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)
     scores_of_pairs = additive(q, keys)  # (2, 3)
-    yield "additive, with random weights: scores of queries of 2 channels and keys of 3", scores_of_pairs
+    yield "additive, with random weights: scores of both queries and 3 random keys of 3 channels", scores_of_pairs
     pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
     yield "the same from an MLP on each query and key side by side", as_mlp(additive)(pairs).squeeze(-1).detach()
     layer = MultiHeadAttention(6, 2, head_size=2, key_head_size=3, score=additive)

@@ -1,9 +1,9 @@
 """Chapter 6, continued: what did attention look like before networks? An average of examples, weighted by nearness.
 
-To predict y at x from examples (x_i, y_i), x is the query, the x_i are the keys, the y_i the values, and a kernel of
-the distance is the score (Nadaraya, 1964; Watson, 1964). `python -m experiments.textbook pooling` fits a noisy sine.
+To predict y at x from examples (x_i, y_i), x is the query, the x_i are the keys and the y_i the values. A kernel gives
+each example a weight by its distance; its logarithm is the score (Nadaraya, 1964; Watson, 1964).
 
-Next: `chapter7a_bigram.py` begins with the model that language models replaced.
+Next: `chapter7a_bigram.py` is a language model without attention.
 """
 
 import math
