@@ -17,12 +17,13 @@ from pathlib import Path
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
+from training.compiled_sampling import StepCompiler
 from training.runs.checkpoint import load_checkpoint
 from cli.command import CommandParser, run_command, report_errors
 from cli.errors import UserError, checking_values, explain
 from training.runs.run_folder import find_checkpoint
 from training.runtime import choose_device
-from training.sampling import stream_text
+from training.sampling import prepare_for_sampling, stream_text
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory
 MOST_SAMPLES = 10_000
@@ -51,6 +52,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; may be repeated")
     add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
     add("--unknown", choices=("error", "skip"), default="error", help="handling of unknown prompt characters (error)")
+    add("--compile", action="store_true", help="compile the model first, once for each shape: several times as fast")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     return parser.parse_args(arguments)
 
@@ -62,13 +64,17 @@ def run(options: argparse.Namespace) -> int:
             temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p
         )
     device = choose_device(options.device)
+    if options.compile and device.type != "cpu":
+        raise UserError(f"--compile is for a CPU; {device} needs none")
     path = find_checkpoint(options.checkpoint)
     checkpoint = load_checkpoint(path)
     vocabulary = checkpoint.vocabulary
     skip = options.unknown == "skip"
     prompt = "" if options.interactive else known_characters(read_prompt(options), vocabulary, skip=skip)
     print(f"Sampling from {path}, step {checkpoint.step:,}, on {device}", file=sys.stderr)
-    sampler = PromptSampler(checkpoint.build_model().to(device), vocabulary, sampling, options)
+    model = checkpoint.build_model().to(device)
+    prepare_for_sampling(model, options.samples)
+    sampler = PromptSampler(model, vocabulary, sampling, options)
     if options.interactive:
         sampler.interact()
     else:
@@ -108,7 +114,10 @@ class PromptSampler:
 
     def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
         self.vocabulary, self.options = vocabulary, options
-        self.stream = functools.partial(stream_text, model, vocabulary, length=options.length, sampling=sampling)
+        compiler = StepCompiler(model) if options.compile else None
+        self.stream = functools.partial(
+            stream_text, model, vocabulary, length=options.length, sampling=sampling, compiler=compiler
+        )
 
     def sample(self, prompt: str, *, seed: int) -> None:
         """Print one text character by character, or several texts, sampled in batches, one after the other."""

@@ -1,5 +1,8 @@
 """The key-value cache: it stores keys and values, so that a new character costs one position instead of all."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,20 +11,35 @@ from model.positions import Places
 
 
 class LayerCache:
-    """One layer's keys and values, (B, K, block_size, D) each for K key heads, and the inputs of its convolution.
+    """One layer's keys and values, (B, K, size, D) each for K key heads, and the inputs of its convolution.
 
-    inputs: (B, W - 1 + block_size, C), starting with the zeros before the text; C is 0 without a convolution.
+    inputs: (B, W - 1 + size, C), starting with the zeros before the text; C is 0 without a convolution.
     """
 
     def __init__(
-        self, config: ModelConfig, layer: LayerShape, batch_size: int, dtype: torch.dtype, device: torch.device | str
+        self,
+        config: ModelConfig,
+        layer: LayerShape,
+        batch_size: int,
+        size: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
     ):
-        shape = (batch_size, layer.n_kv_head, config.block_size, layer.head_size)
+        shape = (batch_size, layer.n_kv_head, size, layer.head_size)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.n_before = config.conv_width - 1
         channels = config.n_embd if self.n_before else 0
-        self.inputs = torch.zeros(batch_size, self.n_before + config.block_size, channels, dtype=dtype, device=device)
+        self.inputs = torch.zeros(batch_size, self.n_before + size, channels, dtype=dtype, device=device)
+        self.computed: dict[Callable, Any] = {}
+
+    def once(self, compute: Callable, like: Tensor) -> Any:
+        """Return compute(like), a function of weights, computed when it is first asked for."""
+        if torch.compiler.is_compiling():
+            return compute(like)
+        if compute not in self.computed:
+            self.computed[compute] = compute(like)
+        return self.computed[compute]
 
     def update(self, k: Tensor, v: Tensor, index: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Write k, v (B, K, T, D) at positions `index` (see `Places`) and return the keys and values to attend to.
@@ -47,7 +65,8 @@ class LayerCache:
 class KVCache:
     """The caches of all layers for B sequences of equal length, for inference. Pass it to `GPT.forward`.
 
-    dtype, device: those of the model.
+    dtype, device: those of the model, whose weights must not change while it has a cache. size: how many positions fit,
+    by default block_size.
     """
 
     def __init__(
@@ -57,16 +76,17 @@ class KVCache:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        size: int | None = None,
     ):
-        self.layers = [LayerCache(config, layer, batch_size, dtype, device) for layer in config.layers]
-        self.block_size = config.block_size
+        self.size = size or config.block_size
+        self.layers = [LayerCache(config, layer, batch_size, self.size, dtype, device) for layer in config.layers]
         self.length: int | Tensor = 0  # how many positions were read
 
     def places(self, T: int) -> Places:
-        """Return the next T positions. Raises ValueError if fewer are left of the block_size positions."""
+        """Return the next T positions. Raises ValueError if fewer are left."""
         end = self.length + T
-        if end > self.block_size:
-            raise ValueError(f"{end} positions do not fit into model.block_size={self.block_size}")
+        if end > self.size:
+            raise ValueError(f"{end} positions do not fit into model.block_size={self.size}")
         return Places(slice(self.length, end))
 
     def advance(self, T: int) -> None:
@@ -80,15 +100,27 @@ class KVCache:
 class StaticKVCache(KVCache):
     """A `KVCache` whose length is a tensor (1,) on the device, and whose shapes never change.
 
-    Every step does the same work, whatever its position, so a CUDA graph can replay it: attention reads all block_size
-    positions through a mask. The caller must not exceed block_size positions.
+    Every step does the same work, whatever its position, so a CUDA graph can replay it, and a compiler knows all
+    shapes: attention reads all positions of the cache through a mask. The caller must not exceed its size.
     """
 
-    def __init__(self, config: ModelConfig, batch_size: int, *, dtype: torch.dtype, device: torch.device | str):
-        super().__init__(config, batch_size, dtype=dtype, device=device)
-        self.length = torch.zeros(1, dtype=torch.long, device=device)
-        self.every_place = torch.arange(config.block_size, device=device)
+    length: Tensor
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.length = torch.zeros(1, dtype=torch.long, device=self.layers[0].keys.device)
 
     def places(self, T: int) -> Places:
-        index = self.length + self.every_place[:T]  # (T,)
-        return Places(index, visible=self.every_place <= index[:, None])  # (T, block_size)
+        every_place = torch.arange(self.size, device=self.length.device)
+        index = self.length + every_place[:T]  # (T,)
+        return Places(index, visible=every_place <= index[:, None])  # (T, size)
+
+    def tensors(self) -> list[Tensor]:
+        """Return everything that changes from step to step."""
+        return [self.length, *(tensor for layer in self.layers for tensor in (layer.keys, layer.values, layer.inputs))]
+
+    def set_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Use these in place of those that `tensors` returned."""
+        self.length, *of_layers = tensors
+        for i, layer in enumerate(self.layers):
+            layer.keys, layer.values, layer.inputs = of_layers[3 * i : 3 * i + 3]

@@ -27,6 +27,10 @@ class CausalConv(nn.Module):
         T, n_before = x.size(1), len(self.weight)
         whole = F.pad(x, (0, 0, n_before, 0)) if cache is None else cache.update_inputs(x, places.index)
         y = x
-        for back, w in enumerate(self.weight.to(x.dtype), start=1):
+        for back, w in enumerate(self.taps(x) if cache is None else cache.once(self.taps, x), start=1):
             y = torch.addcmul(y, whole[:, n_before - back : n_before - back + T], w)
         return y
+
+    def taps(self, like: Tensor) -> tuple[Tensor, ...]:
+        """Return w_1 to w_(W-1), each (1, C)."""
+        return self.weight.to(like.dtype).unbind()

@@ -84,25 +84,28 @@ class Rotary(PositionScheme, Tables):
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         table = getattr(self, f"cos_sin_{x.size(-1)}")
-        cos, sin = table[:, places.index].to(x.dtype)  # (T, 1, D/2) each
+        cos, sin = table[:, places.index].to(x.dtype)  # (T, 1, D) each
         return rotate_pairs(x, cos, sin)
 
 
 def rotary_table(head_size: int, block_size: int) -> Tensor:
-    """Return cosines and sines of every position's angles, (2, block_size, 1, D/2), float64."""
+    """Return the cosines and sines of `rotate_pairs` for every position, (2, block_size, 1, D), float64."""
     pair = torch.arange(head_size // 2, dtype=torch.float64, device="cpu")
     angle = torch.outer(
         torch.arange(block_size, dtype=torch.float64, device="cpu"), 10_000.0 ** (-2 * pair / head_size)
     )
-    return torch.stack((angle.cos(), angle.sin())).unsqueeze(2)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
 
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs of channels of x (B, T, H, D) by angles given as cosines and sines (T, 1, D/2)."""
+    """Rotate the pairs of channels of x (B, T, H, D): (a, b) becomes (a cos - b sin, b cos + a sin).
+
+    cos and sin (T, 1, D) are those of each channel's angle; sin is negative in the first half of the channels.
+    """
     if hand_written.is_faster(x):
         return hand_written.rotate_pairs(x, cos, sin)
-    first, second = x.chunk(2, dim=-1)  # (B, T, H, D/2) each
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
 
 
 class Alibi(PositionScheme, Tables):

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from model.cache import LayerCache
 from model.config import LayerShape
 from model.norm import rms_norm
 
@@ -22,12 +23,15 @@ class QueryKeyNorm(nn.Module):
         self.fixed_scale = layer.head_size**0.5 if isinstance(scale, str) else scale  # unused if learned
         self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
 
-    def forward(self, qk: Tensor) -> Tensor:
-        normal = self.layer.head_size**0.5  # the length of a normalised vector
-        if self.log_scale is None and self.fixed_scale == normal:
+    def forward(self, qk: Tensor, cache: LayerCache | None = None) -> Tensor:
+        if self.log_scale is None and self.fixed_scale == self.layer.head_size**0.5:
             return rms_norm(qk)
-        factors = self.scales(qk) / normal  # (H,)
-        return rms_norm(qk, torch.cat((factors, factors.new_ones(self.layer.n_kv_head))).unsqueeze(-1))
+        return rms_norm(qk, self.factors(qk) if cache is None else cache.once(self.factors, qk))
+
+    def factors(self, like: Tensor) -> Tensor:
+        """Return what multiplies the normalised queries and keys, whose length is sqrt(D): (H + K, 1)."""
+        of_queries = self.scales(like) / self.layer.head_size**0.5  # (H,)
+        return torch.cat((of_queries, of_queries.new_ones(self.layer.n_kv_head))).unsqueeze(-1)
 
     def scales(self, like: Tensor) -> Tensor:
         """Return the scale s of each head, (H,), on the device of `like` and at least in its precision."""

@@ -27,7 +27,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache."""
-        q, k, v = self.project(x, scheme, places)
+        q, k, v = self.project(x, scheme, places, cache)
         if cache is not None:
             k, v = cache.update(k, v, places.index)  # (B, K, S, D)
         y = attend(
@@ -44,13 +44,15 @@ class SelfAttention(nn.Module):
         y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
         return dropout(self.proj(y), self.dropout, training=self.training)
 
-    def project(self, x: Tensor, scheme: PositionScheme, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (B, H, T, D), keys and values (B, K, T, D) of x (B, T, C)."""
         B, T, _ = x.shape
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
         if self.qk_norm is not None:
-            qk = self.qk_norm(qk)
+            qk = self.qk_norm(qk, cache)
         q, k = scheme.rotate(qk, places).split((H, K), dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 

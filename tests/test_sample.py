@@ -2,6 +2,7 @@ import dataclasses
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -59,6 +60,28 @@ def test_the_newest_run_is_sampled_at_the_given_length(write):
     assert len(written) == 50 + 1
     assert text(write("--length", 0)) == "\n"
     assert text(write("--length", 0, "--prompt", "99 bottles")) == "99 bottles\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+def test_a_compiled_model_writes_the_same_text_and_later_starts_find_it_unless_it_is_damaged(
+    write, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def sampled(*arguments, **options):
+        result = write("--length", 60, *arguments, **options)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        return text(result), result[2].count("Compiling")
+
+    expected, _ = sampled()
+    assert sampled("--compile") == (expected, 1)
+    assert sampled("--compile") == (expected, 0)
+    (package,) = (tmp_path / "character-gpt").iterdir()
+    package.write_bytes(package.read_bytes()[:1000])
+    assert sampled("--compile") == (expected, 1)
+    prompts = {"stdin": b"99 bot\n99 bot\n"}
+    assert sampled("--compile", "--interactive", **prompts) == (sampled("--interactive", **prompts)[0], 0)
 
 
 def test_a_run_folder_or_a_checkpoint_file_can_be_given(write):
@@ -265,5 +288,7 @@ def test_help_is_complete_and_short(capsys):
         sample.main(["--help"])
     help_text = capsys.readouterr().out
     options = "checkpoint prompt prompt-file interactive length samples temperature top-k top-p min-p seed stop device"
-    assert {*options.split(), "unknown", "help"} == set(re.findall(r"^  (?:-h, )?--([\w-]+)", help_text, re.M))
+    assert {*options.split(), "unknown", "compile", "help"} == set(
+        re.findall(r"^  (?:-h, )?--([\w-]+)", help_text, re.M)
+    )
     assert len(help_text.splitlines()) < 35

@@ -170,21 +170,34 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 def processor_name() -> str:
     """Return the processor's name."""
+    return _of_processor("model name") or platform.processor() or platform.machine()
+
+
+def processor_features() -> str:
+    """Return what code for this processor depends on: its name and the instructions that it has."""
+    return f"{processor_name()} {torch.backends.cpu.get_cpu_capability()} {_of_processor('flags')}"
+
+
+def _of_processor(name: str) -> str:
+    """Return a property of the first processor from Linux's list, or nothing."""
     information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = information.read_text().splitlines() if information.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def check_can_compile(device: torch.device) -> None:
     """Raise UserError if torch.compile has no compiler for the device."""
+    if not find_compiler(device.type):
+        name = "g++" if device.type == "cpu" else "gcc"
+        raise UserError(f"train.compile=true needs a compiler; install {name} or set train.compile=false")
+
+
+def find_compiler(device_type: str) -> str | None:
+    """Return the path of the compiler that PyTorch would use for the device."""
     variable, names = (
-        ("CXX", ("g++", "clang++", "c++", "cl")) if device.type == "cpu" else ("CC", ("gcc", "clang", "cc"))
+        ("CXX", ("g++", "clang++", "c++", "cl")) if device_type == "cpu" else ("CC", ("gcc", "clang", "cc"))
     )
-    if not any(map(shutil.which, (os.environ.get(variable, names[0]), *names))):
-        raise UserError(f"train.compile=true needs a compiler; install {names[0]} or set train.compile=false")
+    return next(filter(None, map(shutil.which, (os.environ.get(variable, names[0]), *names))), None)
 
 
 def make_deterministic() -> None:

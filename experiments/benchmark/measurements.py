@@ -69,6 +69,8 @@ def list_measurements(
         yield f"sampling {name}", measure_without_cache, name, model, repeats, device
         for streams in (1,) if quick else (1, 64):
             yield f"sampling {name}", measure_sampling, name, model, streams, repeats, device
+        if device.type == "cpu" and not quick:
+            yield f"sampling {name}, compiled", measure_sampling, name, model, 1, repeats, device, True
     for form in ("fused", "auto"):
         for block_size in (256, 8192) if quick else (256, 1024, 4096, 8192):
             yield f"memory {block_size} {form}", measure_context, block_size, form, str(device)

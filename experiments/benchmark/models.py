@@ -14,7 +14,9 @@ from model.cache import KVCache
 from model.config import ModelConfig
 from model.generate import generate
 from model.gpt import GPT
+from training.compiled_sampling import StepCompiler
 from training.runtime import Runtime, choose_runtime, keep_freed_memory, peak_memory_bytes
+from training.sampling import prepare_for_sampling
 from training.settings.config import Config
 from training.state import TrainingState
 from training.step import TrainingStep
@@ -81,18 +83,22 @@ def _step(model: GPT, ids: torch.Tensor, runtime: Runtime) -> None:
     F.cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
 
 
-def measure_sampling(name: str, config: ModelConfig, streams: int, repeats: int, device: torch.device) -> Figure:
+def measure_sampling(
+    name: str, config: ModelConfig, streams: int, repeats: int, device: torch.device, compiled: bool = False
+) -> Figure:
     """Measure characters per second of all streams together, from an empty context window until it is full.
 
     The limit is the speed of reading the same bytes with a sum. Sampling one character of every stream reads all
     weights once and, for each stream, the keys and values of half a window on average.
     """
     model = _make_model(config, device)
+    prepare_for_sampling(model, streams)
     prompt = torch.zeros(streams, 1, dtype=torch.long, device=device)
     length = config.block_size - 1
+    step = StepCompiler(model)(streams, config.block_size) if compiled else None
 
     def sample() -> None:
-        for _ in generate(model, prompt, length):
+        for _ in generate(model, prompt, length, compiled=step):
             pass
 
     seconds = time_repeats(sample, repeats, device)
@@ -101,7 +107,7 @@ def measure_sampling(name: str, config: ModelConfig, streams: int, repeats: int,
     cached = sum(caches) * config.block_size // 2 * model.lm_head.weight.element_size()
     read = torch.zeros((weights + streams * cached) // 4, device=device)
     limit = streams / min(time_repeats(read.sum, 20, device, warm_up=3))
-    title = f"sampling, {name}, {streams} {'stream' if streams == 1 else 'streams'}"
+    title = f"sampling, {name}, {streams} {'stream' if streams == 1 else 'streams'}{', compiled' * compiled}"
     rates = [streams * length / s for s in seconds]
     return Figure(title, "characters/s", rates, limit=limit, limit_is="the speed of reading weights and cache")
 
@@ -109,6 +115,7 @@ def measure_sampling(name: str, config: ModelConfig, streams: int, repeats: int,
 def measure_without_cache(name: str, config: ModelConfig, repeats: int, device: torch.device) -> Figure:
     """Measure characters per second of one stream that computes the full window for each character."""
     model = _make_model(config, device)
+    prepare_for_sampling(model, 1)
     window = torch.zeros(1, config.block_size, dtype=torch.long, device=device)
 
     @torch.inference_mode()

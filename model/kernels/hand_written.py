@@ -91,7 +91,7 @@ class CausalConvFunction(Function):
 
 
 class RotatePairsFunction(Function):
-    """`positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D/2): the gradient rotates back."""
+    """`positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D): the gradient rotates back."""
 
     @staticmethod
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -107,9 +107,10 @@ class RotatePairsFunction(Function):
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    (first, second), (y_first, y_second) = x.chunk(2, dim=-1), y.chunk(2, dim=-1)
-    torch.mul(first, cos, out=y_first).addcmul_(second, sin, value=-1)
-    torch.mul(second, cos, out=y_second).addcmul_(first, sin)
+    first, second = x.chunk(2, dim=-1)
+    halves = zip(*(tensor.chunk(2, dim=-1) for tensor in (y, cos, sin)), strict=True)
+    for (half, cosine, sine), own, other in zip(halves, (first, second), (second, first), strict=True):
+        torch.mul(own, cosine, out=half).addcmul_(other, sine)
     return y
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def plain_rotation(x, cos, sin):
-    first, second = x.chunk(2, dim=-1)
+    (first, second), (cos, _), (_, sin) = (tensor.chunk(2, dim=-1) for tensor in (x, cos, sin))
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
