@@ -17,6 +17,7 @@ from pathlib import Path
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
+from training.estimate import print_estimates
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
@@ -26,18 +27,17 @@ from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
 from training.runtime import keep_freed_memory
-from training.settings.config_file import build_config, naming, read_settings, without_sweep
+from training.settings.config_file import load_config
 from training.state import TrainingState
 from training.step import TrainingStep
 from training.sweep.launch import find_or_create_sweep, is_sweep, run_sweep
-
-ADVICE = "lower train.batch_size, model.block_size or model.n_embd"  # if memory runs out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
     options = parse(arguments)
-    return report_errors("train.py", lambda: run(options), memory=ADVICE)
+    memory = "lower train.batch_size, model.block_size or model.n_embd"
+    return report_errors("train.py", lambda: run(options), memory=memory)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -55,15 +55,19 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help="run every combination of values")
+    add("--estimate", action="store_true", help="measure a few steps, print the expected time and memory, and stop")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
-    limit = "several processes: one that waits for another for SECONDS gives up (300)"
-    add("--timeout", type=float, default=300.0, metavar="SECONDS", help=limit)
+    add(
+        "--timeout", type=float, default=300.0, metavar="S", help="how many seconds processes wait for each other (300)"
+    )
     options = parser.parse_intermixed_args(arguments)
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")
     if options.sweep and options.resume:
         parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
+    if options.estimate and (options.resume or options.sweep):
+        parser.error("--estimate needs --config, without --sweep")
     if options.workers is not None and options.workers < 1:
         parser.error("--workers must be at least 1")
     return options
@@ -72,9 +76,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     """Find or create the folder of a run or a sweep, and train what it describes: starting is resuming at step 0."""
     keep_freed_memory()
+    if options.estimate:
+        print_estimates(
+            options.config, load_config(options.config, options.overrides), imports_s=time.perf_counter() - STARTED_S
+        )
+        return 0
     with join_processes(options.timeout) as processes:
         folder = processes.run_before_restart() or processes.from_main(
-            lambda: find_or_create_sweep(options) or find_or_create_run(options), pack=os.fsencode, unpack=as_path
+            lambda: find_or_create_sweep(options) or find_or_create_run(options),
+            pack=os.fsencode,
+            unpack=lambda encoded: Path(os.fsdecode(encoded)),
         )
         if is_sweep(folder):
             return run_sweep(folder, options.workers or 1, verify=options.verify)
@@ -83,19 +94,13 @@ def run(options: argparse.Namespace) -> int:
             return train(*opened)
 
 
-def as_path(encoded: bytes) -> Path:
-    return Path(os.fsdecode(encoded))
-
-
 def find_or_create_run(options: argparse.Namespace) -> Path:
     """Return the folder of the run given with --resume, or a new one for the config."""
     if options.workers:
         raise UserError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
     if options.resume:
         return RunFolder.find(options.resume).path
-    settings = read_settings(options.config)
-    with naming(options.config):
-        config = build_config(without_sweep(settings), options.overrides)
+    config = load_config(options.config, options.overrides)
     return create_run(config, config.train.name or options.config.stem)
 
 

@@ -38,7 +38,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     settings = read_settings(path)
     with naming(path):
-        return build_config(settings, overrides)
+        return build_config(settings if settings.get("sweep") else without_sweep(settings), overrides)
 
 
 def load_run_config(path: Path) -> Config:
