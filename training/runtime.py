@@ -29,7 +29,7 @@ class Runtime:
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
-        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype == torch.bfloat16)
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
     def to_device(self, x: Tensor) -> Tensor:
         if self.device.type == "cuda":
@@ -57,9 +57,9 @@ def choose_runtime(device: str, dtype: str, processes: OneProcess | None = None)
     processes = processes or OneProcess()
     chosen = choose_device(device, processes)
     if dtype == "auto":
-        dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
+        dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float16" if chosen.type == "cuda" else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
+        raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float16 or auto")
     return Runtime(chosen, getattr(torch, dtype), processes)
 
 

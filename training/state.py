@@ -15,6 +15,7 @@ from data.corpus import Corpus
 from model.gpt import GPT
 from training.optim.averaging import WeightAverage
 from training.optim.gate import UpdateGate
+from training.optim.loss_scale import INITIAL_SCALE, LossScale
 from training.optim.optimizers import make_optimizers
 from training.runtime import Runtime
 from training.settings.config import Config
@@ -28,9 +29,9 @@ class Progress:
 
     windows: windows of the training text that the steps have used. elapsed_s: time since the command started, over all
     sessions. loss_sum: training losses of the loss_count updates since the last log line. log_sizes: sizes of the run's
-    logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of the weights. skipped_in_a_row: how many
-    of the newest updates were skipped; see `UpdateGate`. evaluation_due: an evaluation of this step was stopped, so the
-    run resumes with it.
+    logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of the weights. loss_scale,
+    loss_scale_age: see `LossScale`. skipped_in_a_row: how many of the newest updates were skipped; see `UpdateGate`.
+    evaluation_due: an evaluation of this step was stopped, so the run resumes with it.
     """
 
     step: int = 0
@@ -44,6 +45,8 @@ class Progress:
     loss_count: int = 0
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
     averaged_steps: int = 0
+    loss_scale: float = INITIAL_SCALE
+    loss_scale_age: int = 0
     skipped_in_a_row: int = 0
     evaluation_due: bool = False
 
@@ -79,13 +82,17 @@ class TrainingState:
         averaged = self.processes.place(make, runtime.device).requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction, self.processes)
         self.optimizers: list[Optimizer] = make_optimizers(
-            self.model, config.optim, dtype=runtime.dtype, processes=self.processes
+            self.model,
+            config.optim,
+            dtype=runtime.dtype if runtime.dtype == torch.bfloat16 else torch.float32,
+            processes=self.processes,
         )
         if config.train.activation_checkpointing:
             for block in self.model.blocks:
                 block.forward = recomputing(block.forward)  # type: ignore[method-assign]
         self.progress = Progress()
         self.gate = UpdateGate(self.model, self.processes)
+        self.loss_scale = LossScale(runtime.device) if runtime.dtype == torch.float16 else None
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
     def is_due(self, every_steps: int) -> bool:

@@ -96,11 +96,15 @@ class TrainingStep:
                 with state.runtime.autocast():
                     logits = self.forward(micro_inputs)  # (B, T, V)
                 loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
-                loss.backward()
+                (loss if state.loss_scale is None else loss * state.loss_scale.value).backward()
             losses.append(loss.detach())
         loss = self.processes.sum(torch.stack(losses).sum()) / self.processes.size
+        if state.loss_scale is not None:
+            state.loss_scale.remove_from([p.grad for p in state.model.parameters() if p.grad is not None])
         state.gate.check(loss)
         found_inf = state.gate.found_inf
+        if state.loss_scale is not None:
+            state.loss_scale.update(found_inf)
         state.loss_sum += loss.where(found_inf == 0, 0)
         state.loss_count += 1 - found_inf
         if config.optim.grad_clip:

@@ -48,6 +48,9 @@ def capture(state: TrainingState, *, weights_only: bool = False) -> Checkpoint:
     """
     state.check_finite()
     state.progress.loss_sum, state.progress.loss_count = state.loss_sum.item(), int(state.loss_count)
+    if state.loss_scale is not None:
+        scale = state.loss_scale
+        state.progress.loss_scale, state.progress.loss_scale_age = scale.value.item(), int(scale.age)
     corpus, has_average = state.corpus, state.average.model is not state.model
 
     def whole(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,6 +113,9 @@ def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
             f"train.max_steps={now.train.max_steps} is below the run's current step {state.progress.step}; "
             "raise it to resume"
         )
+    if state.loss_scale is not None:
+        state.loss_scale.value.fill_(state.progress.loss_scale)
+        state.loss_scale.age.fill_(state.progress.loss_scale_age)
     state.loss_sum.fill_(state.progress.loss_sum)
     state.loss_count.fill_(state.progress.loss_count)
     return [

@@ -68,7 +68,7 @@ class TrainConfig:
     grow_context_at: tuple[float, ...] = ()  # fractions of the run at which the context length doubles
     seed: int = 0
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of the arithmetic; parameters stay float32
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the arithmetic; parameters stay float32
     processes: int = 1  # that train together on this machine; torchrun may start another number
     parallel: Literal["ddp", "fsdp"] = "ddp"  # ddp: each process has the whole model; fsdp: a part of everything
     activation_checkpointing: bool = False  # compute activations twice instead of storing them
