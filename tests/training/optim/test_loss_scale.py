@@ -40,7 +40,7 @@ def test_the_optimisers_receive_gradients_without_the_scale(training):
     seen = []
     for scale in (1.0, 1024.0):
         state.loss_scale.value.fill_(scale)
-        state.progress.step = 0
+        state.progress.step = state.progress.windows = 0
         norms = []
         hook = state.optimizers[-1].register_step_pre_hook(
             lambda optimizer, *_, norms=norms: norms.extend(
