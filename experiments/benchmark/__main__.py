@@ -17,14 +17,16 @@ from tqdm import tqdm
 from cli.command import run_command
 from cli.errors import UserError, is_for_user, is_out_of_memory
 from experiments.benchmark.figures import Figure, in_new_process, measure_copy, measure_matrix_products
+from experiments.benchmark.machines import append_row
 from experiments.benchmark.measurements import PARTS, list_measurements, read_variants
 from experiments.command import command, new_file, option, whole
 from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
 
 
 @command(
-    option("--quick", action="store_true", help="take under a minute: fewer shapes and repeats, less text"),
+    option("--quick", action="store_true", help="take a minute or two: fewer shapes and repeats, less text"),
     option("--json", type=new_file, metavar="FILE", help="write all values to this file"),
+    option("--append", type=Path, metavar="FILE", help="add a row with the main figures to the table in this file"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),
     option("--only", default="", choices=PARTS, help="measure only the peak speeds and this part"),
     option("--config", type=Path, metavar="FILE", help="measure the variants of this config"),
@@ -60,6 +62,8 @@ def main(options: Namespace) -> int:
 
     products = measure_matrix_products(device, repeats)
     add(*products.values(), measure_copy(device, repeats))
+    if "bfloat16" not in products:
+        print("matrix product, bfloat16: left out, because this processor emulates it")
     peaks = {dtype: figure.median for dtype, figure in products.items()}
     megabytes = options.megabytes or (20 if quick else 200)
     measurements = list_measurements(variants, device, peaks, repeats, megabytes, quick=quick)
@@ -74,6 +78,8 @@ def main(options: Namespace) -> int:
             failures.append(f"{name} failed: {type(error).__name__}: {error}{where}")
         else:
             add(*([result] if isinstance(result, Figure) else result))
+    if options.append:
+        append_row(options.append, machine, figures)
     for failure in failures:
         print(f"experiments.benchmark: {failure}", file=sys.stderr)
     return 1 if failures else 0

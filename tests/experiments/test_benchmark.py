@@ -15,6 +15,7 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import figures
 from experiments.benchmark.commands import measure_encoding
 from experiments.benchmark.figures import Figure, measure_copy, measure_matrix_products, time_repeats
+from experiments.benchmark.machines import COLUMNS, append_row
 from experiments.benchmark.measurements import PARTS, list_measurements, read_variants
 from experiments.benchmark.models import (
     flops_per_character,
@@ -201,3 +202,35 @@ def test_a_failed_measurement_is_listed_and_the_others_still_run(monkeypatch, ca
     assert "Traceback (most recent call last)" in bug
     assert mistake.startswith("second failed: ConfigError: ")
     assert "Traceback" not in mistake
+
+
+def test_a_machine_becomes_a_row_of_a_table_that_grows(tmp_path):
+    machine = {"machine": "cpu, 2 threads, float32, A processor", "torch": "2.13.0"}
+    figures = [
+        Figure("matrix product, float32", "GFLOP/s", [99.0, 120.2, 140.0]),
+        Figure("training, shakespeare.yaml", "characters/s", [5432.1]),
+        Figure("training, shakespeare.yaml: arithmetic", "GFLOP/s", [60.0], limit=120.0),
+        Figure("something else", "MB", [1.0]),
+    ]
+    append_row(tmp_path / "machines.md", machine, figures)
+    append_row(tmp_path / "machines.md", machine, figures[:1])
+    header, line, *rows = (
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in (tmp_path / "machines.md").read_text().splitlines()
+    )
+    assert len(line) == len(header) == len(COLUMNS) + 3
+    first, second = (dict(zip(header, row, strict=True)) for row in rows)
+    assert first["machine"] == machine["machine"]
+    assert first["product float32, GFLOP/s"] == second["product float32, GFLOP/s"] == "120"
+    assert first["training `shakespeare.yaml`, characters/s"] == "5,432"
+    assert first["its share of the product"] == "50%"
+    assert first["product bfloat16, GFLOP/s"] == second["its share of the product"] == "-"
+
+
+def test_every_column_of_the_table_is_a_figure_of_the_whole_benchmark():
+    peaks = {"matrix product, float32", "matrix product, bfloat16"}
+    device = torch.device("cpu")
+    measurements = list(list_measurements({}, device, {}, repeats=1, megabytes=1, quick=False))
+    described = " ".join(str(part) for measurement in measurements for part in measurement)
+    for name in COLUMNS.keys() - peaks:
+        part, shape, *_ = name.split(":")[0].split(", ")
+        assert f"{part} {shape}" in described, name

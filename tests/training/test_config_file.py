@@ -96,7 +96,7 @@ def test_a_config_cannot_be_changed():
         ("optim: {lr: nan}", "optim.lr=nan must be a finite number"),
         ("optim: {lr: -1}", "optim.lr=-1.0 must be above 0"),
         ("train: {compile: maybe}", "train.compile=maybe must be true or false"),
-        ("train: {dtype: float16}", r"train.dtype=float16 must be one of .*; did you mean .*float"),
+        ("train: {dtype: float64}", r"train.dtype=float64 must be one of .*; did you mean .*float"),
         ("train: {max_steps: 0}", "train.max_steps=0 must be at least 1"),
         ("train: {seed: 4294967296}", "train.seed=4294967296 must be below"),
         ("train: {name: ../elsewhere}", "train.name='../elsewhere' must be a folder name"),

@@ -1,0 +1,41 @@
+"""A row for experiments/studies/machines.md: what one machine reaches, and what share of its limits."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.benchmark.figures import Figure
+
+COLUMNS = {  # a figure of the benchmark: the title of its column
+    "matrix product, float32": "product float32, GFLOP/s",
+    "matrix product, bfloat16": "product bfloat16, GFLOP/s",
+    "training, shakespeare.yaml": "training `shakespeare.yaml`, characters/s",
+    "training, shakespeare.yaml: arithmetic": "its share of the product",
+    "training, GPT-2 layers 6/6/384: arithmetic": "share, 6/6/384",
+    "sampling, shakespeare.yaml, 1 stream, no cache": "sampling `shakespeare.yaml` without a cache, characters/s",
+    "sampling, shakespeare.yaml, 1 stream": "with it",
+    "sampling, shakespeare.yaml, 1 stream, compiled": "compiled",
+    "sampling, shakespeare.yaml, 64 streams": "64 streams",
+}
+
+
+def append_row(path: Path, machine: Mapping[str, str], figures: Sequence[Figure]) -> None:
+    """Add a row with these figures to the table at the end of a file, or begin the table if there is no file."""
+    found = {figure.name: figure for figure in figures}
+    values = [_cell(found.get(name), title) for name, title in COLUMNS.items()]
+    cells = [machine["machine"], datetime.date.today().isoformat(), machine["torch"], *values]
+    text = path.read_text(encoding="utf-8") if path.exists() else _header()
+    path.write_text(f"{text.rstrip()}\n| {' | '.join(cells)} |\n", encoding="utf-8")
+
+
+def _header() -> str:
+    titles = ["machine", "date", "PyTorch", *COLUMNS.values()]
+    return f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|\n"
+
+
+def _cell(figure: Figure | None, title: str) -> str:
+    if figure is None:
+        return "-"
+    if "share" in title:
+        return f"{figure.median / figure.limit:.0%}" if figure.limit else "-"
+    return f"{figure.median:,.0f}"
