@@ -11,7 +11,8 @@ from conftest import ROOT
 
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / f"{d}/README.md" for d in ("configs", "model", "experiments", "experiments/studies")),
+    *(ROOT / f"{d}/README.md" for d in ("configs", "data", "model", "training", "experiments", "experiments/studies")),
+    ROOT / "experiments/studies/machines.md",
 ]
 # .ci/run itself runs these commands.
 RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 2", "mypy"}
@@ -26,6 +27,7 @@ SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_charac
 SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
 SHORTER = {
     "--config": SHORT_RUN,
+    "--estimate": ["train.grow_context_at=[]"],
     "--resume": ["train.max_steps=6"],
     "--sweep": ["train.seed=0"],
     "configs/heads": ["train.seed=0"],

@@ -61,8 +61,10 @@ class StepCompiler:
                 package.unlink()
         print("Compiling for this shape of model, in about half a minute; later starts find it", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = work  # its default is a folder with a known name in /tmp
+            # PyTorch's default is a folder with a known name in /tmp, where others could have put code.
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = work
             compile_step(config, vocab_size, batch_size, size, Path(work) / "step.pt2")
+            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
             (Path(work) / "step.pt2").replace(package)
         package.chmod(0o600)
         return CompiledStep(package, self.model, batch_size, size)
