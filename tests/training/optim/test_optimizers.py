@@ -19,18 +19,22 @@ def test_orthogonalised_matrices_have_singular_values_near_one_and_the_same_sing
     assert (result * (u @ vh)).sum((1, 2)).min() / 16 > 0.8  # mean singular value along the polar factor
 
 
-@pytest.mark.parametrize("shape", [(3, 16, 40), (2, 24, 24), (1, 8, 100)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 16, 40), (2, 24, 24), (1, 48, 100), (2, 64, 256)], ids=str)
 @pytest.mark.parametrize("rank", [3, 8])
-def test_the_iteration_in_float32_equals_the_published_one_in_float64(shape, rank):
+def test_the_iteration_in_float32_is_as_precise_as_the_published_one(shape, rank):
+    def published(x):
+        x = x / x.norm(dim=(1, 2), keepdim=True)
+        for _ in range(5):
+            gram = x @ x.mT
+            x = 3.4445 * x - 4.7750 * gram @ x + 2.0315 * gram @ gram @ x
+        return x
+
     torch.manual_seed(0)
     n, rows, columns = shape
-    matrices = torch.randn(n, rows, rank) @ torch.randn(n, rank, columns) + 1e-4 * torch.randn(shape)
-    expected = matrices.double()
-    expected = expected / expected.norm(dim=(1, 2), keepdim=True)
-    for _ in range(5):
-        gram = expected @ expected.mT
-        expected = 3.4445 * expected - 4.7750 * gram @ expected + 2.0315 * gram @ gram @ expected
-    torch.testing.assert_close(orthogonalise(matrices, dtype=torch.float32).double(), expected, atol=1e-4, rtol=0)
+    matrices = torch.randn(n, rows, rank) @ torch.randn(n, rank, columns) + 0.01 * torch.randn(shape)
+    exact = published(matrices.double())
+    ours = orthogonalise(matrices, dtype=torch.float32)
+    assert (ours - exact).norm() < 1.3 * (published(matrices) - exact).norm()
 
 
 def test_muon_equals_pytorchs_muon():
