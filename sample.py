@@ -8,22 +8,24 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
+import dataclasses
 import functools
 import io
+import itertools
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling
-from model.gpt import GPT
 from training.compiled_sampling import StepCompiler
-from training.runs.checkpoint import load_checkpoint
 from cli.command import CommandParser, run_command, report_errors
 from cli.errors import UserError, checking_values, explain
-from training.runs.run_folder import find_checkpoint
-from training.runtime import choose_device
-from training.sampling import prepare_for_sampling, stream_text
+from training.sampling import StopText, prepare_for_sampling, stream_texts
+from training.trained_model import TrainedModel, load_model
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory
 MOST_SAMPLES = 10_000
@@ -42,9 +44,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
+    prompt.add_argument("--prompts", metavar="FILE", help="file of prompts, one per line; .jsonl: JSON lines")
     prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
     add("--length", type=int, default=500, metavar="N", help="characters to sample (%(default)s)")
-    add("--samples", type=int, default=1, metavar="N", help="number of texts (%(default)s)")
+    add("--samples", type=int, default=1, metavar="N", help="number of texts for each prompt (%(default)s)")
     add("--temperature", type=float, default=0.8, metavar="X", help="lower is more predictable, 0 is greedy (0.8)")
     add("--top-k", type=int, metavar="K", help="sample from the K likeliest characters only")
     add("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest whose probabilities add up to P (1)")
@@ -53,6 +56,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
     add("--unknown", choices=("error", "skip"), default="error", help="handling of unknown prompt characters (error)")
     add("--compile", action="store_true", help="compile the model first, once for each shape: several times as fast")
+    add("--json", action="store_true", help="print a JSON object per text, with the log-probability of each character")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     return parser.parse_args(arguments)
 
@@ -63,22 +67,24 @@ def run(options: argparse.Namespace) -> int:
         sampling = Sampling(
             temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, min_p=options.min_p
         )
-    device = choose_device(options.device)
+    trained = load_model(options.checkpoint, options.device)
+    device = trained.runtime.device
     if options.compile and device.type != "cpu":
         raise UserError(f"--compile is for a CPU; {device} needs none")
-    path = find_checkpoint(options.checkpoint)
-    checkpoint = load_checkpoint(path)
-    vocabulary = checkpoint.vocabulary
     skip = options.unknown == "skip"
-    prompt = "" if options.interactive else known_characters(read_prompt(options), vocabulary, skip=skip)
-    print(f"Sampling from {path}, step {checkpoint.step:,}, on {device}", file=sys.stderr)
-    model = checkpoint.build_model().to(device)
-    prepare_for_sampling(model, options.samples)
-    sampler = PromptSampler(model, vocabulary, sampling, options)
+    texts = [] if options.interactive else read_prompts(options)
+    prompts = [known_characters(text, trained.vocabulary, skip=skip) for text in texts for _ in range(options.samples)]
+    if len(prompts) > MOST_SAMPLES:
+        raise UserError(f"{len(prompts):,} texts are too many; sample at most {MOST_SAMPLES:,} at once")
+    print(f"Sampling from {trained.path}, step {trained.checkpoint.step:,}, on {device}", file=sys.stderr)
+    prepare_for_sampling(trained.model, options.samples if options.interactive else len(prompts))
+    sampler = PromptSampler(trained, sampling, options)
     if options.interactive:
         sampler.interact()
+    elif len(prompts) == 1 and not options.json and options.prompts is None:
+        sampler.show_one(prompts[0], seed=options.seed)
     else:
-        sampler.sample(prompt, seed=options.seed)
+        sampler.show_all(prompts, seed=options.seed)
     return 0
 
 
@@ -90,20 +96,48 @@ def check(options: argparse.Namespace) -> None:
         raise UserError(f"--samples {options.samples} must be at most {MOST_SAMPLES:,}; use another --seed for more")
     if options.seed >= 2**32:
         raise UserError(f"--seed {options.seed} must be below 2^32")
+    if options.compile and options.prompts:
+        raise UserError("--compile makes one text faster; --prompts samples many together")
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
 
 
-def read_prompt(options: argparse.Namespace) -> str:
-    if options.prompt_file is None:
-        return options.prompt
-    name = "standard input" if options.prompt_file == "-" else options.prompt_file
-    if options.prompt_file == "-" and sys.stdin is None:
+def read_prompts(options: argparse.Namespace) -> list[str]:
+    """Return the prompts. Raises UserError if their file is not UTF-8 text, or a line of it is not a prompt."""
+    if options.prompts:
+        if not (prompts := read_lines(options.prompts)):
+            raise UserError(f"{options.prompts} has no prompts; write one per line")
+        return prompts
+    return [options.prompt if options.prompt_file is None else read_file(options.prompt_file)]
+
+
+def read_lines(file: str) -> list[str]:
+    """Return the prompts of a file: its lines, or JSON lines, which are texts or objects with a `prompt`."""
+    lines = read_file(file).splitlines()
+    if not file.endswith(".jsonl"):
+        return lines
+    prompts = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        prompt = value.get("prompt") if isinstance(value, dict) else value
+        if not isinstance(prompt, str):
+            raise UserError(f'{file}, line {number}: is no prompt; write "a text", or {{"prompt": "a text"}}')
+        prompts.append(prompt)
+    return prompts
+
+
+def read_file(file: str) -> str:
+    """Return the text of a file; - is standard input."""
+    if file == "-" and sys.stdin is None:
         raise UserError("--prompt-file - reads standard input, which is closed; give a file")
-    content = sys.stdin.buffer.read() if options.prompt_file == "-" else Path(options.prompt_file).read_bytes()
+    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
+        name = "standard input" if file == "-" else file
         raise UserError(
             f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it to UTF-8"
         ) from None
@@ -112,25 +146,38 @@ def read_prompt(options: argparse.Namespace) -> str:
 class PromptSampler:
     """A model that continues prompts on standard output."""
 
-    def __init__(self, model: GPT, vocabulary: Vocabulary, sampling: Sampling, options: argparse.Namespace):
-        self.vocabulary, self.options = vocabulary, options
-        compiler = StepCompiler(model) if options.compile else None
+    def __init__(self, trained: TrainedModel, sampling: Sampling, options: argparse.Namespace):
+        self.trained, self.sampling, self.options = trained, sampling, options
+        compiler = StepCompiler(trained.model) if options.compile else None
         self.stream = functools.partial(
-            stream_text, model, vocabulary, length=options.length, sampling=sampling, compiler=compiler
+            stream_texts, trained.model, trained.vocabulary, length=options.length, sampling=sampling, compiler=compiler
         )
 
-    def sample(self, prompt: str, *, seed: int) -> None:
-        """Print one text character by character, or several texts, sampled in batches, one after the other."""
-        if self.options.samples == 1:
-            show(prompt)
-            self._continue(prompt, seed, [show])
-            show("\n")
-            return
-        for first in range(0, self.options.samples, AT_ONCE):
-            texts = [io.StringIO() for _ in range(min(AT_ONCE, self.options.samples - first))]
-            self._continue(prompt, seed, [text.write for text in texts], first=first)
-            for number, text in enumerate(texts, start=first + 1):
-                show(f"--- sample {number} ---\n{prompt}{text.getvalue()}\n\n")
+    def show_one(self, prompt: str, *, seed: int) -> None:
+        """Print one text character by character."""
+        show(prompt)
+        self._continue([prompt], [show], seed=seed, streams=[0])
+        show("\n")
+
+    def show_all(self, prompts: Sequence[str], *, seed: int) -> None:
+        """Print one text for each prompt, in their order; those with prompts of equal length are sampled together."""
+        lengths = [len(self.trained.vocabulary.encode(prompt)) for prompt in prompts]
+        order = sorted(range(len(prompts)), key=lambda i: lengths[i])
+        together = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        batches = [group[i : i + AT_ONCE] for group in together for i in range(0, len(group), AT_ONCE)]
+        texts: dict[int, str] = {}
+        shown = 0
+        with tqdm(total=len(prompts), desc="Sampling", unit=" texts", disable=None, leave=False) as bar:
+            for batch in batches:
+                outputs = [io.StringIO() for _ in batch]
+                self._continue(
+                    [prompts[i] for i in batch], [output.write for output in outputs], seed=seed, streams=batch
+                )
+                texts |= {i: output.getvalue() for i, output in zip(batch, outputs, strict=True)}
+                bar.update(len(batch))
+                while shown in texts:
+                    show(self._record(shown, prompts[shown], texts.pop(shown), seed))
+                    shown += 1
 
     def interact(self) -> None:
         """Continue one line of input after another, each with the next seed."""
@@ -146,46 +193,46 @@ class PromptSampler:
             if not line:
                 return
             try:
-                prompt = known_characters(line.rstrip("\r\n"), self.vocabulary, skip=self.options.unknown == "skip")
-                self.sample(prompt, seed=seed)
+                skip = self.options.unknown == "skip"
+                prompt = known_characters(line.rstrip("\r\n"), self.trained.vocabulary, skip=skip)
+                if self.options.samples == 1 and not self.options.json:
+                    self.show_one(prompt, seed=seed)
+                else:
+                    self.show_all([prompt] * self.options.samples, seed=seed)
                 seed += 1
             except UserError as error:
                 print(f"sample.py: {explain(error)}", file=sys.stderr)
 
-    def _continue(self, prompt: str, seed: int, outputs: list[Callable[[str], object]], *, first: int = 0) -> None:
-        """Continue the prompt once for each output and pass it the text piece by piece. first: see `stream_text`."""
+    def _record(self, number: int, prompt: str, text: str, seed: int) -> str:
+        if not self.options.json:
+            return f"--- sample {number + 1} ---\n{prompt}{text}\n\n"
+        prompt = prompt or self.trained.vocabulary.default_prompt
+        scores = self.trained.log_probabilities(prompt + text).tolist()
+        settings = dataclasses.asdict(self.sampling) | {"length": self.options.length, "stop": self.options.stop}
+        record = {
+            "prompt": prompt,
+            "text": text,
+            "log_probabilities": [None, *(round(x, 6) for x in scores)],
+            "checkpoint": str(self.trained.path),
+            "step": self.trained.checkpoint.step,
+            "seed": seed,
+            "sample": number,
+            "settings": settings,
+        }
+        return json.dumps(record) + "\n"
+
+    def _continue(
+        self, prompts: Sequence[str], outputs: Sequence[Callable[[str], object]], *, seed: int, streams: Sequence[int]
+    ) -> None:
+        """Continue each prompt and pass its text to its output piece by piece. streams: see `stream_texts`."""
         stops = [StopText(self.options.stop, output) for output in outputs]
-        for characters in self.stream(prompt, seed=seed, n_samples=len(outputs), first=first):
+        for characters in self.stream(prompts, seed=seed, streams=streams):
             for stop, character in zip(stops, characters, strict=True):
                 stop.add(character)
             if all(stop.reached for stop in stops):
                 return
         for stop in stops:
             stop.end()
-
-
-class StopText:
-    """A filter that passes text on up to the first stop text and holds back characters that may begin one."""
-
-    def __init__(self, stops: Sequence[str], output: Callable[[str], object]):
-        self.stops, self.output = stops, output
-        self.held, self.reached = "", False
-
-    def add(self, character: str) -> None:
-        if self.reached:
-            return
-        self.held += character
-        found = [stop for stop in self.stops if self.held.endswith(stop)]
-        n_held = max((n for stop in self.stops for n in range(len(stop)) if self.held.endswith(stop[:n])), default=0)
-        if found:
-            self.reached = True
-            n_held = max(map(len, found))
-        self.output(self.held[: len(self.held) - n_held])
-        self.held = self.held[len(self.held) - n_held :]
-
-    def end(self) -> None:
-        if not self.reached:
-            self.output(self.held)
 
 
 def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:

@@ -13,8 +13,8 @@ from cli.errors import UserError
 from data.corpus import Split
 from data.vocabulary import UnknownCharacterError
 from experiments.command import command, option
-from experiments.opened_model import OpenedModel, open_model
 from training.evaluation import Evaluation, evaluate
+from training.trained_model import TrainedModel, load_model
 
 MODELS = "run folders or checkpoints (default: the newest run's best)"
 
@@ -31,7 +31,7 @@ def main(options: Namespace) -> None:
         raise UserError("give --split or --text, not both")
     results: list[tuple[str, Evaluation]] = []
     for path in options.checkpoint:
-        opened = open_model(path, options.device)
+        opened = load_model(path, options.device)
         part = options.split or "validation"
         name = str(options.text or f"the {part} split of {opened.corpus.name}")
         ids = read_text(opened, options.text) if options.text else opened.split(part)
@@ -51,7 +51,7 @@ def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
     return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 
 
-def read_text(opened: OpenedModel, file: Path) -> np.ndarray:
+def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
     """Return the ids (T,) of a text. Raises UserError if the model does not know one of its characters."""
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.

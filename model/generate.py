@@ -1,7 +1,7 @@
 """Sampling text: one character after another, each drawn from the probabilities that the model predicts."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,14 +74,14 @@ def generate(
     *,
     sampling: Sampling = Sampling(),
     seed: int = 0,
-    first_stream: int = 0,
+    streams: Sequence[int] | None = None,
     use_cache: bool = True,
     compiled: CompiledStep | None = None,
 ) -> Iterator[Tensor]:
     """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
-    The streams have the numbers first_stream, first_stream + 1, ... The random numbers of stream i depend on (seed, i)
-    only, so its text does not depend on the number of streams. The context of a character depends on its position only
+    streams: their numbers; by default 0, 1, ... The random numbers of stream i depend on (seed, i) only, so its text
+    does not depend on the other streams. The context of a character depends on its position only
     (see `window_start`), so the text is the same with and without the cache, also past block_size. Memory does not grow
     with the length. compiled: a faster step for B streams of at most its cache's size.
 
@@ -104,7 +104,7 @@ def generate(
         return _draw(sampling.probabilities(logits[:, -1]), uniform)
 
     draw_next = CapturedStep(model, predict_and_draw, B) if on_gpu and use_cache else predict_and_draw
-    draws = _uniform_draws(seed, range(first_stream, first_stream + B), device)
+    draws = _uniform_draws(seed, range(B) if streams is None else streams, device)
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)
     unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
@@ -152,7 +152,7 @@ def window_start(n_seen: int, block_size: int) -> int:
     return math.ceil((n_seen - block_size) / stride) * stride
 
 
-def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[Tensor]:
+def _uniform_draws(seed: int, streams: Sequence[int], device: torch.device) -> Iterator[Tensor]:
     """Yield numbers (B,) for B streams, from (0, 1], drawn on the CPU so that they are the same for every device."""
     # PyTorch's CPU generator uses 32 bits of a seed, so seed and stream are hashed into one number.
     seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in streams]

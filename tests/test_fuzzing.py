@@ -26,7 +26,7 @@ from model.gpt import GPT
 from training.runs import checkpoint as checkpoint_module
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.metrics import read_newest_record, read_records
-from training.sampling import stream_text
+from training.sampling import stream_texts
 from training.settings.config import Config
 from training.settings.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
 from training.sweep.plan import make_plan
@@ -134,7 +134,7 @@ def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, skip, sam
         assert_one_line(error)
         return
     assert known == "".join(c for c in prompt if c in "\n ab🙂é")
-    text = [c for (c,) in stream_text(model, vocabulary, known, 6, sampling=chosen, seed=1)]
+    text = [c for (c,) in stream_texts(model, vocabulary, [known], 6, sampling=chosen, seed=1)]
     assert len(text) == 6
     assert set(text) <= set(vocabulary.characters)
 

@@ -1,21 +1,26 @@
 import dataclasses
 import io
+import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, train_tiny
 from helpers import make_checkpoint
 
 import sample
+from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.runs.checkpoint import save_checkpoint
+from training.sampling import DEFAULT, stream_texts
 from training.settings.config import Config
 from training.settings.config_file import to_dict
+from training.trained_model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +293,63 @@ def test_help_is_complete_and_short(capsys):
         sample.main(["--help"])
     help_text = capsys.readouterr().out
     options = "checkpoint prompt prompt-file interactive length samples temperature top-k top-p min-p seed stop device"
-    assert {*options.split(), "unknown", "compile", "help"} == set(
+    assert {*options.split(), "prompts", "json", "unknown", "compile", "help"} == set(
         re.findall(r"^  (?:-h, )?--([\w-]+)", help_text, re.M)
     )
-    assert len(help_text.splitlines()) < 35
+    assert len(help_text.splitlines()) < 38
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl"])
+def test_prompts_of_a_file_are_continued_in_order_as_if_each_came_alone(write, tmp_path, suffix):
+    prompts = ["99 bottles", "beer", "", "wall", "on the wall, 6"]
+    file = tmp_path / f"prompts.{suffix}"
+    lines = [json.dumps({"prompt": p} if len(p) > 4 else p) for p in prompts] if suffix == "jsonl" else prompts
+    file.write_text("\n".join(lines) + "\n")
+    written = text(write("--prompts", file, "--length", 30, "--samples", 2))
+    texts = re.findall(r"--- sample (\d+) ---\n(.*?)\n\n(?=---|\Z)", written, re.S)
+    assert [int(number) for number, _ in texts] == list(range(1, 11))
+    assert [continued.startswith(prompts[i // 2]) for i, (_, continued) in enumerate(texts)] == [True] * 10
+    assert texts[0][1] == text(write("--prompt", prompts[0], "--length", 30)).removesuffix("\n")
+    model = load_model("runs/tiny")
+    stream = stream_texts(model.model, model.vocabulary, ["wall"], 30, sampling=DEFAULT, seed=0, streams=[7])
+    assert texts[7][1] == "wall" + "".join(character for (character,) in stream)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.jsonl", '"a"\n{"text": 1}\n', 'line 2: is no prompt; write "a text"'),
+        ("p.jsonl", "[" * 10**5, "line 1: is no prompt"),
+        ("p.txt", "beer\nXYZ\n", "character 1 of the prompt, 'X'"),
+        ("p.txt", "", "has no prompts"),
+    ],
+)
+def test_a_file_with_something_else_than_prompts_is_an_error(write, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    status, output, errors = write("--prompts", tmp_path / name)
+    assert (status, output) == (2, "")
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_json_has_the_text_of_plain_sampling_and_log_probabilities_that_add_up_to_the_score(write, capsys):
+    options = ["--length", 40, "--seed", 5, "--top-k", 7]
+    plain = text(write("--prompt", "bottles", *options))
+    records = [json.loads(line) for line in text(write("--prompt", "bottles", "--json", *options)).splitlines()]
+    (record,) = records
+    assert record["prompt"] + record["text"] + "\n" == plain
+    assert (record["seed"], record["sample"], record["settings"]["top_k"]) == (5, 0, 7)
+    first, *others = record["log_probabilities"]
+    assert first is None
+    assert len(others) == len(plain) - 2
+    Path("written.txt").write_text(plain[:-1])
+    capsys.readouterr()
+    assert score_command(["--text", "written.txt"]) == 0
+    loss, n = re.search(r"written.txt: ([\d.]+) nats.*over (\d+) char", capsys.readouterr().out).groups()
+    assert int(n) == len(others)
+    assert -sum(others) / len(others) == pytest.approx(float(loss), abs=1e-4)
+
+
+def test_json_without_a_prompt_names_the_one_used(write):
+    (record,) = map(json.loads, text(write("--json", "--length", 0)).splitlines())
+    assert (record["prompt"], record["text"], record["log_probabilities"]) == ("\n", "", [None])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows
@@ -89,17 +90,35 @@ def evaluate(
                 continue
             inputs, targets = window
             inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
-            with runtime.autocast():
-                logits = model(inputs)  # (B, T, V)
+            losses = _losses(model, inputs, targets, runtime)
             n_forward += 1
-            losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-            total += losses.to(runtime.sum_device).double().sum()
+            total += losses.sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
         if n_forward < turn // processes.size + 1:
             model(torch.zeros(1, 1, dtype=torch.long, device=runtime.device))  # as many calls as in the other processes
     loss_sum, n_scored = processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
+
+
+@torch.inference_mode()
+def character_losses(model: GPT, ids: Ids, block_size: int, runtime: Runtime) -> Tensor:
+    """Return the cross-entropy (len(ids) - 1,) of each of ids[1:], float64, in the windows of `evaluate`."""
+    losses = [torch.zeros(0, dtype=torch.float64)]
+    with evaluation_mode(model):
+        for window in evaluation_windows(ids, block_size=block_size, batch_size=1):
+            assert window is not None, "only other processes leave windows out"
+            inputs, targets = window
+            losses.append(_losses(model, runtime.to_device(inputs), runtime.to_device(targets), runtime).cpu())
+    return torch.cat(losses)
+
+
+def _losses(model: GPT, inputs: Tensor, targets: Tensor, runtime: Runtime) -> Tensor:
+    """Return the cross-entropy (B T,) of targets (B, T) after inputs (B, T), float64."""
+    with runtime.autocast():
+        logits = model(inputs)  # (B, T, V)
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.to(runtime.sum_device).double()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Sample text from a model: the one path from a prompt to characters, for every command."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 
 from data.vocabulary import Vocabulary
@@ -21,32 +22,31 @@ def prepare_for_sampling(model: GPT, n_samples: int) -> None:
             torch.set_num_threads(1)  # one character is too little work to share
 
 
-def stream_text(
+def stream_texts(
     model: GPT,
     vocabulary: Vocabulary,
-    prompt: str,
+    prompts: Sequence[str],
     length: int,
     *,
     sampling: Sampling,
     seed: int,
-    n_samples: int = 1,
-    first: int = 0,
+    streams: Sequence[int] | None = None,
     compiler: Callable[[int, int], CompiledStep | None] | None = None,
 ) -> Iterator[list[str]]:
-    """Yield `length` times the next character of each of n_samples continuations of the prompt.
+    """Yield `length` times the next character of a continuation of each prompt; the prompts have equal lengths.
 
     With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
-    first: the number of the first continuation; each depends on the seed and its number only. An empty prompt means the
-    start of a line. compiler: returns the compiled step for a number of texts and of characters, as a `StepCompiler`
-    does. The model's training mode is restored at the end. Raises UnknownCharacterError if a character of the prompt is
-    not in the vocabulary.
+    streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number
+    only. An empty prompt means the start of a line. compiler: returns the compiled step for a number of texts and of
+    characters, as a `StepCompiler` does. The model's training mode is restored at the end. Raises UnknownCharacterError
+    if a character of a prompt is not in the vocabulary.
     """
-    ids = torch.from_numpy(vocabulary.encode(prompt or vocabulary.default_prompt)).long()
-    prompts = ids.to(model.lm_head.weight.device).expand(n_samples, -1)  # (B, T)
-    compiled = None if compiler is None else compiler(n_samples, len(ids) + length)
-    decoders = [vocabulary.stream_decoder() for _ in range(n_samples)]
+    ids = np.stack([vocabulary.encode(prompt or vocabulary.default_prompt) for prompt in prompts]).astype(np.int64)
+    compiled = None if compiler is None else compiler(len(prompts), ids.shape[1] + length)
+    decoders = [vocabulary.stream_decoder() for _ in prompts]
+    device_ids = torch.from_numpy(ids).to(model.lm_head.weight.device)  # (B, T)
     with evaluation_mode(model):
-        steps = generate(model, prompts, length, sampling=sampling, seed=seed, first_stream=first, compiled=compiled)
+        steps = generate(model, device_ids, length, sampling=sampling, seed=seed, streams=streams, compiled=compiled)
         for next_ids in steps:
             yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
 
@@ -54,6 +54,30 @@ def stream_text(
 def sample_text(
     model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, seed: int, sampling: Sampling = DEFAULT
 ) -> str:
-    """Return one continuation of the prompt, without the prompt; see `stream_text`."""
-    pieces = stream_text(model, vocabulary, prompt, length, sampling=sampling, seed=seed)
+    """Return one continuation of the prompt, without the prompt; see `stream_texts`."""
+    pieces = stream_texts(model, vocabulary, [prompt], length, sampling=sampling, seed=seed)
     return "".join(character for (character,) in pieces)
+
+
+class StopText:
+    """A filter that passes text on up to the first stop text and holds back characters that may begin one."""
+
+    def __init__(self, stops: Sequence[str], output: Callable[[str], object]):
+        self.stops, self.output = stops, output
+        self.held, self.reached = "", False
+
+    def add(self, character: str) -> None:
+        if self.reached:
+            return
+        self.held += character
+        found = [stop for stop in self.stops if self.held.endswith(stop)]
+        n_held = max((n for stop in self.stops for n in range(len(stop)) if self.held.endswith(stop[:n])), default=0)
+        if found:
+            self.reached = True
+            n_held = max(map(len, found))
+        self.output(self.held[: len(self.held) - n_held])
+        self.held = self.held[len(self.held) - n_held :]
+
+    def end(self) -> None:
+        if not self.reached:
+            self.output(self.held)

@@ -4,6 +4,8 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
+import torch
+
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
@@ -13,10 +15,10 @@ from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import AnalysedModel, make_page
 from experiments.heads.heads_table import heads_table
 from experiments.heads.history import appearances, make_history_page, trace_heads
-from experiments.heads.model_access import all_heads, weights_of
+from experiments.heads.model_access import all_heads
 from experiments.heads.prune import choose, prune, write_pruned
-from experiments.opened_model import open_model
 from training.runs.run_folder import RunFolder
+from training.trained_model import load_model, weights_of
 
 MODELS = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
 DEFAULT_LENGTH = 160  # characters of the page's text by default
@@ -47,7 +49,7 @@ def main(options: Namespace) -> None:
 
 def show_heads(options: Namespace, size: dict[str, int]) -> str:
     """Analyse one model or two, and write the page and the pruned run; return the table of the heads and the files."""
-    opened = [open_model(path, options.device) for path in options.checkpoint]
+    opened = [load_model(path, options.device) for path in options.checkpoint]
     text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
@@ -58,7 +60,7 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     models, parts = [], []
     for each, text_ids in zip(opened, ids, strict=True):
         analysis = analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size)
-        models.append(AnalysedModel(each, analysis, text_ids, weights_of(each.model, text_ids)))
+        models.append(AnalysedModel(each, analysis, text_ids, torch.cat(weights_of(each.model, text_ids))))
         parts.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         folder = opened[0].run_folder if len(opened) == 1 else None
@@ -77,7 +79,7 @@ def show_history(options: Namespace, size: dict[str, int]) -> str:
     if len(files) < 2:
         raise UserError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
     load_pyplot()  # raises its error before the long analysis
-    newest = open_model(files[max(files)], options.device)
+    newest = load_model(files[max(files)], options.device)
     history = trace_heads(files, newest.split("validation"), newest.runtime, **size)
     where = write_page(options.output or run.path / "heads-over-time.html", make_history_page(run, history))
     return "\n".join([*appearances(history), where])

@@ -16,7 +16,7 @@ from experiments.heads.measures import TARGETS
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.viewer import make_viewer, visible
 from experiments.html_page import make_html
-from experiments.opened_model import OpenedModel
+from training.trained_model import TrainedModel
 
 HERE = Path(__file__).parent
 MOST_NAMED_HEADS = 40  # in a chart
@@ -27,7 +27,7 @@ BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 class AnalysedModel:
     """A model, its analysis, and its attention weights (N, T, T) for the page's text as ids (T,)."""
 
-    opened: OpenedModel
+    opened: TrainedModel
     analysis: Analysis
     ids: np.ndarray
     weights: Tensor

@@ -1,6 +1,5 @@
 """Read a model: its heads, and their scales and attention weights."""
 
-import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from tqdm import tqdm
 from data.batches import Ids
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
-from model.self_attention import SelfAttention
+from training.trained_model import weights_of
 
 Window = tuple[Tensor, str]  # attention weights (N, T, T) of N heads for a text of T characters, and the text
 
@@ -32,29 +31,13 @@ def all_heads(model: GPT) -> list[HeadIndex]:
     return [HeadIndex(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
 
 
-@torch.inference_mode()
-def weights_of(model: GPT, ids: np.ndarray) -> Tensor:
-    """Return the attention weights (N, T, T) of all N heads for ids (T,), float32, on the CPU."""
-    weights: list[Tensor] = []
-
-    def keep(layer: SelfAttention, inputs: tuple) -> None:
-        x, positions, places, _ = inputs
-        weights.append(layer.weights(x, positions, places)[0].float().cpu())
-
-    with contextlib.ExitStack() as hooks:
-        for block in model.blocks:
-            hooks.enter_context(block.attention.register_forward_pre_hook(keep))
-        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device))
-    return torch.cat(weights)
-
-
 def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterator[Window]:
     """Yield n windows of block_size ids, spread evenly over ids; fewer if they would overlap."""
     T = model.config.block_size
     starts = np.linspace(0, len(ids) - T, num=min(n, len(ids) // T), dtype=np.int64)
     for start in tqdm(starts, desc="Measuring heads", disable=None, leave=False):
         window = ids[start : start + T]
-        yield weights_of(model, window), vocabulary.spell(window.tolist())
+        yield torch.cat(weights_of(model, window)), vocabulary.spell(window.tolist())
 
 
 def scales_of(model: GPT) -> Tensor | None:

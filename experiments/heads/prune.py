@@ -8,7 +8,6 @@ import torch
 
 from cli.errors import UserError
 from experiments.heads.model_access import HeadIndex
-from experiments.opened_model import OpenedModel
 from training.evaluation import evaluate
 from training.runs.checkpoint import Checkpoint
 from training.runs.metrics import append_record
@@ -16,6 +15,7 @@ from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
 from training.settings.config_file import to_dict, to_yaml
 from training.state import Progress
+from training.trained_model import TrainedModel
 
 
 def choose(order: Sequence[HeadIndex], n: int) -> list[HeadIndex]:
@@ -72,7 +72,7 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
     )
 
 
-def write_pruned(opened: OpenedModel, heads: list[HeadIndex]) -> str:
+def write_pruned(opened: TrainedModel, heads: list[HeadIndex]) -> str:
     """Create a run folder with the model without these heads; return a summary to print."""
     pruned, runtime = prune(opened.checkpoint, heads), opened.runtime
     config, step = pruned.config(), pruned.step

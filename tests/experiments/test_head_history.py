@@ -14,7 +14,6 @@ from experiments.heads.__main__ import main as heads_command
 from experiments.heads.analysis import analyse
 from experiments.heads.history import HeadHistory, appearances, trace_heads
 from experiments.heads.model_access import HeadIndex
-from experiments.opened_model import open_model
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.evaluation import evaluate
@@ -24,6 +23,7 @@ from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
 from training.settings.config import Config
 from training.settings.config_file import to_dict
+from training.trained_model import load_model
 
 KEEP = "train.keep_checkpoints=7"
 
@@ -81,7 +81,7 @@ def test_a_resumed_run_replaces_the_weights_that_it_kept_after_its_checkpoint(wo
 def test_the_last_point_of_a_history_equals_the_analysis_of_the_last_checkpoint(workplace):
     assert train.main(["--config", "tiny.yaml", KEEP]) == 0
     run = RunFolder(workplace / "runs" / "tiny")
-    opened = open_model(run.latest, "cpu")
+    opened = load_model(run.latest, "cpu")
     size = {"n_windows": 4, "n_characters": None}
     history = trace_heads(run.all_kept(), opened.split("validation"), opened.runtime, **size)
     analysis = analyse(opened.model, opened.checkpoint.vocabulary, opened.split("validation"), opened.runtime, **size)
@@ -99,7 +99,7 @@ def test_a_history_over_some_characters_has_the_losses_of_windows_spread_evenly(
     (workplace / "text.txt").write_text(text, encoding="utf-8")
     assert train.main(["--config", "tiny.yaml", KEEP, "data.split=[0.75, 0.25, 0]"]) == 0
     run = RunFolder(workplace / "runs" / "tiny")
-    opened = open_model(run.latest, "cpu")
+    opened = load_model(run.latest, "cpu")
     ids = opened.split("validation")
     history = trace_heads(run.all_kept(), ids, opened.runtime, n_windows=1, n_characters=100)
     evaluation = evaluate(opened.model, ids, 16, opened.runtime, n_characters=100)

@@ -14,7 +14,7 @@ from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, count_ids
 from experiments.heads.characters import MOST_CHARACTERS, compare_characters
 from experiments.heads.measures import TARGETS, measure_heads, target_masks
-from experiments.heads.model_access import all_heads, weights_of
+from experiments.heads.model_access import all_heads
 from experiments.heads.passages import find_passages
 from experiments.heads.prune import choose, prune
 from experiments.heads.silence import silenced
@@ -24,6 +24,7 @@ from training.evaluation import evaluate
 from training.runtime import choose_runtime
 from training.settings.config import Config
 from training.settings.config_file import to_dict
+from training.trained_model import weights_of
 
 TEXT = "so\n\nANN:\nno, no!\n\nBOB:\nso so"
 
@@ -147,7 +148,7 @@ def test_a_previous_character_head_built_into_a_model_is_found():
         model.blocks[0].attention_norm.weight.fill_(1)
         model.blocks[0].attention.qkv.weight[:T] = 100 * torch.eye(T).roll(1, dims=1)
         model.blocks[0].attention.qkv.weight[T : 2 * T] = torch.eye(T)
-    weights = weights_of(model, np.zeros(T, dtype=np.int64))
+    weights = torch.cat(weights_of(model, np.zeros(T, dtype=np.int64)))
     rows = [weights[0, t].argmax().item() for t in range(1, T)]
     assert rows == list(range(T - 1))
     assert measure(weights[0], text="abcdefghijkl").figures["on previous"].item() == pytest.approx(1, abs=1e-4)
@@ -173,7 +174,7 @@ def test_the_displayed_weights_are_those_that_the_layer_uses(settings):
         block.attention.register_forward_hook(lambda _, args, y: passed.append((args[0], y)))
     model(ids)
     H, n_layer = model.blocks[0].attention.n_head, len(model.blocks)
-    every_weight = weights_of(model, ids[0].numpy()).view(n_layer, 1, H, 13, 13)
+    every_weight = torch.cat(weights_of(model, ids[0].numpy())).view(n_layer, 1, H, 13, 13)
     for weights, block, (x, y) in zip(every_weight, model.blocks, passed[:n_layer], strict=True):
         attention = block.attention
         K, D = attention.n_kv_head, attention.head_size

@@ -124,8 +124,8 @@ def test_pruning_says_for_which_characters_the_loss_is(workplace, capsys, settin
     ("arguments", "message"),
     [
         (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
-        (["--text", "9"], "the text has 1 characters; give --text 2 to 16"),
-        (["--text", "9" * 17], "the text has 17 characters; give --text 2 to 16"),
+        (["--text", "9"], "the text has 1 characters; give 2 to 16"),
+        (["--text", "9" * 17], "the text has 17 characters; give 2 to 16"),
         (["--text", "99 Bottles"], "the text, character 4: 'B' (U+0042) is not in the vocabulary of runs/tiny"),
         (["--prune", "5"], "--prune 5: give 1 to 4 heads"),
         (["--prune", "0"], "--prune: 0 must be a whole number, at least 1"),

@@ -7,7 +7,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampling, generate
 from model.gpt import GPT
-from training.sampling import sample_text, stream_text
+from training.sampling import sample_text, stream_texts
 
 VOCABULARY = Vocabulary("\nabcdefghij")
 SAMPLING = Sampling(temperature=1.3, top_k=5)
@@ -32,8 +32,8 @@ def drawn(model, prompt, n):
 def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
     one = sample_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3)
     assert [one] == drawn(model, "abc", 1)
-    pieces = list(stream_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3, n_samples=3))
-    third = stream_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3, first=2)
+    pieces = list(stream_texts(model, VOCABULARY, ["abc"] * 3, 20, sampling=SAMPLING, seed=3))
+    third = stream_texts(model, VOCABULARY, ["abc"], 20, sampling=SAMPLING, seed=3, streams=[2])
     assert [c for (c,) in third] == [characters[2] for characters in pieces]
     assert ["".join(text) for text in zip(*pieces, strict=True)] == drawn(model, "abc", 3)
     assert one == "".join(piece[0] for piece in pieces)
@@ -48,7 +48,7 @@ def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, tr
     model.train(training)
     texts = {sample_text(model, VOCABULARY, "ab", 20, sampling=SAMPLING, seed=3) for _ in range(2)}
     assert model.training == training
-    stream = stream_text(model, VOCABULARY, "ab", 20, sampling=SAMPLING, seed=3)
+    stream = stream_texts(model, VOCABULARY, ["ab"], 20, sampling=SAMPLING, seed=3)
     next(stream)
     stream.close()  # as at a stop text
     assert model.training == training

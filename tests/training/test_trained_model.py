@@ -1,0 +1,63 @@
+"""Use of a trained model from Python, against the commands and the definitions."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import train_tiny
+
+import sample
+from cli.errors import UserError
+from training.trained_model import load_model
+
+TEXT = "99 bottles of beer on the wall, 98 bottles"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    train_tiny(folder, "train.dtype=float32")
+    return folder
+
+
+@pytest.fixture
+def model(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return load_model("runs/tiny", "cpu")
+
+
+def test_generated_text_is_that_of_the_command(model, capsys):
+    assert sample.main(["--prompt", "beer", "--length", "50", "--seed", "3", "--top-p", "0.9"]) == 0
+    assert model.generate("beer", 50, seed=3, top_p=0.9) + "\n" == capsys.readouterr().out
+
+
+def test_log_probabilities_are_those_of_each_window_alone(model):
+    found, ids = model.log_probabilities(TEXT), torch.tensor(model.vocabulary.encode(TEXT)).long()
+    expected, block_size = [], 16
+    for start in range(0, len(ids) - 1, block_size):
+        window = ids[start : start + block_size + 1]
+        logits = model.model(window[None, :-1])[0].double()
+        expected += [F.log_softmax(row, dim=0)[i].item() for row, i in zip(logits, window[1:], strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert len(found) == len(TEXT) - 1
+
+
+def test_all_characters_that_could_follow_have_probabilities_that_add_up_to_one(model):
+    ends = [model.log_probabilities("beer" + character)[-1] for character in model.vocabulary.characters]
+    assert sum(map(math.exp, ends)) == pytest.approx(1, abs=1e-5)
+
+
+def test_attention_weights_of_every_layer_are_causal_and_add_up_to_one(model):
+    weights = model.attention_weights(TEXT[:12])
+    assert [tuple(each.shape) for each in weights] == [(3, 12, 12)] * 2
+    for each in weights:
+        assert torch.equal(each, each.tril())
+        torch.testing.assert_close(each.sum(-1), torch.ones(3, 12))
+
+
+@pytest.mark.parametrize("text", ["beer X", "b" * 17, "b"])
+def test_a_text_that_does_not_fit_is_the_users_mistake(model, text):
+    with pytest.raises(UserError):
+        model.attention_weights(text)

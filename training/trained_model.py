@@ -1,0 +1,156 @@
+"""A trained model for use from Python: generate text, score a text, look at attention.
+
+from training.trained_model import load_model
+
+model = load_model("runs/shakespeare")
+print(model.generate("ROMEO:", 200, seed=1))
+"""
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cli.errors import UserError
+from data.corpus import Corpus
+from data.encoded_text import EncodedText
+from data.vocabulary import UnknownCharacterError, Vocabulary
+from model.generate import Sampling
+from model.gpt import GPT
+from model.self_attention import SelfAttention
+from training.evaluation import character_losses, evaluation_mode
+from training.runs.checkpoint import Checkpoint, load_checkpoint
+from training.runs.run_folder import find_checkpoint
+from training.runs.starting import reopen_corpus
+from training.runtime import Runtime, choose_runtime
+from training.sampling import sample_text
+from training.sweep.launch import is_sweep
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A checkpoint, and its model on its device; `load_model` returns one."""
+
+    path: Path
+    checkpoint: Checkpoint
+    model: GPT
+    runtime: Runtime
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return self.checkpoint.vocabulary
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text that the model was trained on. Raises UserError if it is missing or has changed."""
+        return reopen_corpus(self.checkpoint, self.path)
+
+    def split(self, part: str) -> EncodedText:
+        """Return the ids of a part of the corpus; see `Corpus.split`. Raises UserError if it is empty."""
+        config = self.checkpoint.config()
+        ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
+        if len(ids) < 2:
+            raise UserError(
+                f"{self.path} has no {part} split (data.split={list(config.data.split)}); train with a split such as "
+                "data.split=[0.81, 0.09, 0.1]"
+            )
+        return ids
+
+    @property
+    def name(self) -> str:
+        """The name of the run, preceded by the name of its sweep if it has one."""
+        if not self.run_folder:
+            return self.path.stem
+        folder = self.run_folder.resolve()
+        return f"{folder.parent.name}-{folder.name}" if is_sweep(folder.parent) else folder.name
+
+    @property
+    def run_folder(self) -> Path | None:
+        """The folder of the run, or None if the checkpoint lies elsewhere."""
+        folder = self.path.parent.parent
+        return folder if (folder / "config.yaml").is_file() else None
+
+    def opening(self, length: int) -> str:
+        """Return the first `length` characters or bytes of the validation split, as a text that `encode` accepts."""
+        ids = self.split("validation")[1 : 1 + length]
+        if self.vocabulary.unit == "byte":
+            return ids.tobytes().decode("utf-8", "surrogateescape")  # `encode` restores the first bytes of a character
+        return self.vocabulary.decode(ids)
+
+    def generate(
+        self,
+        prompt: str = "",
+        length: int = 500,
+        *,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int = 0,
+    ) -> str:
+        """Return the prompt and `length` more characters, those of `sample.py`; for the filters, see `Sampling`.
+
+        Raises UserError if the model does not know a character of the prompt, ValueError if a number is out of range.
+        """
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        return prompt + sample_text(self.model, self.vocabulary, prompt, length, seed=seed, sampling=sampling)
+
+    def log_probabilities(self, text: str) -> np.ndarray:
+        """Return the natural logarithms (T - 1,), float64, of the probabilities of a text's characters but the first.
+
+        Each is predicted from the earlier characters of its window of block_size, as `experiments.score` does: their
+        mean is minus its loss. A model of bytes gives one for each byte. Raises UserError as `generate` does.
+        """
+        losses = character_losses(self.model, self.vocabulary.encode(text), self.model.config.block_size, self.runtime)
+        return -losses.numpy()
+
+    def attention_weights(self, text: str) -> list[Tensor]:
+        """Return each layer's attention weights (H, T, T), float32, for a text of T characters, at most block_size.
+
+        weights[h, t, s] is what head h at character t gives to character s. Raises UserError if the text is too long,
+        or the model does not know one of its characters.
+        """
+        return weights_of(self.model, self.encode(text))
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids (T,) of a text. Raises UserError if its length or one of its characters is invalid."""
+        try:
+            ids = self.vocabulary.encode(text)
+        except UnknownCharacterError as error:
+            raise UserError(f"the text, character {error.position + 1}: {error} of {self.path}; leave it out") from None
+        longest = self.model.config.block_size
+        if not 2 <= len(ids) <= longest:
+            given = f"the text has {len(ids)} {self.vocabulary.unit}s"
+            raise UserError(f"{given}; give 2 to {longest}, the context length of {self.path}")
+        return ids
+
+
+@torch.inference_mode()
+def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
+    """Return each layer's attention weights (H, T, T) for ids (T,), float32, on the CPU."""
+    weights: list[Tensor] = []
+
+    def keep(layer: SelfAttention, inputs: tuple) -> None:
+        x, positions, places, _ = inputs
+        weights.append(layer.weights(x, positions, places)[0].float().cpu())
+
+    with contextlib.ExitStack() as hooks, evaluation_mode(model):
+        for block in model.blocks:
+            hooks.enter_context(block.attention.register_forward_pre_hook(keep))
+        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device))
+    return weights
+
+
+def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedModel:
+    """Load a checkpoint, the best of a run folder, or that of the newest run; see `find_checkpoint`.
+
+    device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such checkpoint or device.
+    """
+    path = find_checkpoint(None if path is None else Path(path))
+    checkpoint = load_checkpoint(path)
+    runtime = choose_runtime(device, checkpoint.config().train.dtype)
+    return TrainedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), runtime)
