@@ -23,8 +23,9 @@ from model.generate import Sampling
 from model.gpt import GPT
 from model.self_attention import SelfAttention
 from training.evaluation import character_losses, evaluation_mode
-from training.runs.checkpoint import Checkpoint, load_checkpoint
-from training.runs.run_folder import find_checkpoint
+from training.runs.checkpoint import Checkpoint
+from training.runs.portable import WEIGHTS
+from training.runs.run_folder import open_checkpoint
 from training.runs.starting import reopen_corpus
 from training.runtime import Runtime, choose_runtime
 from training.sampling import sample_text
@@ -64,7 +65,7 @@ class TrainedModel:
     def name(self) -> str:
         """The name of the run, preceded by the name of its sweep if it has one."""
         if not self.run_folder:
-            return self.path.stem
+            return self.path.parent.name if self.path.name == WEIGHTS else self.path.stem
         folder = self.run_folder.resolve()
         return f"{folder.parent.name}-{folder.name}" if is_sweep(folder.parent) else folder.name
 
@@ -150,7 +151,6 @@ def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedM
 
     device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such checkpoint or device.
     """
-    path = find_checkpoint(None if path is None else Path(path))
-    checkpoint = load_checkpoint(path)
+    path, checkpoint = open_checkpoint(None if path is None else Path(path))
     runtime = choose_runtime(device, checkpoint.config().train.dtype)
     return TrainedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), runtime)

@@ -1,10 +1,11 @@
 """Checkpoints: self-contained, verified files that are written atomically."""
 
+import contextlib
 import hashlib
 import io
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,22 @@ class Checkpoint:
         load_weights(model, self.model)
         return model.eval()
 
+    def check_types(self) -> None:
+        """Raise TypeError or ValueError if a field is wrong: a checksum proves only that a file is whole."""
+        self.config()
+        weights = [*self.model.items(), *(self.trained or {}).items()]
+        right = {
+            "settings": isinstance(self.settings, dict),
+            "characters": isinstance(self.characters, str)
+            and self.characters == Vocabulary(self.characters).characters != "",
+            "corpus": isinstance(self.corpus.get("name"), str) and isinstance(self.corpus.get("digest"), str),
+            "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
+            "optimizers": all(isinstance(state, dict) for each in self.optimizers for state in each.values()),
+            "progress": type(self.progress.get("step")) is int and self.step >= 0,
+        }
+        if wrong := [name for name in right if not right[name]]:
+            raise TypeError(f"its {wrong[0]} cannot be {vars(self)[wrong[0]]!r:.40}")
+
 
 def load_weights(model: GPT, weights: Mapping[str, torch.Tensor]) -> None:
     """Load a state dict. Raises CheckpointError if it is not of this model."""
@@ -109,7 +126,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def from_bytes(content: bytes, path: Path) -> Checkpoint:
     """Return the checkpoint in the content of the file at `path`. Raises CheckpointError as `load_checkpoint` does."""
     _verify_checksum(content, path)
-    try:
+    with reading(path):
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if fields.pop("format") != FORMAT:
             raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
@@ -118,8 +135,15 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
         if fields.pop("part", None):
             raise CheckpointError(f"{path}: is part of a checkpoint; join it with the version that saved it")
         checkpoint = Checkpoint(**fields)
-        _check_types(checkpoint)
+        checkpoint.check_types()
         return checkpoint
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the errors of content that is not a checkpoint into a CheckpointError that names `path`."""
+    try:
+        yield
     except CheckpointError:
         raise
     except ValueError as error:
@@ -128,23 +152,6 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
         if is_out_of_memory(error):
             raise
         raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
-
-
-def _check_types(checkpoint: Checkpoint) -> None:
-    """Raise TypeError or ValueError if a field is wrong: a checksum proves only that a file is whole."""
-    checkpoint.config()
-    ours, characters = vars(checkpoint), checkpoint.characters
-    weights = [*checkpoint.model.items(), *(checkpoint.trained or {}).items()]
-    right = {
-        "settings": isinstance(checkpoint.settings, dict),
-        "characters": isinstance(characters, str) and characters == Vocabulary(characters).characters != "",
-        "corpus": isinstance(checkpoint.corpus.get("name"), str) and isinstance(checkpoint.corpus.get("digest"), str),
-        "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
-        "optimizers": all(isinstance(state, dict) for each in checkpoint.optimizers for state in each.values()),
-        "progress": type(checkpoint.progress.get("step")) is int and checkpoint.step >= 0,
-    }
-    if wrong := [name for name in right if not right[name]]:
-        raise TypeError(f"its {wrong[0]} cannot be {ours[wrong[0]]!r:.40}")
 
 
 def _with_checksum(archive: io.BytesIO) -> memoryview:

@@ -14,6 +14,7 @@ from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record
+from training.runs.portable import WEIGHTS, read_portable
 
 RUNS = Path("runs")
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
@@ -214,8 +215,16 @@ def _set_aside(path: Path) -> Path:
     return path.replace(path.with_suffix(".damaged"))
 
 
+def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
+    """Return the file that `find_checkpoint` finds, and its content. Raises CheckpointError if it cannot be read."""
+    path = find_checkpoint(path)
+    return path, read_portable(path) if path.name == WEIGHTS else load_checkpoint(path)
+
+
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
-    """Return the checkpoint file for a file, a run folder (its best), or None (the best of the newest run).
+    """Return the file of weights for a file, a run folder (its best), or None (the best of the newest run).
+
+    The folder can also be a portable one: see `read_portable`.
 
     Raises CheckpointError if there is no checkpoint.
     """
@@ -229,7 +238,7 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
             )
         return max(files, key=lambda file: file.stat().st_mtime_ns)
     if path.is_dir():
-        file = _best_or_latest(RunFolder(path))
+        file = path / WEIGHTS if (path / WEIGHTS).is_file() else _best_or_latest(RunFolder(path))
         if file is None:
             inside = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
             hint = f"; it contains runs, so give one of them, such as {inside[0]}" if inside else ""

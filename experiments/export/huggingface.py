@@ -1,0 +1,96 @@
+"""Export a model of GPT-2's shape for the library transformers, with a tokenizer of characters."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from cli.errors import UserError
+from cli.optional import optional_library
+from model.config import ModelConfig
+from training.runs.checkpoint import Checkpoint
+from training.trained_model import TrainedModel
+
+GPT2 = {
+    "positions": "learned",
+    "norm": "layer",
+    "mlp": "gelu",
+    "qk_norm": False,
+    "logit_softcap": 0,
+    "conv_width": 1,
+    "score": "scaled_dot",
+}
+LINEAR_MAPS = {
+    "attention.qkv": "attn.c_attn",
+    "attention.proj": "attn.c_proj",
+    "mlp.up": "mlp.c_fc",
+    "mlp.proj": "mlp.c_proj",
+}
+NORMS = {"attention_norm": "ln_1", "mlp_norm": "ln_2"}
+
+
+def write_huggingface(trained: TrainedModel, folder: Path) -> None:
+    """Write a `GPT2LMHeadModel` with the same logits, and a tokenizer, to a folder.
+
+    Raises UserError if the model has another shape than GPT-2, or a library is missing.
+    """
+    if others := differences(trained.checkpoint):
+        raise UserError(f"{trained.path} has not GPT-2's shape, which huggingface needs: {', '.join(others)}")
+    transformers = optional_library("transformers", "huggingface")
+    tokenizers = optional_library("tokenizers", "huggingface")
+    config, vocabulary = trained.model.config, trained.vocabulary
+    gpt2 = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=len(vocabulary),
+            n_positions=config.block_size,
+            n_embd=config.n_embd,
+            n_layer=config.n_layer,
+            n_head=config.layers[0].n_head,
+            activation_function="gelu",
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=None,
+            **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
+        )
+    )
+    weights = {name: value for name, value in gpt2.state_dict().items() if name.endswith("bias")}
+    for value in weights.values():
+        value.zero_()  # the biases of a model without them
+    gpt2.load_state_dict(weights | renamed(trained.checkpoint.model, config), strict=True)
+    gpt2.save_pretrained(folder)
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel({c: i for i, c in enumerate(vocabulary.characters)}))
+    each_character = tokenizers.Regex(r"[\s\S]")
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split(each_character, "isolated")
+    characters.decoder = tokenizers.decoders.Fuse()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=characters, clean_up_tokenization_spaces=False, model_max_length=config.block_size
+    ).save_pretrained(folder)
+
+
+def differences(checkpoint: Checkpoint) -> list[str]:
+    """Return the settings in which a model differs from GPT-2's shape."""
+    config = checkpoint.config()
+    found = [
+        f"model.{name}={getattr(config.model, name)} instead of {value}"
+        for name, value in GPT2.items()
+        if getattr(config.model, name) != value
+    ]
+    if config.data.level != "character":
+        found.append(f"data.level={config.data.level} instead of character")
+    shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in config.model.layers}
+    if shapes != {(H := config.model.layers[0].n_head, H, config.model.n_embd)}:
+        found.append("model.n_head, model.n_kv_head or model.head_size instead of equal heads that divide model.n_embd")
+    return found
+
+
+def renamed(weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """Return a model's weights by the names and in the layout of `GPT2LMHeadModel`."""
+    names = {"token_embedding": "transformer.wte", "position_embedding": "transformer.wpe", "norm": "transformer.ln_f"}
+    for i in range(config.n_layer):
+        names |= {f"blocks.{i}.{ours}": f"transformer.h.{i}.{theirs}" for ours, theirs in (LINEAR_MAPS | NORMS).items()}
+    result = {}
+    for name, value in weights.items():
+        module, _, kind = name.rpartition(".")
+        is_transposed = kind == "weight" and ".".join(module.split(".")[2:]) in LINEAR_MAPS  # transformers' Conv1D
+        result[f"{names.get(module, module)}.{kind}"] = value.mT if is_transposed else value
+    return result
