@@ -55,6 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help="run every combination of values")
+    add("--from", dest="ancestor", metavar="PATH", help="start from the weights of a run or a checkpoint (fine-tuning)")
     add("--estimate", action="store_true", help="measure a few steps, print the expected time and memory, and stop")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
@@ -64,10 +65,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")
-    if options.sweep and options.resume:
-        parser.error("--sweep needs --config; to add values to a sweep, repeat its first command with more values")
+    if options.resume and (options.sweep or options.ancestor):
+        parser.error("--sweep and --from need --config; to add values to a sweep, repeat its command with more values")
     if options.estimate and (options.resume or options.sweep):
         parser.error("--estimate needs --config, without --sweep")
+    options.overrides += [f"train.ancestor={options.ancestor}"] if options.ancestor else []
     if options.workers is not None and options.workers < 1:
         parser.error("--workers must be at least 1")
     return options

@@ -18,6 +18,7 @@ class DataConfig:
     split: tuple[float, ...] = DEFAULT_SPLIT  # training, validation, test; fractions of the text, or characters
     level: Literal["character", "byte"] = "character"
     encoding: str = "utf-8"
+    characters: str | None = None  # of the vocabulary, besides those of the text
 
     def __post_init__(self) -> None:
         self._check_split()
@@ -25,6 +26,8 @@ class DataConfig:
             raise ValueError("data.split divides one text; leave it out with data.val_corpus, or the other way round")
         if self.level == "byte" and self.encoding != "utf-8":
             raise ValueError(f"data.encoding={self.encoding} has no meaning with data.level=byte; leave it out")
+        if self.level == "byte" and self.characters:
+            raise ValueError("data.characters has no meaning with data.level=byte; leave it out")
         try:
             known = codecs.lookup(self.encoding)._is_text_encoding
         except LookupError:

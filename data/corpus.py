@@ -87,7 +87,13 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool
 
     def load(name: str, fallback_reason: str | None = None) -> Corpus:
         corpus = load_corpus(
-            name, config.encoding, level=config.level, val_corpus=config.val_corpus, cache=cache, verify=verify
+            name,
+            config.encoding,
+            level=config.level,
+            val_corpus=config.val_corpus,
+            characters=config.characters or "",
+            cache=cache,
+            verify=verify,
         )
         return dataclasses.replace(corpus, fallback_reason=fallback_reason)
 
@@ -105,18 +111,22 @@ def load_corpus(
     *,
     level: str = "character",
     val_corpus: str | None = None,
+    characters: str = "",
     cache: Path = DEFAULT_CACHE,
     verify: bool = False,
 ) -> Corpus:
     """Open a named corpus, file, folder or glob. If the cache does not have this content, encode it first.
 
     level: "character" or "byte". val_corpus: a separate validation text, whose characters are in the vocabulary too.
-    verify: see `cached_text`.
+    characters: of the vocabulary, besides those of the text. verify: see `cached_text`.
     """
     folder = cache / "encoded"
     train_files = find_files(name, cache=cache)
     val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
     text = cached_text(train_files + val_files, BYTES if level == "byte" else encoding, folder, verify=verify)
     n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
-    vocabulary = make_vocabulary(text.characters, level)
-    return Corpus(name, text.digest, vocabulary, text.open(folder), n_train)
+    vocabulary = make_vocabulary(text.characters + characters, level)
+    ids = text.open(folder)
+    if len(vocabulary) > len(text.characters) and level == "character":
+        ids = ids.renumbered(vocabulary.encode(text.characters))
+    return Corpus(name, text.digest, vocabulary, ids, n_train)

@@ -26,6 +26,7 @@ class EncodedText:
         self._file = io.FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), closefd=False)
         weakref.finalize(self._file, os.close, self._file.fileno())  # when the last part of the text is gone
         self._start, self._stop = 0, n_characters
+        self._numbers: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -37,12 +38,18 @@ class EncodedText:
         part._start, part._stop = self._start + start, self._start + stop
         return part
 
+    def renumbered(self, numbers: np.ndarray) -> "EncodedText":
+        """Return the text with the ids numbers[i] in place of i."""
+        text = self.part(0, len(self))
+        text._numbers = numbers
+        return text
+
     def __getitem__(self, piece: slice) -> np.ndarray:
         start, stop, _ = piece.indices(len(self))
         ids = self._read(self._start + start, max(0, stop - start))
         if ids.size and ids.max() >= self.n_values:
             raise DamagedTextError(f"{self.path}: is damaged (train.py --verify encodes the text again)")
-        return ids
+        return ids if self._numbers is None else self._numbers[ids]
 
     def _read(self, start: int, n: int) -> np.ndarray:
         ids = np.empty(n, dtype=self.dtype)

@@ -85,6 +85,10 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     )
     if len(machines) > 1:
         notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
+    for ancestor in sorted({run.config.train.ancestor or "" for run in runs} - {""}):
+        names = [run.folder.path.name for run in runs if run.config.train.ancestor == ancestor]
+        which = "All runs" if len(names) == len(runs) else f"{len(names)} of {len(runs)} runs"
+        notes.append(f"{which} started from the weights of {ancestor}.")
     for run in runs:
         if not run.end:
             notes.append(f"Unfinished: {run.folder.path.name}, {run.state}; its losses are those so far.")

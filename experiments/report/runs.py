@@ -17,10 +17,11 @@ from training.sweep.plan import SEED, Plan
 from training.sweep.sweep_folder import read_plan
 from training.sweep.values import VARIANTS, spoken
 
-# Settings that do not make a variant: the seed, the name, and how often a run logs and saves.
+# Settings that do not make a variant: seed, name, what follows from train.ancestor, and how often a run logs and saves.
 NO_VARIANT = {
     SEED,
     "train.name",
+    "data.characters",
     "train.log_every_steps",
     "train.checkpoint_every_steps",
     "train.keep_checkpoints",

@@ -23,8 +23,9 @@ def test_the_command_line_has_help_and_is_checked(capsys):
     help_text = capsys.readouterr().out
     for word in ("--config", "--resume", "section.key=value"):
         assert word in help_text
-    assert len(help_text.splitlines()) < 30
-    for arguments in ([], ["--config", "a.yaml", "--resume", "runs/a"], ["--nonsense"]):
+    assert len(help_text.splitlines()) < 34
+    together = (["--config", "a.yaml", "--resume", "runs/a"], ["--resume", "runs/a", "--from", "runs/b"])
+    for arguments in ([], *together, ["--nonsense"]):
         with pytest.raises(SystemExit) as ended:
             train.main(arguments)
         assert ended.value.code == 2

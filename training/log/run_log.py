@@ -56,6 +56,8 @@ class RunLog:
             f"Model: {self.state.model.n_parameters():,} parameters, {config.model.n_layer} layers of "
             f"{n_head} heads, width {config.model.n_embd}, context length {config.model.block_size}"
         )
+        if config.train.ancestor:
+            self._console.say(f"Started from the weights of {config.train.ancestor}")
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.state.runtime} into {self.run.path}{resumed}")
         if changes:

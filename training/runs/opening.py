@@ -14,6 +14,7 @@ from data.corpus import Corpus, open_corpus
 from training.processes.ddp import OtherProcessError, reaching_others
 from training.processes.launching import become_torchrun
 from training.processes.one_process import OneProcess
+from training.runs.ancestor import adopt, open_ancestor
 from training.runs.checkpoint import Checkpoint, from_bytes, to_bytes
 from training.runs.run_folder import RunFolder
 from training.runs.saving import newest_checkpoint, restore
@@ -61,8 +62,16 @@ def opened_run(
         processes.check_same(to_yaml(config) + corpus.digest, reason)
         warn_if_slow(runtime)
         state = TrainingState(config, corpus, runtime)
+        is_new = checkpoint is None and config.train.ancestor
+        ancestor = processes.from_main(
+            lambda: open_ancestor(config) if is_new else None,
+            pack=_packed,
+            unpack=partial(_unpacked, path=run.latest),
+        )
 
         def begin() -> list[str]:
+            if ancestor:
+                adopt(state, ancestor)
             changes = restore(state, checkpoint) if checkpoint else []
             run.begin_session(to_yaml(config), state.progress.step, state.progress.log_sizes)
             return changes

@@ -88,10 +88,7 @@ def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
             "start a new one with --config"
         )
     before, now, shard = checkpoint.config(), state.config, state.processes.shard
-    models = ((state.average.model, checkpoint.model), (state.model, checkpoint.trained or checkpoint.model))
-    for model, weights in models:
-        own = model.state_dict()
-        load_weights(model, {name: shard(x, own[name]) if name in own else x for name, x in weights.items()})
+    load_models(state, averaged=checkpoint.model, trained=checkpoint.trained or checkpoint.model)
     for optimizer, saved in zip(state.optimizers, checkpoint.optimizers, strict=True):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         sharded = {
@@ -126,6 +123,13 @@ def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
     ]
 
 
+def load_models(state: TrainingState, *, averaged: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
+    """Load weights into the state's models. Raises CheckpointError if they do not fit."""
+    for model, weights in ((state.average.model, averaged), (state.model, trained)):
+        own, shard = model.state_dict(), state.processes.shard
+        load_weights(model, {name: shard(x, own[name]) if name in own else x for name, x in weights.items()})
+
+
 def newest_checkpoint(run: RunFolder) -> Checkpoint | None:
     """Return the checkpoint to resume from, or None if the run ended before its first one and starts again.
 
@@ -156,22 +160,29 @@ def _progress(checkpoint: Checkpoint) -> Progress:
 
 def _differences(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
     before, now, corpus = checkpoint.config(), state.config, state.corpus
-    pairs = {
-        f"model.{name}": (getattr(before.model, name), getattr(now.model, name))
-        for name in (f.name for f in dataclasses.fields(ModelConfig))
-        if name not in FREE_TO_CHANGE
-    }
+    pairs = {}
     for name in ("split", "level"):
         pairs[f"data.{name}"] = (getattr(before.data, name), getattr(now.data, name))
     # The best loss so far would not be comparable.
     pairs["train.eval_characters"] = (before.train.eval_characters, now.train.eval_characters)
+    pairs["train.ancestor"] = (before.train.ancestor, now.train.ancestor)
     pairs["optim.name"] = (before.optim.name, now.optim.name)
     pairs["the text's SHA-256"] = (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}...")
     n_train = checkpoint.corpus.get("n_train")  # of a text with a separate validation text
     pairs["the length of the training text"] = (n_train, corpus.n_train)
     known, saved = set(corpus.vocabulary.characters), set(checkpoint.characters)
     pairs["the vocabulary"] = (f"with {_shown(saved - known)}", f"with {_shown(known - saved)}")
-    return [f"{name} was {then} and is {is_now}" for name, (then, is_now) in pairs.items() if then != is_now]
+    others = [f"{name} was {then} and is {is_now}" for name, (then, is_now) in pairs.items() if then != is_now]
+    return model_differences(before.model, now.model) + others
+
+
+def model_differences(before: ModelConfig, now: ModelConfig) -> list[str]:
+    """Return the settings in which two models differ, but for those that a trained model may change, as text."""
+    return [
+        f"model.{name} was {then} and is {is_now}"
+        for name in (field.name for field in dataclasses.fields(ModelConfig))
+        if (then := getattr(before, name)) != (is_now := getattr(now, name)) and name not in FREE_TO_CHANGE
+    ]
 
 
 def _shown(characters: set[str]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cli.errors import UserError
 from data.corpus import Corpus, open_corpus
+from training.runs.ancestor import open_ancestor
 from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
 from training.settings.config import Config
@@ -21,8 +22,9 @@ def create_run(config: Config, name: str) -> Path:
 def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     """Return the config, its corpus and the run's name.
 
-    If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name. Raises
-    UserError if the text is missing or too short.
+    If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name. With
+    `train.ancestor`, the vocabulary has the ancestor's characters, too. Raises UserError if the text is missing or too
+    short, or the ancestor has another shape.
     """
     corpus = open_corpus(config.data)
     if corpus.fallback_reason:
@@ -36,6 +38,11 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
         name = f"{name}-on-{Path(corpus.name).stem}"
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.split, config.model.block_size)
+    if config.train.ancestor:
+        missing = set(open_ancestor(config).characters) - set(corpus.vocabulary.characters)
+        characters = (config.data.characters or "") + "".join(sorted(missing))
+        data = dataclasses.replace(config.data, characters=characters or None)
+        config, corpus = dataclasses.replace(config, data=data), open_corpus(data)
     return config, corpus, name
 
 

@@ -62,6 +62,7 @@ class TrainConfig:
     """Section `train` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
     name: str | None = None  # name of the folder in runs/; None: the config file's name
+    ancestor: str | None = None  # a run, checkpoint or exported model whose weights a new run starts with
     max_steps: int = 2000
     batch_size: int = 8  # windows of block_size characters
     accumulate: int = 1  # gradient accumulation: batches per step

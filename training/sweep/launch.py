@@ -87,14 +87,14 @@ def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
     """Return the plan and its name; if the corpus is not available, both are changed to the fallback."""
     prepared = {}
     for point in plan.points:
-        if point.config.data not in prepared:
-            prepared[point.config.data] = prepare_text(point.config, name)
+        if (source := (point.config.data, point.config.train.ancestor)) not in prepared:
+            prepared[source] = prepare_text(point.config, name)
     names = {prepared_name for _, _, prepared_name in prepared.values()}
-    if len({data.corpus for data in prepared}) > 1 and names != {name}:
+    if len({data.corpus for data, _ in prepared}) > 1 and names != {name}:
         raise UserError("a sweep over several corpora needs all of them; see the warning above")
     points = []
     for point in plan.points:
-        config, corpus, _ = prepared[point.config.data]
+        config, corpus, _ = prepared[point.config.data, point.config.train.ancestor]
         corpus.split(config.data.split, point.config.model.block_size)
         points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
     return dataclasses.replace(plan, points=tuple(points)), names.pop()

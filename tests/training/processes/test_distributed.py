@@ -57,6 +57,17 @@ def test_200_steps_on_1_2_and_4_processes_give_the_same_losses(workplace, optimi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_start_from_an_ancestor_like_one(workplace, parallel):
+    settings = ["train.dtype=float32", "train.max_steps=8", "train.eval_every_steps=4", "data.characters=XYZ"]
+    finish(train(1, *settings, name="old"))
+    settings = [*settings[:-1], "--from", "runs/old", "optim.average_fraction=0.5"]
+    finish(train(2, *settings, f"train.parallel={parallel}", name="two"))
+    finish(train(1, *settings, name="one"))
+    assert losses(Path("runs/two"), "val_loss") == pytest.approx(losses(Path("runs/one"), "val_loss"), abs=2e-4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_sharded_model_trains_and_resumes_like_one_process(workplace, n):
     settings = ["train.batch_size=6", "train.dtype=float32", "optim.average_fraction=0.1", "optim.grad_clip=1"]
