@@ -139,6 +139,12 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
         return checkpoint
 
 
+def _first_line(error: BaseException) -> str:
+    if str(error).startswith("Weights only load failed"):  # PyTorch advises to load it all the same
+        return "it contains more than tensors and plain values, and is not executed"
+    return (str(error).splitlines() or ["it ends too early"])[0]
+
+
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn the errors of content that is not a checkpoint into a CheckpointError that names `path`."""
@@ -147,11 +153,11 @@ def reading(path: Path) -> Iterator[None]:
     except CheckpointError:
         raise
     except ValueError as error:
-        raise CheckpointError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
-    except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({_first_line(error)})") from None
+    except (RuntimeError, pickle.UnpicklingError, AttributeError, LookupError, TypeError, EOFError) as error:
         if is_out_of_memory(error):
             raise
-        raise CheckpointError(f"{path}: is not a checkpoint of this project ({str(error).splitlines()[0]})") from None
+        raise CheckpointError(f"{path}: is not a checkpoint of this project ({_first_line(error)})") from None
 
 
 def _with_checksum(archive: io.BytesIO) -> memoryview:

@@ -74,7 +74,7 @@ def read_portable(path: Path) -> Checkpoint:
         for section in checkpoint.settings.values():
             if section != without_paths(section):
                 raise ValueError("its settings contain a path")
-        _check_size(checkpoint)
+        check_size(checkpoint)
     return checkpoint
 
 
@@ -94,7 +94,7 @@ def without_paths(section: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain_name(value) if name in PATHS and value else value for name, value in section.items()}
 
 
-def _check_size(checkpoint: Checkpoint) -> None:
+def check_size(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the weights do not fit the settings, before a wrong setting takes all memory."""
     with torch.device("meta"):
         model = GPT(checkpoint.config().model, len(checkpoint.characters))

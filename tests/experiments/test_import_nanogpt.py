@@ -1,0 +1,196 @@
+"""Checkpoints in nanoGPT's layout, built here, against a forward pass that is written here."""
+
+import math
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sample
+import train
+from experiments.heads.__main__ import main as heads
+from experiments.import_nanogpt import main as import_nanogpt
+from experiments.score import main as score
+from training.trained_model import load_model
+
+C, H, L, T = 12, 3, 2, 10
+CHARACTERS = "zyx\n cba"  # not in the order of code points
+TEXT = "abc xyz\n" * 60
+
+
+def nanogpt_checkpoint(*, bias, n_ids=8, prefix="", mask=False):
+    torch.manual_seed(1)
+    weights = {"transformer.wte.weight": torch.randn(n_ids, C), "transformer.wpe.weight": torch.randn(T, C)}
+    for i in range(L):
+        for name, rows, columns in (
+            *(("attn.c_attn", 3 * C, C), ("attn.c_proj", C, C)),
+            *(("mlp.c_fc", 4 * C, C), ("mlp.c_proj", C, 4 * C)),
+        ):
+            weights[f"transformer.h.{i}.{name}.weight"] = torch.randn(rows, columns) / columns**0.5
+            if bias:
+                weights[f"transformer.h.{i}.{name}.bias"] = torch.randn(rows)
+        if mask:
+            weights[f"transformer.h.{i}.attn.bias"] = torch.ones(T, T).tril().view(1, 1, T, T)
+    for name in (*(f"h.{i}.ln_{j}" for i in range(L) for j in (1, 2)), "ln_f"):
+        weights[f"transformer.{name}.weight"] = torch.randn(C)
+        if bias:
+            weights[f"transformer.{name}.bias"] = torch.randn(C)
+    weights["lm_head.weight"] = weights["transformer.wte.weight"]
+    shape = {"n_layer": L, "n_head": H, "n_embd": C, "block_size": T, "bias": bias, "vocab_size": n_ids}
+    return {
+        "model": {prefix + name: value for name, value in weights.items()},
+        "optimizer": {"state": {}, "param_groups": []},
+        "model_args": shape | {"dropout": 0.0},
+        "iter_num": 2000,
+        "best_val_loss": torch.tensor(1.5),
+        "config": {"dataset": "shakespeare_char"},
+    }
+
+
+def expected_logits(weights, ids):
+    """Return the logits (T, V) of nanoGPT's model for ids (T,), head by head and in float64."""
+    w = {name: value.double() for name, value in weights.items()}
+
+    def norm(x, name):
+        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+        return x * w[f"{name}.weight"] + w.get(f"{name}.bias", 0)
+
+    def linear(x, name):
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0)
+
+    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][: len(ids)]
+    for i in range(L):
+        block = f"transformer.h.{i}"
+        q, k, v = linear(norm(x, f"{block}.ln_1"), f"{block}.attn.c_attn").split(C, dim=1)
+        heads = []
+        for h in range(H):
+            part = slice(h * C // H, (h + 1) * C // H)
+            scores = q[:, part] @ k[:, part].T / math.sqrt(C // H)
+            scores = scores.masked_fill(torch.ones(len(ids), len(ids)).triu(1) == 1, -math.inf)
+            heads.append(scores.softmax(1) @ v[:, part])
+        x = x + linear(torch.cat(heads, 1), f"{block}.attn.c_proj")
+        x = x + linear(F.gelu(linear(norm(x, f"{block}.ln_2"), f"{block}.mlp.c_fc")), f"{block}.mlp.c_proj")
+    return norm(x, "transformer.ln_f") @ w["lm_head.weight"].T
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    return tmp_path
+
+
+def write(folder, checkpoint, itos=None):
+    itos = itos or dict(enumerate(CHARACTERS))
+    torch.save(checkpoint, folder / "ckpt.pt")
+    meta = {"vocab_size": len(itos), "itos": itos, "stoi": {c: i for i, c in itos.items()}}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
+
+
+def imported(*options, status=0):
+    files = ["--checkpoint", "ckpt.pt", "--vocabulary", "meta.pkl"]
+    assert import_nanogpt([*files, "--output", "runs/theirs", *options]) == status
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"bias": True},
+        {"bias": False},
+        {"bias": False, "n_ids": 64, "prefix": "_orig_mod."},
+        {"bias": True, "mask": True},
+    ],
+    ids=["with biases", "without biases", "compiled, with padded ids", "with masks of older versions"],
+)
+def test_an_imported_model_has_nanogpts_logits(folder, layout):
+    checkpoint = nanogpt_checkpoint(**layout)
+    write(folder, checkpoint)
+    imported()
+    model = load_model("runs/theirs")
+    weights = {name.removeprefix("_orig_mod."): value for name, value in checkpoint["model"].items()}
+    ids = torch.tensor([CHARACTERS.index(c) for c in TEXT[:T]])
+    expected = expected_logits({name: x for name, x in weights.items() if not re.search(r"\.attn\.bias$", name)}, ids)
+    ours = model.model(torch.tensor(model.vocabulary.encode(TEXT[:T])).long()[None])[0]
+    columns = [CHARACTERS.index(c) for c in model.vocabulary.characters]
+    torch.testing.assert_close(ours.double(), expected[:, columns], atol=1e-4, rtol=1e-4)
+
+
+def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(folder, capsys):
+    write(folder, nanogpt_checkpoint(bias=False))
+    imported("--corpus", "text.txt")
+    for command in (sample.main, score, heads):
+        assert command(["--checkpoint", "runs/theirs"]) == 0
+    assert Path("runs/theirs/heads.html").exists()
+    capsys.readouterr()
+    assert train.main(["--resume", "runs/theirs", "train.max_steps=2004", "train.batch_size=2"]) == 0
+    fine_tuned = ["--from", "runs/theirs", "data.corpus=text.txt", "train.max_steps=4", "train.name=further"]
+    assert train.main(["--config", "runs/theirs/config.yaml", *fine_tuned]) == 0
+    weights = load_model("runs/further").model.state_dict()
+    assert not torch.equal(weights["token_embedding.weight"], weights["lm_head.weight"])
+
+
+CANARY = "from pathlib import Path; Path('canary').touch()"
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, (CANARY,)
+
+
+@pytest.mark.parametrize("place", ["the vocabulary", "the checkpoint"])
+def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
+    checkpoint = nanogpt_checkpoint(bias=False)
+    if place == "the checkpoint":
+        checkpoint["config"]["evil"] = Evil()
+    write(folder, checkpoint)
+    if place == "the vocabulary":
+        (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": Evil()}))
+    imported(status=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "execute" in line
+    assert not Path("canary").exists()
+    assert not Path("runs").exists()
+    pickle.loads(pickle.dumps(Evil()))  # the canary works
+    assert Path("canary").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda saved, itos: saved.pop("model_args"), "ckpt.pt: is not a checkpoint of this project ('model_args')"),
+        (lambda saved, itos: saved["model_args"].update(n_head=5), "n_head=5 does not divide"),
+        (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
+        (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),
+        (lambda saved, itos: itos.update({8: "d"}), "it has 8 ids, but the vocabulary 9"),
+        (lambda saved, itos: itos.update({0: "ab"}), "does not map ids to different characters"),
+        (lambda saved, itos: itos.update({0: "a"}), "does not map ids to different characters"),
+        (lambda saved, itos: itos.pop(3), "meta.pkl"),
+    ],
+)
+def test_files_that_do_not_fit_are_one_line(folder, change, message, capsys):
+    checkpoint, itos = nanogpt_checkpoint(bias=False), dict(enumerate(CHARACTERS))
+    change(checkpoint, itos)
+    write(folder, checkpoint, itos)
+    imported(status=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04", b"nonsense", b"(" * 10**5, pickle.dumps([1, 2])])
+@pytest.mark.parametrize("name", ["ckpt.pt", "meta.pkl"])
+def test_damaged_files_are_one_line(folder, name, content, capsys):
+    write(folder, nanogpt_checkpoint(bias=False))
+    (folder / name).write_bytes(content)
+    imported(status=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line
+
+
+def test_a_text_with_characters_that_the_model_does_not_know_is_an_error(folder, capsys):
+    write(folder, nanogpt_checkpoint(bias=False))
+    (folder / "text.txt").write_text(TEXT + "Q")
+    imported("--corpus", "text.txt", status=2)
+    assert "'Q'" in capsys.readouterr().err
