@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, train_tiny
+from nanogpt_files import nanogpt_checkpoint, write_files
 
 PAGES = [
     ROOT / "README.md",
@@ -15,13 +16,9 @@ PAGES = [
     ROOT / "experiments/studies/machines.md",
 ]
 # .ci/run itself runs these commands.
+INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
 RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 2", "mypy"}
-RUN_BY_CI |= {
-    "ruff check .",
-    "ruff format --check .",
-    "pip install matplotlib scipy selenium hypothesis zstandard pytest-xdist mypy==2.4.1 types-PyYAML types-tqdm "
-    "ruff==0.17.5",
-}
+RUN_BY_CI |= {"ruff check .", "ruff format --check .", INSTALL}
 # What makes a command of a page short: the program or file that it names, and the arguments to add.
 SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
 SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
@@ -79,7 +76,8 @@ def shortened(command):
 
 def test_readme_commands_that_are_not_tested_here_are_run_by_ci():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    for command in (*RUN_BY_CI, "pip install -r requirements.txt && python -m pytest"):
+    install_all = {"pip install -r requirements.txt && python -m pytest", "pip install -r .ci/requirements.txt"}
+    for command in RUN_BY_CI - {INSTALL} | install_all:
         assert command in script
 
 
@@ -107,11 +105,14 @@ def parts():
 @pytest.mark.slow
 @pytest.mark.parametrize("part", parts(), ids=["that need no run", "of the model and the studies", "of other pages"])
 def test_every_command_runs(part, tmp_path):
-    pytest.importorskip("matplotlib")
+    for library in ("matplotlib", "safetensors", "transformers", "onnxscript"):
+        pytest.importorskip(library)
     project = tmp_path / "project"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     shutil.rmtree(project / "runs", ignore_errors=True)
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
+    (project / "prompts.txt").write_text("ROMEO:\nJULIET:\n", encoding="utf-8")
+    write_files(project, nanogpt_checkpoint(bias=False))
     to_run = [command for command in part if command not in RUN_BY_CI]
     assert len(to_run) > 2
     for command in to_run:
@@ -125,6 +126,29 @@ def test_every_command_runs(part, tmp_path):
         )
         assert finished.returncode == 0, f"{command}\n{finished.stderr}"
         assert finished.stdout.strip(), command
+
+
+def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    train_tiny(tmp_path, "train.name=shakespeare", "model.block_size=32", "data.characters=ROMETIJUL:,'?")
+    (block,) = re.findall(r"```python\n(.*?)```", text(ROOT / "README.md"), re.DOTALL)
+    exec(block, {})
+    assert "ROMEO:" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_its_outputs_are_small_and_name_no_path(tmp_path):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("matplotlib")
+    shutil.copytree(ROOT, tmp_path / "project", ignore=shutil.ignore_patterns(".*", "__pycache__", "runs"))
+    content = text(ROOT / "experiments" / "tour.ipynb")
+    assert len(content) < 150_000
+    assert not re.findall(r"/(?:home|tmp|root|usr|work)/", content)
+    notebook = nbformat.reads(content, as_version=4)
+    assert all(cell.outputs for cell in notebook.cells[3:] if cell.cell_type == "code")
+    nbclient.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path / "project/experiments")}}
+    ).execute()
 
 
 def test_every_test_that_the_table_of_faults_names_exists():

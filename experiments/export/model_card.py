@@ -6,7 +6,7 @@ from training.runs.checkpoint import Checkpoint
 from training.runs.portable import plain_name, without_paths
 
 LIBRARIES = {
-    "safetensors": "torch safetensors",
+    "safetensors": "-r requirements.txt safetensors",
     "huggingface": "torch transformers",
     "onnx": "onnxruntime numpy",
 }

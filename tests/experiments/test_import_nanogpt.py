@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from nanogpt_files import CHARACTERS, C, H, L, T, nanogpt_checkpoint, write_files
 
 import sample
 import train
@@ -16,38 +17,7 @@ from experiments.import_nanogpt import main as import_nanogpt
 from experiments.score import main as score
 from training.trained_model import load_model
 
-C, H, L, T = 12, 3, 2, 10
-CHARACTERS = "zyx\n cba"  # not in the order of code points
 TEXT = "abc xyz\n" * 60
-
-
-def nanogpt_checkpoint(*, bias, n_ids=8, prefix="", mask=False):
-    torch.manual_seed(1)
-    weights = {"transformer.wte.weight": torch.randn(n_ids, C), "transformer.wpe.weight": torch.randn(T, C)}
-    for i in range(L):
-        for name, rows, columns in (
-            *(("attn.c_attn", 3 * C, C), ("attn.c_proj", C, C)),
-            *(("mlp.c_fc", 4 * C, C), ("mlp.c_proj", C, 4 * C)),
-        ):
-            weights[f"transformer.h.{i}.{name}.weight"] = torch.randn(rows, columns) / columns**0.5
-            if bias:
-                weights[f"transformer.h.{i}.{name}.bias"] = torch.randn(rows)
-        if mask:
-            weights[f"transformer.h.{i}.attn.bias"] = torch.ones(T, T).tril().view(1, 1, T, T)
-    for name in (*(f"h.{i}.ln_{j}" for i in range(L) for j in (1, 2)), "ln_f"):
-        weights[f"transformer.{name}.weight"] = torch.randn(C)
-        if bias:
-            weights[f"transformer.{name}.bias"] = torch.randn(C)
-    weights["lm_head.weight"] = weights["transformer.wte.weight"]
-    shape = {"n_layer": L, "n_head": H, "n_embd": C, "block_size": T, "bias": bias, "vocab_size": n_ids}
-    return {
-        "model": {prefix + name: value for name, value in weights.items()},
-        "optimizer": {"state": {}, "param_groups": []},
-        "model_args": shape | {"dropout": 0.0},
-        "iter_num": 2000,
-        "best_val_loss": torch.tensor(1.5),
-        "config": {"dataset": "shakespeare_char"},
-    }
 
 
 def expected_logits(weights, ids):
@@ -83,13 +53,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(folder, checkpoint, itos=None):
-    itos = itos or dict(enumerate(CHARACTERS))
-    torch.save(checkpoint, folder / "ckpt.pt")
-    meta = {"vocab_size": len(itos), "itos": itos, "stoi": {c: i for i, c in itos.items()}}
-    (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
-
-
 def imported(*options, status=0):
     files = ["--checkpoint", "ckpt.pt", "--vocabulary", "meta.pkl"]
     assert import_nanogpt([*files, "--output", "runs/theirs", *options]) == status
@@ -107,7 +70,7 @@ def imported(*options, status=0):
 )
 def test_an_imported_model_has_nanogpts_logits(folder, layout):
     checkpoint = nanogpt_checkpoint(**layout)
-    write(folder, checkpoint)
+    write_files(folder, checkpoint)
     imported()
     model = load_model("runs/theirs")
     weights = {name.removeprefix("_orig_mod."): value for name, value in checkpoint["model"].items()}
@@ -119,7 +82,7 @@ def test_an_imported_model_has_nanogpts_logits(folder, layout):
 
 
 def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(folder, capsys):
-    write(folder, nanogpt_checkpoint(bias=False))
+    write_files(folder, nanogpt_checkpoint(bias=False))
     imported("--corpus", "text.txt")
     for command in (sample.main, score, heads):
         assert command(["--checkpoint", "runs/theirs"]) == 0
@@ -145,7 +108,7 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
     checkpoint = nanogpt_checkpoint(bias=False)
     if place == "the checkpoint":
         checkpoint["config"]["evil"] = Evil()
-    write(folder, checkpoint)
+    write_files(folder, checkpoint)
     if place == "the vocabulary":
         (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": Evil()}))
     imported(status=2)
@@ -173,7 +136,7 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
 def test_files_that_do_not_fit_are_one_line(folder, change, message, capsys):
     checkpoint, itos = nanogpt_checkpoint(bias=False), dict(enumerate(CHARACTERS))
     change(checkpoint, itos)
-    write(folder, checkpoint, itos)
+    write_files(folder, checkpoint, itos)
     imported(status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
@@ -182,7 +145,7 @@ def test_files_that_do_not_fit_are_one_line(folder, change, message, capsys):
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"nonsense", b"(" * 10**5, pickle.dumps([1, 2])])
 @pytest.mark.parametrize("name", ["ckpt.pt", "meta.pkl"])
 def test_damaged_files_are_one_line(folder, name, content, capsys):
-    write(folder, nanogpt_checkpoint(bias=False))
+    write_files(folder, nanogpt_checkpoint(bias=False))
     (folder / name).write_bytes(content)
     imported(status=2)
     (line,) = capsys.readouterr().err.splitlines()
@@ -190,7 +153,7 @@ def test_damaged_files_are_one_line(folder, name, content, capsys):
 
 
 def test_a_text_with_characters_that_the_model_does_not_know_is_an_error(folder, capsys):
-    write(folder, nanogpt_checkpoint(bias=False))
+    write_files(folder, nanogpt_checkpoint(bias=False))
     (folder / "text.txt").write_text(TEXT + "Q")
     imported("--corpus", "text.txt", status=2)
     assert "'Q'" in capsys.readouterr().err
