@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import pickle
-import re
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,32 +12,17 @@ import torch
 from torch import Tensor
 
 from cli.command import run_command
-from cli.errors import UserError, checking_values
-from data.config import DataConfig
-from data.corpus import open_corpus
+from cli.errors import UserError
+from data.corpus import load_corpus
+from experiments import gpt2
 from experiments.command import command, option
-from model.config import ModelConfig
 from training.runs.checkpoint import Checkpoint, reading
 from training.runs.portable import check_size
 from training.runs.run_folder import RunFolder
-from training.settings.config import Config, OptimConfig, TrainConfig
-from training.settings.config_file import to_dict, to_yaml
+from training.settings.config_file import build_config, to_dict, to_yaml
 from training.state import Progress
 
-NAMES = {  # of nanoGPT's modules (github.com/karpathy/nanoGPT, model.py), and ours
-    r"transformer\.wte": "token_embedding",
-    r"transformer\.wpe": "position_embedding",
-    r"transformer\.ln_f": "norm",
-    r"transformer\.h\.(\d+)\.ln_1": r"blocks.\1.attention_norm",
-    r"transformer\.h\.(\d+)\.attn\.c_attn": r"blocks.\1.attention.qkv",
-    r"transformer\.h\.(\d+)\.attn\.c_proj": r"blocks.\1.attention.proj",
-    r"transformer\.h\.(\d+)\.ln_2": r"blocks.\1.mlp_norm",
-    r"transformer\.h\.(\d+)\.mlp\.c_fc": r"blocks.\1.mlp.up",
-    r"transformer\.h\.(\d+)\.mlp\.c_proj": r"blocks.\1.mlp.proj",
-    "lm_head": "lm_head",
-}
-SHAPE = ("n_layer", "n_head", "n_embd", "block_size")
-MASK = re.compile(r"transformer\.h\.\d+\.attn\.bias")  # a buffer of older versions
+OPTIM = {"name": "adamw", "lr": 1e-3, "beta2": 0.99, "weight_decay": 0.1, "warmup_steps": 100, "grad_clip": 1.0}
 
 
 @command(
@@ -82,74 +66,47 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
 
     Raises UserError if it is not one, if it has fewer ids than characters, or if the text has other characters.
     """
-    order = torch.tensor([characters.index(c) for c in sorted(characters)])
+    vocabulary = "".join(sorted(characters))
+    data, of_corpus = _open_corpus(corpus, vocabulary)
     with reading(path):
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        model = _model_config(saved["model_args"])
-        weights = _renamed(saved["model"])
+        shape = {name: saved["model_args"][name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
+        step = int(saved["iter_num"])
+        config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
+        weights = renamed(saved["model"], config.model.n_layer)
+        order = torch.tensor([characters.index(c) for c in vocabulary])
         for name in ("token_embedding.weight", "lm_head.weight"):  # nanoGPT ties them: one tensor, two names
             if len(weights[name]) < len(characters):
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
-        step = int(saved["iter_num"])
-    data = DataConfig(corpus=corpus or "unknown")
-    of_corpus: dict[str, Any] = {"name": data.corpus, "digest": "unknown", "n_characters": 0, "n_train": None}
-    if corpus:
-        opened = open_corpus(data)
-        if unknown := set(opened.vocabulary.characters) - set(characters):
-            raise UserError(f"{corpus} has characters that the model does not know: {''.join(sorted(unknown))!r:.60}")
-        if missing := set(characters) - set(opened.vocabulary.characters):
-            data = dataclasses.replace(data, characters="".join(sorted(missing)))
-        of_corpus |= {"digest": opened.digest, "n_characters": len(opened.ids)}
-    config = Config(
-        model=model,
-        data=data,
-        optim=OptimConfig(name="adamw", lr=1e-3, beta2=0.99, weight_decay=0.1, warmup_steps=100, grad_clip=1.0),
-        train=TrainConfig(max_steps=max(1, step)),
-    )
-    checkpoint = Checkpoint(
-        settings=to_dict(config),
-        characters="".join(sorted(characters)),
-        corpus=of_corpus,
-        model=weights,
-        optimizers=[{}],
-        progress=dataclasses.asdict(Progress(step=step, best_step=step)),
-    )
-    with reading(path):
+        progress = dataclasses.asdict(Progress(step=step, best_step=step))
+        checkpoint = Checkpoint(to_dict(config), vocabulary, of_corpus, weights, optimizers=[{}], progress=progress)
         checkpoint.check_types()
         check_size(checkpoint)
     return checkpoint
 
 
-def _model_config(arguments: Mapping[str, Any]) -> ModelConfig:
-    n_layer, n_head, n_embd, block_size = (int(arguments[name]) for name in SHAPE)
-    with checking_values():
-        return ModelConfig(
-            n_layer=n_layer,
-            n_head=n_head,
-            n_embd=n_embd,
-            block_size=block_size,
-            dropout=float(arguments["dropout"]),
-            bias=bool(arguments["bias"]),
-            positions="learned",
-            norm="layer",
-            mlp="gelu",
-            qk_norm=False,
-            logit_softcap=0,
-        )
+def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the section `data` of the run's config, and a checkpoint's description of the text."""
+    if name is None:
+        return {"corpus": "unknown"}, {"name": "unknown", "digest": "unknown"}
+    corpus = load_corpus(name)
+    if unknown := set(corpus.vocabulary.characters) - set(vocabulary):
+        raise UserError(f"{name} has characters that the model does not know: {''.join(sorted(unknown))!r:.60}")
+    missing = "".join(sorted(set(vocabulary) - set(corpus.vocabulary.characters)))
+    described = {"name": name, "digest": corpus.digest, "n_characters": len(corpus.ids)}
+    return {"corpus": name, "characters": missing or None}, described
 
 
-def _renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return nanoGPT's weights by our names, in float32; torch.compile's prefix goes."""
-    result = {}
+def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
+    """Return nanoGPT's weights by our names, in float32, without the masks of its older versions."""
+    ours, result = {theirs: name for name, theirs in gpt2.module_names(n_layer).items()}, {}
     for name, value in weights.items():
-        module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")
-        if MASK.fullmatch(f"{module}.{kind}"):
-            continue
-        found = [re.sub(theirs, ours, module) for theirs, ours in NAMES.items() if re.fullmatch(theirs, module)]
-        if not found:
+        module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")  # torch.compile's prefix
+        if module in ours:
+            result[f"{ours[module]}.{kind}"] = value.float()
+        elif not module.endswith(".attn"):
             raise ValueError(f"nanoGPT has no weights called {name!r:.60}")
-        result[f"{found[0]}.{kind}"] = value.float()
     return result
 
 

@@ -7,26 +7,9 @@ from torch import Tensor
 
 from cli.errors import UserError
 from cli.optional import optional_library
-from model.config import ModelConfig
+from experiments import gpt2
 from training.runs.checkpoint import Checkpoint
 from training.trained_model import TrainedModel
-
-GPT2 = {
-    "positions": "learned",
-    "norm": "layer",
-    "mlp": "gelu",
-    "qk_norm": False,
-    "logit_softcap": 0,
-    "conv_width": 1,
-    "score": "scaled_dot",
-}
-LINEAR_MAPS = {
-    "attention.qkv": "attn.c_attn",
-    "attention.proj": "attn.c_proj",
-    "mlp.up": "mlp.c_fc",
-    "mlp.proj": "mlp.c_proj",
-}
-NORMS = {"attention_norm": "ln_1", "mlp_norm": "ln_2"}
 
 
 def write_huggingface(trained: TrainedModel, folder: Path) -> None:
@@ -39,7 +22,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     transformers = optional_library("transformers", "huggingface")
     tokenizers = optional_library("tokenizers", "huggingface")
     config, vocabulary = trained.model.config, trained.vocabulary
-    gpt2 = transformers.GPT2LMHeadModel(
+    its_model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=len(vocabulary),
             n_positions=config.block_size,
@@ -53,11 +36,11 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
             **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
         )
     )
-    weights = {name: value for name, value in gpt2.state_dict().items() if name.endswith("bias")}
+    weights = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}
     for value in weights.values():
         value.zero_()  # the biases of a model without them
-    gpt2.load_state_dict(weights | renamed(trained.checkpoint.model, config), strict=True)
-    gpt2.save_pretrained(folder)
+    its_model.load_state_dict(weights | renamed(trained.checkpoint.model, config.n_layer), strict=True)
+    its_model.save_pretrained(folder)
     characters = tokenizers.Tokenizer(tokenizers.models.WordLevel({c: i for i, c in enumerate(vocabulary.characters)}))
     each_character = tokenizers.Regex(r"[\s\S]")
     characters.pre_tokenizer = tokenizers.pre_tokenizers.Split(each_character, "isolated")
@@ -72,7 +55,7 @@ def differences(checkpoint: Checkpoint) -> list[str]:
     config = checkpoint.config()
     found = [
         f"model.{name}={getattr(config.model, name)} instead of {value}"
-        for name, value in GPT2.items()
+        for name, value in gpt2.SHAPE.items()
         if getattr(config.model, name) != value
     ]
     if config.data.level != "character":
@@ -83,14 +66,11 @@ def differences(checkpoint: Checkpoint) -> list[str]:
     return found
 
 
-def renamed(weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
     """Return a model's weights by the names and in the layout of `GPT2LMHeadModel`."""
-    names = {"token_embedding": "transformer.wte", "position_embedding": "transformer.wpe", "norm": "transformer.ln_f"}
-    for i in range(config.n_layer):
-        names |= {f"blocks.{i}.{ours}": f"transformer.h.{i}.{theirs}" for ours, theirs in (LINEAR_MAPS | NORMS).items()}
-    result = {}
+    names, result = gpt2.module_names(n_layer), {}
     for name, value in weights.items():
         module, _, kind = name.rpartition(".")
-        is_transposed = kind == "weight" and ".".join(module.split(".")[2:]) in LINEAR_MAPS  # transformers' Conv1D
-        result[f"{names.get(module, module)}.{kind}"] = value.mT if is_transposed else value
+        is_transposed = kind == "weight" and ".".join(module.split(".")[2:]) in gpt2.LINEAR_MAPS  # its Conv1D
+        result[f"{names[module]}.{kind}"] = value.mT if is_transposed else value
     return result
