@@ -17,7 +17,6 @@ def module_names(n_layer: int) -> dict[str, str]:
     """Return the name in those libraries of each module of this project."""
     names = {"token_embedding": "transformer.wte", "position_embedding": "transformer.wpe", "norm": "transformer.ln_f"}
     in_block = {"attention_norm": "ln_1", "mlp_norm": "ln_2"} | LINEAR_MAPS
-    blocks = {
-        f"blocks.{i}.{ours}": f"transformer.h.{i}.{its}" for i in range(n_layer) for ours, its in in_block.items()
-    }
+    for i in range(n_layer):
+        names |= {f"blocks.{i}.{ours}": f"transformer.h.{i}.{its}" for ours, its in in_block.items()}
     return names | {"lm_head": "lm_head"}
