@@ -8,8 +8,8 @@ from typing import Any
 from experiments.drawing import palette
 
 
-def make_html(title: str, body: str, *, style: str = "", script: str = "") -> str:
-    """Return a page with a title and a body of HTML."""
+def make_html(title: str, body: str, *, style: str = "", script: str = "", nonce: str = "") -> str:
+    """Return a page with a title and a body of HTML. nonce: by which a server's policy allows the script."""
     shared = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">
@@ -25,7 +25,7 @@ def make_html(title: str, body: str, *, style: str = "", script: str = "") -> st
 <body>
 <h1>{escape(title)}</h1>
 {body}
-{f"<script>{script}</script>" if script else ""}
+{f'<script nonce="{nonce}">{script}</script>' if script else ""}
 </body>
 </html>
 """

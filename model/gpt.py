@@ -91,6 +91,10 @@ class GPT(nn.Module):
             x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i])
         if cache is not None:
             cache.advance(T)
+        return self.predict(x)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Return the logits (B, T, V) of the last block's output x (B, T, C), or of an earlier block's (logit lens)."""
         logits = self.lm_head(self.norm(x))  # (B, T, V)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if cap := self.config.logit_softcap:  # keeps logits between -cap and cap (Gemma 2, 2024)

@@ -1,6 +1,7 @@
 """The viewer of attention maps: a component of pages, with viewer.js and viewer.css."""
 
 import base64
+import unicodedata
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -21,7 +22,9 @@ def visible(character: str, unit: str) -> str:
         return BLANKS[character]
     if unit == "byte" and not "!" <= character <= "~":
         return f"\\x{ord(character):02X}"
-    return character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
+    is_right_to_left = unicodedata.bidirectional(character) in ("R", "AL")  # would change the order of the others
+    is_plain = character.isprintable() and not character.isspace() and not is_right_to_left
+    return character if is_plain else f"U+{ord(character):04X}"
 
 
 def pack(weights: Tensor) -> str:

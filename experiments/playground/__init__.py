@@ -1,0 +1,1 @@
+"""A page on which one plays with a trained model."""

@@ -1,0 +1,76 @@
+"""The models of a playground: those of the checkpoints of the runs that it was started with."""
+
+from pathlib import Path
+from typing import Any
+
+from cli.errors import UserError
+from experiments.playground.reader import Reader
+from training.runs.metrics import read_records
+from training.runs.run_folder import RunFolder
+from training.trained_model import TrainedModel, load_model
+
+
+class Model:
+    """One column of the page: a run whose checkpoints can be chosen, or a single checkpoint.
+
+    version: counts the weights that it has had.
+    """
+
+    def __init__(self, trained: TrainedModel):
+        self.name = trained.name
+        self.run = RunFolder(trained.run_folder) if trained.run_folder else None
+        self.path, self.version = trained.path, 0
+        self.reader = Reader(trained)
+        self._changed = self._stat()
+
+    def checkpoints(self) -> dict[str, Path]:
+        """Return the files that the page may ask for, by the names that it uses."""
+        if self.run is None:
+            return {self.path.stem: self.path}
+        kept = {f"step {step:,}": file for step, file in self.run.all_kept().items()}
+        named = {"best": self.run.best, "latest": self.run.latest} | kept
+        return {name: file for name, file in named.items() if file.is_file()}
+
+    def choose(self, name: str) -> None:
+        """Use another checkpoint. Raises UserError if there is none of this name."""
+        if (path := self.checkpoints().get(name)) is None:
+            raise UserError(f"there is no checkpoint called {name!r:.40}")
+        self._load(path)
+
+    def follow(self) -> None:
+        """Use the new weights if the run has replaced the checkpoint."""
+        if self._stat() != self._changed:
+            self._load(self.path)
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows besides the text."""
+        checkpoint, config = self.reader.trained.checkpoint, self.reader.model.config
+        records = read_records(self.run.metrics) if self.run and self.run.metrics.is_file() else []
+        files = self.checkpoints()
+        return {
+            "name": self.name,
+            "version": self.version,
+            "step": checkpoint.step,
+            "checkpoints": list(files),
+            "chosen": next((name for name, file in files.items() if file == self.path), ""),
+            "heads": [str(head) for head in self.reader.heads],
+            "context": config.block_size,
+            "about": f"{config.n_layer} layers, {len(self.reader.heads)} heads, width {config.n_embd}, trained on "
+            f"{Path(checkpoint.corpus['name']).name}",
+            "losses": {
+                kind: [(each["step"], each[kind]) for each in records if kind in each]
+                for kind in ("train_loss", "val_loss")
+            },
+        }
+
+    def _load(self, path: Path) -> None:
+        changed = path.stat().st_mtime_ns
+        reader = Reader(load_model(path, str(self.reader.trained.runtime.device)))
+        self.path, self.reader, self._changed = path, reader, changed
+        self.version += 1
+
+    def _stat(self) -> int:
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return self._changed

@@ -1,0 +1,345 @@
+// The playground: what the models make of the text in the box. Text of models is only ever set as text, never as HTML.
+
+const byId = (id) => document.getElementById(id);
+const exported = byId("exported") && JSON.parse(byId("exported").textContent);
+const page = Math.random().toString(36).slice(2);
+const box = byId("text");
+const SETTINGS = ["length", "temperature", "top_k", "top_p", "min_p", "seed"];
+const FOLLOW_MS = 2000; // how often the page asks for new weights
+const INSIDE_MS = 300; // how long typing pauses before the maps are computed
+let number = 0; // of the newest request
+let models = [];
+let past = []; // texts for Undo
+let writing = null; // what aborts the text being written
+let beforeWriting = null;
+
+function say(message) {
+  byId("message").textContent = message;
+}
+
+async function ask(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  if (!answer.ok) throw Object.assign(new Error((await answer.json()).error), { code: answer.status });
+  return answer;
+}
+
+// Returns an answer, or null if there is none, or a newer request has replaced this one.
+async function compute(path, body) {
+  try {
+    const answer = await (await ask(path, { page, ...body })).json();
+    return answer.replaced ? null : answer;
+  } catch (error) {
+    say(error.code ? error.message : "The playground does not answer; is it still running?");
+    return null;
+  }
+}
+
+function make(tag, text, attributes = {}) {
+  const element = Object.assign(document.createElement(tag), attributes);
+  element.textContent = text;
+  return element;
+}
+
+class Model {
+  constructor(state, index) {
+    this.index = index;
+    this.off = new Set();
+    this.chosen = null; // a character of the shaded text; null: the last
+    this.root = byId("model").content.firstElementChild.cloneNode(true);
+    byId("models").append(this.root);
+    const switches = state.heads.map((name, head) => {
+      const button = make("button", name);
+      button.addEventListener("click", () => this.flip(head));
+      return button;
+    });
+    this.part("switches").append(...switches);
+    this.part("checkpoint").addEventListener("change", (event) => this.choose(event.target.value));
+    this.part("inside").addEventListener("toggle", () => this.lookInside());
+    const text = this.part("surprise");
+    const spans = () => [...text.children].filter((child) => child.tagName === "SPAN");
+    for (const kind of ["pointerover", "click"]) {
+      text.addEventListener(kind, (event) => {
+        const i = spans().indexOf(event.target);
+        if (i >= 0) this.point(i);
+      });
+    }
+    text.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      this.point(Math.min(spans().length - 1, Math.max(0, (this.chosen ?? spans().length - 1) + by)));
+    });
+    this.show(state);
+  }
+
+  part(name) {
+    return this.root.querySelector(`.${name}`);
+  }
+
+  show(state) {
+    this.version = state.version;
+    this.part("name").textContent = `${state.name}, step ${state.step.toLocaleString("en")}`;
+    this.part("about").textContent = state.about;
+    const options = state.checkpoints.map((name) => make("option", name, { value: name }));
+    this.part("checkpoint").replaceChildren(...options);
+    this.part("checkpoint").value = state.chosen;
+    this.drawLosses(state.losses);
+  }
+
+  drawLosses(losses) {
+    const all = [...losses.train_loss, ...losses.val_loss];
+    this.part("losses").toggleAttribute("hidden", all.length < 2);
+    if (all.length < 2) return;
+    const last = Math.max(...all.map(([step]) => step));
+    const [low, high] = [Math.min(...all.map(([, loss]) => loss)), Math.max(...all.map(([, loss]) => loss))];
+    const place = ([step, loss]) => `${30 + (265 * step) / last},${5 + (65 * (high - loss)) / (high - low || 1)}`;
+    const svg = (tag, attributes, text = "") => {
+      const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+      element.textContent = text;
+      return element;
+    };
+    const line = (points, colour) => svg("polyline", { points: points.map(place).join(" "), stroke: `var(${colour})` });
+    this.part("losses").replaceChildren(
+      line(losses.train_loss, "--series-0"),
+      line(losses.val_loss, "--series-1"),
+      svg("text", { x: 0, y: 10 }, high.toFixed(2)),
+      svg("text", { x: 0, y: 72 }, low.toFixed(2)),
+      svg("text", { x: 295, y: 81, "text-anchor": "end" }, `step ${last}: training blue, validation orange`),
+    );
+  }
+
+  request() {
+    return { model: this.index, text: box.value, off: [...this.off], number };
+  }
+
+  async read() {
+    const answer = await compute("/read", this.request());
+    if (answer) this.showReading(answer);
+  }
+
+  showReading(answer) {
+    const bars = answer.next.map(([label, character, probability]) => {
+      const button = make("button", "", { disabled: !character || Boolean(exported) });
+      button.append(make("span", label), make("span", probability.toFixed(3)));
+      button.style.setProperty("--w", `${100 * probability}%`);
+      button.setAttribute("aria-label", `append ${label}, probability ${probability.toFixed(3)}`);
+      button.addEventListener("click", () => change(box.value + character));
+      const item = make("li", "");
+      item.append(button);
+      return item;
+    });
+    this.part("next").replaceChildren(...bars);
+    const spans = answer.shown.flatMap((label, i) => {
+      const bits = answer.bits[i];
+      const span = make("span", label, { title: bits === null ? "the first: not predicted" : `${bits.toFixed(2)} bits` });
+      span.style.setProperty("--w", `${Math.min(90, 9 * (bits ?? 0))}%`);
+      return label === "⏎" ? [span, document.createElement("br")] : [span];
+    });
+    this.part("surprise").replaceChildren(...spans);
+    const n = answer.shown.length - 1;
+    const bits = answer.nats / Math.LN2;
+    const before = answer.start ? ` (the context window starts at character ${answer.start})` : "";
+    this.part("totals").textContent = n
+      ? `${n} characters cost ${answer.nats.toFixed(4)} nats, ${bits.toFixed(4)} bits: ${(bits / n).toFixed(3)} bits each${before}`
+      : "The first character is not predicted; type a second one.";
+    this.chosen = null;
+  }
+
+  async lookInside() {
+    if (!this.part("inside").open || exported) return;
+    const answer = await compute("/inside", this.request());
+    if (answer) this.showInside(answer);
+  }
+
+  showInside(answer) {
+    this.lens = answer.lens;
+    this.part("maps").innerHTML = answer.viewer; // made by the server, which escapes the text
+    this.maps = attentionViewer(this.part("viewer"), (query) => this.point(query, false));
+    this.point(this.chosen ?? this.lens[0].length - 1);
+  }
+
+  point(i, inMaps = true) {
+    this.chosen = i;
+    const spans = [...this.part("surprise").querySelectorAll("span")];
+    spans.forEach((span, j) => span.classList.toggle("chosen", i === j));
+    if (spans[i]) this.part("pointed").textContent = `${spans[i].textContent} at ${i}: ${spans[i].title}`;
+    if (!this.lens || i >= this.lens[0].length) return;
+    const rows = this.lens.map((layer, number) => {
+      const row = make("tr", "");
+      row.append(make("th", `layer ${number}`, { scope: "row" }));
+      row.append(...layer[i].map(([label, , probability]) => make("td", `${label} ${probability.toFixed(3)}`)));
+      return row;
+    });
+    this.part("lens").tBodies[0].replaceChildren(...rows);
+    if (inMaps) this.maps.select(i, false);
+  }
+
+  flip(head) {
+    if (!this.off.delete(head)) this.off.add(head);
+    this.showSwitches();
+    update();
+    measure();
+  }
+
+  showSwitches() {
+    [...this.part("switches").children].forEach((button, i) => {
+      button.setAttribute("aria-pressed", !this.off.has(i));
+      button.title = this.off.has(i) ? "silent" : "at work";
+    });
+  }
+
+  async choose(checkpoint) {
+    const state = await compute("/choose", { model: this.index, checkpoint });
+    if (!state) return;
+    this.show(state);
+    update();
+    measure();
+  }
+
+  async measure(text) {
+    const answer = await compute("/score", { ...this.request(), text });
+    if (!answer) return;
+    const silent = [...this.off].map((head) => this.part("switches").children[head].textContent).join(" ") || "none";
+    const change = this.firstLoss === undefined ? "" : (answer.loss - this.firstLoss).toFixed(4);
+    this.firstLoss ??= answer.loss;
+    const cells = [this.part("name").textContent, silent, answer.loss.toFixed(4), change];
+    const row = make("tr", "");
+    row.append(...cells.map((cell) => make("td", cell)));
+    byId("measured").tBodies[0].append(row);
+  }
+}
+
+let pause = 0;
+
+// Asks every model about the text in the box; the maps follow when typing pauses.
+function update() {
+  number += 1;
+  say("");
+  models.forEach((model) => model.read());
+  clearTimeout(pause);
+  pause = setTimeout(() => models.forEach((model) => model.lookInside()), INSIDE_MS);
+  byId("undo").disabled = past.length === 0;
+  byId("link").hash = encodeURIComponent(JSON.stringify({ text: box.value, ...settings() }));
+}
+
+function measure() {
+  const text = byId("passage").value;
+  if (byId("changes").open && text) models.forEach((model) => model.measure(text));
+}
+
+// Replaces the text in the box; Undo brings the old one back.
+function change(text) {
+  past.push(box.value);
+  box.value = text;
+  update();
+}
+
+function settings() {
+  const values = SETTINGS.map((id) => [id, byId(id).value === "" ? undefined : Number(byId(id).value)]);
+  return { ...Object.fromEntries(values), stop: byId("stop_text").value };
+}
+
+async function write() {
+  if (writing) return;
+  const controller = (writing = new AbortController());
+  beforeWriting = box.value;
+  past.push(box.value);
+  busy(true);
+  say("");
+  try {
+    const model = models[byId("writer").value];
+    const body = { model: model.index, text: box.value, off: [...model.off], ...settings() };
+    const answer = await ask("/write", body, controller.signal);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let shown = 0; ; ) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      box.value += value;
+      box.scrollTop = box.scrollHeight;
+      if (performance.now() - shown > 150) {
+        update();
+        shown = performance.now();
+      }
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.code ? error.message : "The playground stopped answering.");
+  }
+  writing = null;
+  busy(false);
+  update();
+}
+
+function busy(isBusy) {
+  for (const id of ["write", "again", "undo"]) byId(id).disabled = isBusy;
+  byId("stop").disabled = !isBusy;
+  box.readOnly = isBusy;
+}
+
+function again() {
+  box.value = beforeWriting;
+  byId("seed").value = Number(byId("seed").value) + 1;
+  write();
+}
+
+function undo() {
+  if (past.length) box.value = past.pop();
+  update();
+}
+
+// Shows new weights of a run in progress.
+async function follow() {
+  try {
+    const { models: states } = await (await fetch("/state")).json();
+    states.forEach((state, i) => {
+      const isNew = state.version !== models[i].version;
+      models[i].show(state);
+      if (isNew) update();
+    });
+  } catch {
+    say("The playground does not answer; is it still running?");
+  }
+  setTimeout(follow, FOLLOW_MS);
+}
+
+async function start() {
+  const { models: states } = exported ?? (await (await fetch("/state")).json());
+  models = states.map((state, i) => new Model(state, i));
+  byId("models").classList.toggle("two", models.length > 1);
+  byId("with").hidden = models.length < 2;
+  byId("writer").append(...models.map((_, i) => make("option", "AB"[i], { value: i })));
+  models.forEach((model) => model.showSwitches());
+  if (exported) {
+    document.body.classList.add("exported");
+    models.forEach((model, i) => {
+      model.showReading(exported.shown[i]);
+      model.part("inside").open = true;
+      model.showInside(exported.shown[i]);
+    });
+    return;
+  }
+  try {
+    const linked = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
+    box.value = String(linked.text ?? "The ");
+    for (const id of SETTINGS) if (typeof linked[id] === "number") byId(id).value = linked[id];
+    byId("stop_text").value = String(linked.stop ?? "");
+  } catch {
+    say("The link is damaged, so the text starts empty.");
+  }
+  box.addEventListener("input", update);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
+    if (event.key === "Escape" && writing) writing.abort();
+  });
+  byId("write").addEventListener("click", write);
+  byId("stop").addEventListener("click", () => writing?.abort());
+  byId("again").addEventListener("click", again);
+  byId("undo").addEventListener("click", undo);
+  byId("copy").addEventListener("click", () => navigator.clipboard.writeText(box.value));
+  byId("measure").addEventListener("click", measure);
+  update();
+  setTimeout(follow, FOLLOW_MS);
+}
+
+start();

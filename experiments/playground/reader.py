@@ -1,0 +1,139 @@
+"""What a model makes of a text: predictions, surprise, attention and the lens, each by its one forward path."""
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cli.errors import UserError
+from experiments.heads.model_access import HeadIndex, all_heads
+from experiments.heads.silence import silenced
+from experiments.heads.viewer import make_viewer, visible
+from model.cache import KVCache
+from model.generate import Sampling, window_start
+from training.sampling import StopText, stream_texts
+from training.trained_model import TrainedModel, weights_of
+
+SHOWN = 12  # characters in a list of predictions
+IN_LENS = 3
+
+
+class Reader:
+    """A model that reads a text again after each change. It computes only what follows the common prefix.
+
+    off: the heads that are silent, by their place in `all_heads`. lock: to hold during a call, but for `write`.
+    """
+
+    def __init__(self, trained: TrainedModel):
+        self.trained, self.model = trained, trained.model
+        self.heads = all_heads(self.model)
+        self.labels = [visible(c, trained.vocabulary.unit) for c in trained.vocabulary.characters]
+        self.lock = threading.Lock()
+        self.off: frozenset[int] = frozenset()
+        self._forget()
+
+    def read(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the likeliest next characters, and the surprise, in bits, of each character in the context window.
+
+        Raises UserError if the model does not know a character.
+        """
+        ids, start = self._window(text)
+        log_probabilities = self._logits(ids, off).double().log_softmax(-1)  # (T, V)
+        scored = log_probabilities[:-1].gather(1, torch.from_numpy(ids[1:].astype(np.int64))[:, None])[:, 0]
+        return {
+            "next": self._likeliest(log_probabilities[-1].exp(), SHOWN),
+            "shown": [self.labels[i] for i in ids],
+            "start": start,
+            "bits": [None, *(-scored / math.log(2)).tolist()],
+            "nats": -scored.sum().item(),
+        }
+
+    def write(
+        self, text: str, length: int, sampling: Sampling, seed: int, stop: str, off: Sequence[int]
+    ) -> Iterator[str]:
+        """Yield the pieces of a continuation, those of `sample.py`. Other requests get a turn after each character."""
+        pieces: list[str] = []
+        until = StopText([stop] if stop else [], pieces.append)
+        vocabulary = self.trained.vocabulary
+        stream = stream_texts(self.model, vocabulary, [text], length, sampling=sampling, seed=seed)
+        while not until.reached:
+            with self.lock, silenced(self.model, self._heads(off)):
+                characters = next(stream, None)
+            if characters is None:
+                until.end()
+            else:
+                until.add(characters[0])
+            yield "".join(pieces)
+            pieces.clear()
+            if characters is None:
+                return
+
+    def score(self, text: str, off: Sequence[int] = ()) -> dict[str, float]:
+        """Return the mean loss of a passage, in nats per character, in windows as in `experiments.score`."""
+        with silenced(self.model, self._heads(off)):
+            scores = self.trained.log_probabilities(text)
+        if not len(scores):
+            raise UserError("the passage is too short; the loss needs two characters")
+        return {"loss": -scores.mean(), "n_characters": len(scores)}
+
+    @torch.inference_mode()
+    def look_inside(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the viewer's HTML of all attention weights, and what each layer would predict at each position."""
+        ids, _ = self._window(text)
+        outputs: list[Tensor] = []
+        with contextlib.ExitStack() as hooks:
+            hooks.enter_context(silenced(self.model, self._heads(off)))
+            for block in self.model.blocks:
+                hooks.enter_context(block.register_forward_hook(lambda _block, _inputs, x: outputs.append(x)))
+            weights = torch.cat(weights_of(self.model, ids))  # (N, T, T)
+        lens = [self.model.predict(x)[0].softmax(-1).cpu() for x in outputs]  # of each layer (T, V)
+        return {
+            "viewer": make_viewer(self.heads, self.trained.vocabulary, ids, weights),
+            "lens": [[self._likeliest(row, IN_LENS) for row in layer] for layer in lens],
+        }
+
+    def _likeliest(self, probabilities: Tensor, n: int) -> list[tuple[str, str, float]]:
+        """Return label, text and probability of the n likeliest characters."""
+        values, ids = probabilities.topk(min(n, len(probabilities)))
+        vocabulary = self.trained.vocabulary
+        texts = ["" if vocabulary.unit == "byte" and c > "~" else c for c in vocabulary.characters]
+        return [(self.labels[i], texts[i], round(p, 6)) for p, i in zip(values.tolist(), ids.tolist(), strict=True)]
+
+    def _heads(self, off: Sequence[int]) -> list[HeadIndex]:
+        return [self.heads[i] for i in off]
+
+    def _window(self, text: str) -> tuple[np.ndarray, int]:
+        """Return the ids (T,) that the next character is predicted from, and where they start in the text."""
+        vocabulary = self.trained.vocabulary
+        ids = vocabulary.encode(text or vocabulary.default_prompt)
+        start = window_start(len(ids), self.model.config.block_size)
+        return ids[start:], start
+
+    def _forget(self) -> None:
+        head = self.model.lm_head.weight
+        self._cache = KVCache(self.model.config, 1, dtype=head.dtype, device=head.device)
+        self._ids = np.zeros(0, dtype=np.int64)
+        self._known = torch.zeros(0, head.size(0))
+
+    @torch.inference_mode()
+    def _logits(self, ids: np.ndarray, off: Sequence[int]) -> Tensor:
+        """Return the logits (T, V) at every position of ids (T,)."""
+        if frozenset(off) != self.off:
+            self.off = frozenset(off)
+            self._forget()
+        n = min(len(ids), len(self._ids))
+        differing = np.nonzero(ids[:n] != self._ids[:n])[0]
+        n_common = int(differing[0]) if len(differing) else n
+        self._cache.length = n_common
+        self._known, self._ids = self._known[:n_common], self._ids[:n_common]
+        if n_common < len(ids):
+            new = torch.from_numpy(ids[n_common:].astype(np.int64))[None].to(self.model.lm_head.weight.device)
+            with silenced(self.model, self._heads(off)):
+                logits = self.model(new, self._cache)[0].cpu()
+            self._known, self._ids = torch.cat([self._known, logits]), ids
+        return self._known
