@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,27 @@ def float64():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Return headless Chromium; skip the test if it is missing, except in .ci/run."""
+    path, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    try:
+        from selenium import webdriver
+    except ImportError:
+        webdriver = None
+    if not (path and driver and webdriver):
+        assert not os.environ.get("NEEDS_BROWSER"), "chromium, chromium-driver and selenium are not all installed"
+        pytest.skip("needs chromium, chromium-driver and selenium")
+    options = webdriver.ChromeOptions()
+    options.binary_location = path
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chromium = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield chromium
+    chromium.quit()
 
 
 def run_script(script, *arguments, timeout=300, **options):

@@ -16,8 +16,6 @@ from experiments.playground.page import export, make_page
 from experiments.playground.server import PlaygroundServer
 from training.trained_model import load_model
 
-DEFAULT_TEXT = "The "
-
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help="a run or a checkpoint, or two"),
@@ -31,11 +29,11 @@ DEFAULT_TEXT = "The "
 def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
-    if options.text and not options.export:
-        raise UserError("--text is the text of --export; on the page, type one")
+    if bool(options.text) != bool(options.export):
+        raise UserError("--export needs a --text, and --text an --export; on the page itself, type a text")
     models = [Model(load_model(path, options.device)) for path in options.checkpoint]
     if options.export:
-        replace_text(options.export, export(models, options.text or DEFAULT_TEXT))
+        replace_text(options.export, export(models, options.text))
         print(f"{options.export} shows the text without a server")
         return
     torch.set_num_threads(1)  # one character is too little work to share

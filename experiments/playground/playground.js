@@ -45,6 +45,7 @@ class Model {
   constructor(state, index) {
     this.index = index;
     this.off = new Set();
+    this.newest = 0; // number of the newest request that was answered
     this.chosen = null; // a character of the shaded text; null: the last
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
@@ -115,8 +116,11 @@ class Model {
   }
 
   async read() {
-    const answer = await compute("/read", this.request());
-    if (answer) this.showReading(answer);
+    const request = this.request();
+    const answer = await compute("/read", request);
+    if (!answer || request.number < this.newest) return; // answers may overtake each other
+    this.newest = request.number;
+    this.showReading(answer);
   }
 
   showReading(answer) {
@@ -321,7 +325,7 @@ async function start() {
   }
   try {
     const linked = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
-    box.value = String(linked.text ?? "The ");
+    box.value = String(linked.text ?? "");
     for (const id of SETTINGS) if (typeof linked[id] === "number") byId(id).value = linked[id];
     byId("stop_text").value = String(linked.stop ?? "");
   } catch {

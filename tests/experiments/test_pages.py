@@ -2,13 +2,11 @@
 
 import json
 import os
-import re
-import shutil
 
-import numpy as np
 import pytest
 import torch
 from conftest import TINY_CONFIG, TINY_TEXT
+from pages_in_browser import find, luminance, open_page
 from torch import nn
 
 import train
@@ -48,42 +46,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Return headless Chromium; skip the test if it is missing, except in .ci/run."""
-    path, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    try:
-        from selenium import webdriver
-    except ImportError:
-        webdriver = None
-    if not (path and driver and webdriver):
-        assert not os.environ.get("NEEDS_BROWSER"), "chromium, chromium-driver and selenium are not all installed"
-        pytest.skip("needs chromium, chromium-driver and selenium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = path
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chromium = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield chromium
-    chromium.quit()
-
-
-def open_page(browser, path, width=1280, *, dark=False):
-    """Open a page in a window of this width, such as a phone's; assert that there are no errors."""
-    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get_log("browser")
-    browser.get(path.as_uri())
-    assert browser.get_log("browser") == []
-
-
-def find(browser, selector):
-    return browser.find_elements("css selector", selector)
-
-
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("width", [360, 1280], ids=["phone", "desktop"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -121,13 +83,6 @@ def test_no_label_of_a_chart_is_cut_off(browser, folder, page):
     )
     assert len(labels) >= 10
     assert [label for label, inside in labels if not inside] == []
-
-
-def luminance(colour):
-    """Return the relative luminance of a CSS rgb(...), as defined by WCAG 2."""
-    red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
-    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
 def weights_by_hand(path, text):

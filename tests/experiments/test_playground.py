@@ -257,7 +257,7 @@ def test_mistakes_of_the_command_are_one_line(folder, server, capsys):
         (["--port", port, "--no-browser"], "choose another --port"),
         (["--port", "70000", "--no-browser"], "choose another --port"),
         (["--checkpoint", "runs/none"], "no such checkpoint"),
-        (["--text", "x"], "--text is the text of --export"),
+        (["--text", "x"], "--export needs a --text"),
     ):
         assert playground(arguments) == 2
         (line,) = capsys.readouterr().err.splitlines()
