@@ -71,9 +71,10 @@ def run(options: argparse.Namespace) -> int:
     device = trained.runtime.device
     if options.compile and device.type != "cpu":
         raise UserError(f"--compile is for a CPU; {device} needs none")
-    skip = options.unknown == "skip"
-    texts = [] if options.interactive else read_prompts(options)
-    prompts = [known_characters(text, trained.vocabulary, skip=skip) for text in texts for _ in range(options.samples)]
+    if options.json and trained.vocabulary.unit == "byte":
+        raise UserError("--json scores characters, but this is a model of bytes")
+    texts = [] if options.interactive else read_prompts(options, trained.vocabulary)
+    prompts = [text for text in texts for _ in range(options.samples)]
     if len(prompts) > MOST_SAMPLES:
         raise UserError(f"{len(prompts):,} texts are too many; sample at most {MOST_SAMPLES:,} at once")
     print(f"Sampling from {trained.path}, step {trained.checkpoint.step:,}, on {device}", file=sys.stderr)
@@ -96,37 +97,42 @@ def check(options: argparse.Namespace) -> None:
         raise UserError(f"--samples {options.samples} must be at most {MOST_SAMPLES:,}; use another --seed for more")
     if options.seed >= 2**32:
         raise UserError(f"--seed {options.seed} must be below 2^32")
-    if options.compile and options.prompts:
+    if options.compile and options.prompts is not None:
         raise UserError("--compile makes one text faster; --prompts samples many together")
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
 
 
-def read_prompts(options: argparse.Namespace) -> list[str]:
-    """Return the prompts. Raises UserError if their file is not UTF-8 text, or a line of it is not a prompt."""
-    if options.prompts:
-        if not (prompts := read_lines(options.prompts)):
-            raise UserError(f"{options.prompts} has no prompts; write one per line")
-        return prompts
-    return [options.prompt if options.prompt_file is None else read_file(options.prompt_file)]
-
-
-def read_lines(file: str) -> list[str]:
-    """Return the prompts of a file: its lines, or JSON lines, which are texts or objects with a `prompt`."""
-    lines = read_file(file).splitlines()
-    if not file.endswith(".jsonl"):
-        return lines
+def read_prompts(options: argparse.Namespace, vocabulary: Vocabulary) -> list[str]:
+    """Return the prompts. Raises UserError if a file is not UTF-8 text, or a line of it is no prompt for the model."""
+    skip = options.unknown == "skip"
+    if options.prompts is None:
+        prompt = options.prompt if options.prompt_file is None else read_file(options.prompt_file)
+        return [known_characters(prompt, vocabulary, skip=skip)]
+    *lines, rest = read_file(options.prompts).split("\n")
     prompts = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate([*lines, rest] if rest else lines, start=1):
+        prompt = line.removesuffix("\r")
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        prompt = value.get("prompt") if isinstance(value, dict) else value
-        if not isinstance(prompt, str):
-            raise UserError(f'{file}, line {number}: is no prompt; write "a text", or {{"prompt": "a text"}}')
-        prompts.append(prompt)
+            prompt = parse_json_line(prompt) if options.prompts.endswith(".jsonl") else prompt
+            prompts.append(known_characters(prompt, vocabulary, skip=skip))
+        except UserError as error:
+            raise UserError(f"{options.prompts}, line {number}: {error}") from None
+    if not prompts:
+        raise UserError(f"{options.prompts} has no prompts; write one per line")
     return prompts
+
+
+def parse_json_line(line: str) -> str:
+    """Return the prompt in a JSON line: a text, or an object with a `prompt`. Raises UserError if it is neither."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    prompt = value.get("prompt") if isinstance(value, dict) else value
+    if not isinstance(prompt, str):
+        raise UserError('is no prompt; write "a text", or {"prompt": "a text"}')
+    return prompt
 
 
 def read_file(file: str) -> str:

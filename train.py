@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import CommandParser, existing, report_errors, run_command
 from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
 from training.estimate import print_estimates
@@ -55,13 +55,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help="run every combination of values")
-    add("--from", dest="ancestor", metavar="PATH", help="start from the weights of a run or a checkpoint (fine-tuning)")
+    add("--from", dest="ancestor", type=existing, metavar="PATH", help="start from a model's weights (fine-tuning)")
     add("--estimate", action="store_true", help="measure a few steps, print the expected time and memory, and stop")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
-    add(
-        "--timeout", type=float, default=300.0, metavar="S", help="how many seconds processes wait for each other (300)"
-    )
+    add("--timeout", type=float, default=300.0, metavar="S", help="seconds that processes wait for each other (300)")
     options = parser.parse_intermixed_args(arguments)
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")

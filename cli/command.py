@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
+from pathlib import Path
 from typing import NoReturn
 
 from cli.errors import explain, is_for_user, is_out_of_memory, one_line
@@ -21,6 +22,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+def existing(path: str) -> str:
+    """Return the path given with an option. Raises ArgumentTypeError if there is nothing."""
+    if not path or not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"{path or 'an empty name'}: no such file or folder")
+    return path
 
 
 def prepare_streams(*, encoding: str | None = None) -> None:

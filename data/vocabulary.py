@@ -92,7 +92,11 @@ class ByteVocabulary(Vocabulary):
 
     def encode(self, text: str) -> np.ndarray:
         """Return the bytes of a text in UTF-8. Bytes that Python has read as surrogates are restored."""
-        return np.frombuffer(bytearray(text.encode("utf-8", "surrogateescape")), dtype=np.uint8)
+        try:
+            content = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:  # half of a surrogate pair
+            raise UnknownCharacterError(text[error.start], error.start) from None
+        return np.frombuffer(bytearray(content), dtype=np.uint8)
 
     def decode(self, ids: Iterable[int]) -> str:
         return bytes(ids).decode("utf-8", "replace")

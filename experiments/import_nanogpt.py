@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import pickle
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,13 +33,16 @@ OPTIM = {"name": "adamw", "lr": 1e-3, "beta2": 0.99, "weight_decay": 0.1, "warmu
     option("--corpus", metavar="TEXT", help="the text of its training, as in data.corpus; needed to train it further"),
 )
 def main(options: Namespace) -> None:
+    if options.output.name in ("", ".."):
+        raise UserError(f"--output {options.output}: name a folder, such as runs/NAME")
     characters = read_vocabulary(options.vocabulary)
     checkpoint = convert(options.checkpoint, characters, options.corpus)
     run = RunFolder.create(options.output.name, to_yaml(checkpoint.config()), root=options.output.parent)
     run.save(checkpoint, is_best=True)
     print(f"{run.path} is a run with this model. To sample from it or train it further:")
-    print(f"  python sample.py --checkpoint {run.path}")
-    print(f"  python train.py --config {run.config} --from {run.path} data.corpus=my.txt train.max_steps=500")
+    folder, config = shlex.quote(str(run.path)), shlex.quote(str(run.config))
+    print(f"  python sample.py --checkpoint {folder}")
+    print(f"  python train.py --config {config} --from {folder} data.corpus=my.txt train.name=tuned")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -53,7 +57,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Raises UserError if the file is not its meta.pkl."""
-    with reading(path):
+    with reading(path, "nanoGPT's meta.pkl"):
         names = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()["itos"]
         characters = [names[i] for i in range(len(names))]
         if len(set(characters)) < len(characters) or any(not isinstance(c, str) or len(c) != 1 for c in characters):
@@ -68,7 +72,7 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     """
     vocabulary = "".join(sorted(characters))
     data, of_corpus = _open_corpus(corpus, vocabulary)
-    with reading(path):
+    with reading(path, "a checkpoint of nanoGPT"):
         saved = torch.load(path, map_location="cpu", weights_only=True)
         shape = {name: saved["model_args"][name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
         step = int(saved["iter_num"])

@@ -304,7 +304,7 @@ def test_prompts_of_a_file_are_continued_in_order_as_if_each_came_alone(write, t
     prompts = ["99 bottles", "beer", "", "wall", "on the wall, 6"]
     file = tmp_path / f"prompts.{suffix}"
     lines = [json.dumps({"prompt": p} if len(p) > 4 else p) for p in prompts] if suffix == "jsonl" else prompts
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\r\n".join(lines) + "\n", newline="")
     written = text(write("--prompts", file, "--length", 30, "--samples", 2))
     texts = re.findall(r"--- sample (\d+) ---\n(.*?)\n\n(?=---|\Z)", written, re.S)
     assert [int(number) for number, _ in texts] == list(range(1, 11))
@@ -320,7 +320,8 @@ def test_prompts_of_a_file_are_continued_in_order_as_if_each_came_alone(write, t
     [
         ("p.jsonl", '"a"\n{"text": 1}\n', 'line 2: is no prompt; write "a text"'),
         ("p.jsonl", "[" * 10**5, "line 1: is no prompt"),
-        ("p.txt", "beer\nXYZ\n", "character 1 of the prompt, 'X'"),
+        ("p.jsonl", '"beer"\n\n', "line 2: is no prompt"),
+        ("p.txt", "beer\nXYZ\n", "p.txt, line 2: character 1 of the prompt, 'X'"),
         ("p.txt", "", "has no prompts"),
     ],
 )

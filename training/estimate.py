@@ -18,6 +18,7 @@ from data.sources import NAMED, Download, find_files
 from data.vocabulary import Vocabulary
 from training.evaluation import evaluate
 from training.optim.schedule import context_length
+from training.runs.ancestor import open_ancestor
 from training.runtime import (
     find_compiler,
     keep_freed_memory,
@@ -56,6 +57,8 @@ def print_estimates(file: Path, config: Config, *, imports_s: float) -> None:
 
     imports_s: the seconds that the imports of the command took.
     """
+    if config.train.ancestor:
+        open_ancestor(config)  # raises its errors
     if config.train.processes > 1:
         raise UserError("--estimate measures one process; add train.processes=1")
     runtime = prepare_machine(config)

@@ -95,7 +95,7 @@ class TrainedModel:
     ) -> str:
         """Return the prompt and `length` more characters, those of `sample.py`; for the filters, see `Sampling`.
 
-        Raises UserError if the model does not know a character of the prompt, ValueError if a number is out of range.
+        Raises UserError if the model does not know a character of the prompt, ValueError if a filter is out of range.
         """
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         return prompt + sample_text(self.model, self.vocabulary, prompt, length, seed=seed, sampling=sampling)

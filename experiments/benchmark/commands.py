@@ -1,10 +1,13 @@
 """What a user waits for besides the model: the start of a command, and the encoding of a large text."""
 
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import torch
@@ -12,7 +15,10 @@ import torch
 from data.corpus import load_corpus
 from data.sources import BUNDLED
 from experiments.benchmark.figures import Figure, time_repeats
+from experiments.playground.models import Model
+from experiments.playground.server import PlaygroundServer
 from training.runtime import peak_memory_bytes
+from training.trained_model import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
@@ -61,7 +67,26 @@ def measure_startup(repeats: int) -> list[Figure]:
         for name, (prefix, arguments) in commands.items():
             seconds = [_seconds_until(prefix, arguments, folder) for _ in range(repeats)]
             figures.append(Figure(f"start-up: {name}", "s", seconds))
-    return figures
+        times_s = _key_to_character_s(next(Path(folder, "runs").iterdir()), repeats)
+    return [*figures, Figure("playground, from a key to a character", "ms", [1e3 * s for s in times_s])]
+
+
+def _key_to_character_s(run: Path, repeats: int) -> list[float]:
+    """Return the seconds from a key in the playground to the first character that the model writes after it."""
+    text, times_s = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:200], []
+    torch.set_num_threads(1)  # as the playground does
+    with PlaygroundServer(("127.0.0.1", 0), [Model(load_model(run, "cpu"))], lambda nonce: "") as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/write"
+        for n in range(100, 100 + 10 * repeats):
+            content = json.dumps({"text": text[:n], "length": 1}).encode()
+            began_s = time.perf_counter()
+            urllib.request.urlopen(
+                urllib.request.Request(address, content, {"Content-Type": "application/json"})
+            ).read()
+            times_s.append(time.perf_counter() - began_s)
+        server.shutdown()
+    return times_s
 
 
 def _seconds_until(prefix: str, arguments: list[str], folder: str) -> float:

@@ -23,9 +23,7 @@ FORMATS = {
 
 
 @command(
-    option(
-        "--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the newest run's best)"
-    ),
+    option("--checkpoint", type=Path, metavar="PATH", help=MODEL),
     option("--to", choices=FORMATS, required=True, help="format of the files"),
     option("--output", type=Path, required=True, metavar="FOLDER", help="a new folder"),
 )
@@ -33,10 +31,10 @@ def main(options: Namespace) -> None:
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
         raise UserError(f"--output {options.output}: exists already; name a new folder")
     trained: TrainedModel = load_model(options.checkpoint, "cpu")
-    FORMATS[options.to](trained, options.output)
-    folder = trained.run_folder
+    folder, name = trained.run_folder, options.output.resolve().name
     machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
-    card = model_card(trained.checkpoint, form=options.to, name=options.output.name, machine=machine)
+    card = model_card(trained.checkpoint, form=options.to, name=name, machine=machine)
+    FORMATS[options.to](trained, options.output)
     replace_text(options.output / "README.md", card)
     print(f"{trained.path} is now also in {options.output}; its README.md says how to load it")
 

@@ -18,7 +18,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     Raises UserError if the model has another shape than GPT-2, or a library is missing.
     """
     if others := differences(trained.checkpoint):
-        raise UserError(f"{trained.path} has not GPT-2's shape, which huggingface needs: {', '.join(others)}")
+        raise UserError(f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}")
     transformers = optional_library("transformers", "huggingface")
     tokenizers = optional_library("tokenizers", "huggingface")
     config, vocabulary = trained.model.config, trained.vocabulary

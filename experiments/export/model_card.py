@@ -6,6 +6,7 @@ from string import Template
 
 from training.runs.checkpoint import Checkpoint
 from training.runs.portable import plain_name, without_paths
+from training.settings.config_file import dump_yaml, to_dict
 
 CARDS = Path(__file__).parent / "cards"
 
@@ -24,11 +25,11 @@ def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | N
         "validation loss": f"{f'{loss:.4f} nats' if is_of_best else 'not measured'}, context length {block_size}",
         "trained on": machine or "not recorded",
     }
-    sections = [(section, without_paths(values)) for section, values in checkpoint.settings.items()]
+    settings = {section: without_paths(values) for section, values in to_dict(checkpoint.config()).items()}
     return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
         name=name,
         table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
-        settings="\n".join(f"{section}.{key}={value}" for section, values in sections for key, value in values.items()),
+        settings=dump_yaml(settings).rstrip(),
         block_size=block_size,
         prompt=vocabulary.characters[-1],
         length=min(100, block_size - 1),

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from cli.errors import UserError
 from cli.optional import optional_library
 from data.files import replace_text, replacing
 from model.cache import StaticKVCache
@@ -39,6 +40,8 @@ class StepWithCache(nn.Module):
 
 def write_onnx(trained: TrainedModel, folder: Path) -> None:
     """Write window.onnx, step.onnx, the vocabulary and an example. Raises UserError if a library is missing."""
+    if trained.vocabulary.unit == "byte":
+        raise UserError(f"{trained.path} is a model of bytes (data.level=byte); onnx takes models of characters")
     for library in ("onnx", "onnxscript"):
         optional_library(library, "onnx")
     config = replace(trained.model.config, attention="explicit")

@@ -22,6 +22,9 @@ def empty_cache(step):
 
 def write(prompt, length):
     characters = json.loads((FOLDER / "vocabulary.json").read_text(encoding="utf-8"))
+    prompt = prompt or characters[0]
+    if unknown := set(prompt) - set(characters):
+        sys.exit(f"the model does not know {unknown}")
     step = onnxruntime.InferenceSession(FOLDER / "step.onnx")
     generator = np.random.default_rng(SEED)
     text, unread, cache = prompt, prompt, empty_cache(step)
@@ -37,11 +40,11 @@ def write(prompt, length):
         n_read += len(unread)
         scores = logits[0, 0] / TEMPERATURE
         probabilities = np.exp(scores - scores.max())
-        unread = generator.choice(characters, p=probabilities / probabilities.sum())
+        unread = characters[generator.choice(len(characters), p=probabilities / probabilities.sum())]
         text += unread
         print(unread, end="", flush=True)
     print()
 
 
 if __name__ == "__main__":
-    write(sys.argv[1] if len(sys.argv) > 1 else "\n", int(sys.argv[2]) if len(sys.argv) > 2 else 200)
+    write(sys.argv[1] if len(sys.argv) > 1 else "", int(sys.argv[2]) if len(sys.argv) > 2 else 200)

@@ -154,6 +154,8 @@ def resealed(folder, change):
         ("model", "block_size", 10_000_000),
         ("model", "n_layer", "many"),
         ("train", "steps", 3),
+        ("train", "name", "\ud800"),
+        ("data", "characters", "\ud800"),
     ],
 )
 def test_a_hostile_folder_is_refused_before_it_opens_a_file_or_takes_memory(tmp_path, section, name, value):
@@ -164,6 +166,47 @@ def test_a_hostile_folder_is_refused_before_it_opens_a_file_or_takes_memory(tmp_
     resealed(folder, lambda config: config["settings"][section].update({name: value}))
     with pytest.raises(CheckpointError, match=re.escape(str(folder))):
         load_model(folder)
+
+
+@pytest.mark.parametrize("value", ["x", None, [], {}])
+@pytest.mark.parametrize("name", ["best_loss", "best_step", "step"])
+def test_wrong_types_of_progress_are_refused(tmp_path, name, value):
+    pytest.importorskip("safetensors")
+    folder = exported(tmp_path, "modern", "safetensors")
+    resealed(folder, lambda config: config["progress"].update({name: value}))
+    with pytest.raises(CheckpointError):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_finite_numbers_are_refused(tmp_path, value):
+    library = pytest.importorskip("safetensors.torch")
+    folder = exported(tmp_path, "modern", "safetensors")
+    weights = library.load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][0, 0] = value
+    library.save_file(weights, folder / "model.safetensors")
+    resealed(folder, lambda config: None)
+    with pytest.raises(CheckpointError, match="not finite"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("change", [lambda v: "".join(v), lambda v: ["".join(v)], lambda v: {"a": v}, lambda v: [3]])
+def test_a_vocabulary_that_is_no_list_of_characters_is_refused(tmp_path, change):
+    pytest.importorskip("safetensors")
+    folder = exported(tmp_path, "modern", "safetensors")
+    file = folder / "vocabulary.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    resealed(folder, lambda config: None)
+    with pytest.raises(CheckpointError, match="no list of characters"):
+        load_model(folder)
+
+
+def test_a_model_of_bytes_has_no_onnx_form(trained, tmp_path, capsys):
+    pytest.importorskip("onnxscript")
+    train_tiny(trained, "data.level=byte", "train.max_steps=1", "train.name=bytes")
+    assert export(["--checkpoint", "runs/bytes", "--to", "onnx", "--output", str(tmp_path / "x")]) == 2
+    assert "model of bytes" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize("run", ["gpt2", "biased"])

@@ -123,7 +123,7 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda saved, itos: saved.pop("model_args"), "ckpt.pt: is not a checkpoint of this project ('model_args')"),
+        (lambda saved, itos: saved.pop("model_args"), "ckpt.pt: is not a checkpoint of nanoGPT ('model_args')"),
         (lambda saved, itos: saved["model_args"].update(n_head=5), "n_head=5 does not divide"),
         (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
         (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),

@@ -26,7 +26,7 @@ def open_ancestor(config: Config) -> Checkpoint:
         differences.append(f"data.level was {before.data.level} and is {config.data.level}")
     if differences:
         raise CheckpointError(
-            f"{path} has another shape than this config ({'; '.join(differences)}); give the config its settings"
+            f"{path} is another model than that of this config ({'; '.join(differences)}); set these as in {path}"
         )
     return ancestor
 

@@ -74,7 +74,9 @@ class Checkpoint:
             "corpus": isinstance(self.corpus.get("name"), str) and isinstance(self.corpus.get("digest"), str),
             "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
             "optimizers": all(isinstance(state, dict) for each in self.optimizers for state in each.values()),
-            "progress": type(self.progress.get("step")) is int and self.step >= 0,
+            "progress": type(self.progress.get("step")) is int
+            and self.step >= 0
+            and all(isinstance(self.progress.get(name, 0), (int, float)) for name in ("best_loss", "best_step")),
         }
         if wrong := [name for name in right if not right[name]]:
             raise TypeError(f"its {wrong[0]} cannot be {vars(self)[wrong[0]]!r:.40}")
@@ -146,18 +148,26 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn the errors of content that is not a checkpoint into a CheckpointError that names `path`."""
+def reading(path: Path, kind: str = "a checkpoint of this project") -> Iterator[None]:
+    """Turn the errors of content that is not of this kind into a CheckpointError that names `path`."""
     try:
         yield
     except CheckpointError:
         raise
     except ValueError as error:
         raise CheckpointError(f"{path}: cannot be read ({_first_line(error)})") from None
-    except (RuntimeError, pickle.UnpicklingError, AttributeError, LookupError, TypeError, EOFError) as error:
+    except (
+        RuntimeError,
+        pickle.UnpicklingError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        EOFError,
+        OverflowError,
+    ) as error:
         if is_out_of_memory(error):
             raise
-        raise CheckpointError(f"{path}: is not a checkpoint of this project ({_first_line(error)})") from None
+        raise CheckpointError(f"{path}: is not {kind} ({_first_line(error)})") from None
 
 
 def _with_checksum(archive: io.BytesIO) -> memoryview:

@@ -48,7 +48,7 @@ def write_portable(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def read_portable(path: Path) -> Checkpoint:
-    """Return the model with the weights at `path` as a checkpoint without optimisers. No other name is opened.
+    """Return the model with the weights at `path` as a checkpoint without optimisers. Open the folder's three files only.
 
     Raises CheckpointError if a file is missing, damaged or not of this project, and UserError without the library
     safetensors.
@@ -64,18 +64,25 @@ def read_portable(path: Path) -> Checkpoint:
             raise CheckpointError(f"{path.parent}: is damaged (its checksum does not match); use another copy")
         checkpoint = Checkpoint(
             settings=upgraded(content["settings"]),
-            characters="".join(json.loads(vocabulary)),
+            characters=_joined(json.loads(vocabulary)),
             corpus=content["corpus"],
             model=_tensors(library, weights),
             optimizers=[],
             progress=content["progress"],
         )
         checkpoint.check_types()
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair could not be written
         for section in checkpoint.settings.values():
             if section != without_paths(section):
                 raise ValueError("its settings contain a path")
         check_size(checkpoint)
     return checkpoint
+
+
+def _joined(characters: Any) -> str:
+    if not isinstance(characters, list) or any(not isinstance(c, str) or len(c) != 1 for c in characters):
+        raise ValueError(f"{VOCABULARY} is no list of characters")
+    return "".join(characters)
 
 
 def _tensors(library: Any, weights: bytes) -> dict[str, torch.Tensor]:
@@ -101,6 +108,8 @@ def check_size(checkpoint: Checkpoint) -> None:
     expected = {name: value.shape for name, value in model.state_dict().items()}
     if expected != {name: value.shape for name, value in checkpoint.model.items()}:
         raise ValueError("its weights do not fit its settings")
+    if not all(value.is_floating_point() and value.isfinite().all() for value in checkpoint.model.values()):
+        raise ValueError("its weights are not finite numbers")
     if sum(buffer.numel() for buffer in model.buffers()) > MOST_BUFFERED:
         raise ValueError("its context is too long")
 

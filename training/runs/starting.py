@@ -39,9 +39,9 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.split, config.model.block_size)
     if config.train.ancestor:
-        missing = set(open_ancestor(config).characters) - set(corpus.vocabulary.characters)
-        characters = (config.data.characters or "") + "".join(sorted(missing))
-        data = dataclasses.replace(config.data, characters=characters or None)
+        characters = (config.data.characters or "") + open_ancestor(config).characters
+        is_larger = not set(characters) <= set(corpus.vocabulary.characters)
+        data = dataclasses.replace(config.data, characters="".join(sorted(set(characters))) if is_larger else None)
         config, corpus = dataclasses.replace(config, data=data), open_corpus(data)
     return config, corpus, name
 

@@ -141,7 +141,19 @@ def to_yaml(config: Config) -> str:
 
 
 def dump_yaml(settings: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every text so that it is read again as it was."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if "\x85" in text else None  # PyYAML writes this line break as it is, and reads it as a space
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 class _StrictLoader(yaml.BaseLoader):

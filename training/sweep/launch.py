@@ -13,6 +13,7 @@ from cli.errors import UserError
 from data.corpus import open_corpus
 from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
+from training.settings.config import Config
 from training.settings.config_file import naming, read_settings
 from training.sweep.plan import Plan, make_plan
 from training.sweep.sweep_folder import PLAN_FILE, SweepFolder, read_plan
@@ -87,17 +88,22 @@ def _prepare_texts(plan: Plan, name: str) -> tuple[Plan, str]:
     """Return the plan and its name; if the corpus is not available, both are changed to the fallback."""
     prepared = {}
     for point in plan.points:
-        if (source := (point.config.data, point.config.train.ancestor)) not in prepared:
+        if (source := _source(point.config)) not in prepared:
             prepared[source] = prepare_text(point.config, name)
     names = {prepared_name for _, _, prepared_name in prepared.values()}
-    if len({data.corpus for data, _ in prepared}) > 1 and names != {name}:
+    if len({data.corpus for data, *_ in prepared}) > 1 and names != {name}:
         raise UserError("a sweep over several corpora needs all of them; see the warning above")
     points = []
     for point in plan.points:
-        config, corpus, _ = prepared[point.config.data, point.config.train.ancestor]
+        config, corpus, _ = prepared[_source(point.config)]
         corpus.split(config.data.split, point.config.model.block_size)
         points.append(dataclasses.replace(point, config=dataclasses.replace(point.config, data=config.data)))
     return dataclasses.replace(plan, points=tuple(points)), names.pop()
+
+
+def _source(config: Config) -> tuple:
+    """Return what decides a point's text and vocabulary, and whether it fits its ancestor."""
+    return config.data, config.train.ancestor, config.model if config.train.ancestor else None
 
 
 def _report(path: Path) -> None:

@@ -20,6 +20,7 @@ from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 
+ODD = "~\x85\u2028'\"#:%&*!|>\ufeff😀\t \n"
 NEW_TEXT = "Ünder the wall, 9 cats & dogs; 'quoted' \"twice\" #1 ~\t\u2028😀\n" * 30
 OPTIONS = ["--config", "tiny.yaml", "train.dtype=float32"]
 
@@ -79,6 +80,34 @@ def test_another_shape_is_an_error_that_lists_the_differences(ancestor, capsys):
     assert "dropout" not in line
     descend("data.level=byte", status=2)
     assert "data.level was character and is byte" in capsys.readouterr().err
+    assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
+
+
+def test_characters_that_are_special_in_yaml_survive(workplace, capsys):
+    (workplace / "odd.txt").write_text((ODD + "abc") * 90, encoding="utf-8", newline="")
+    (workplace / "plain.txt").write_text("abcab\n" * 100, encoding="utf-8")
+    assert train.main([*OPTIONS, "data.corpus=odd.txt", "train.max_steps=1", "train.name=odd"]) == 0
+    descend_from = ["--from", "runs/odd", "data.corpus=plain.txt", "train.max_steps=1", "train.name=plain"]
+    assert train.main([*OPTIONS, *descend_from]) == 0
+    assert set(load_model("runs/plain").vocabulary.characters) == set(ODD + "abc")
+    assert train.main(["--resume", "runs/plain", "train.max_steps=2"]) == 0
+
+
+@pytest.mark.parametrize("path", ["", "null", "runs/none"])
+@pytest.mark.parametrize(
+    "options", [[], ["--estimate"], ["--sweep", "train.seed=0,1"]], ids=["run", "estimate", "sweep"]
+)
+def test_an_ancestor_that_does_not_exist_is_an_error_before_anything_is_written(workplace, capsys, path, options):
+    with pytest.raises(SystemExit, match="2"):
+        train.main([*OPTIONS, "--from", path, *options])
+    assert "no such file or folder" in capsys.readouterr().err
+    assert not (workplace / "runs").exists()
+
+
+def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, capsys):
+    descend("--sweep", "model.n_head=3,2", status=2)
+    assert "model.n_head was 3 and is 2" in capsys.readouterr().err
+    descend("--estimate", "model.n_head=2", status=2)
     assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
 
 
