@@ -29,6 +29,7 @@ SHORTER = {
     "--sweep": ["train.seed=0"],
     "configs/heads": ["train.seed=0"],
     "experiments.textbook": ["--steps", "3"],
+    "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "tests.torture": ["--rounds", "1"],
     "experiments.race": ["--target", "5", "--seeds", "1"],

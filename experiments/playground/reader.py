@@ -19,7 +19,7 @@ from model.generate import Sampling, window_start
 from training.sampling import StopText, stream_texts
 from training.trained_model import TrainedModel, weights_of
 
-SHOWN = 12  # characters in a list of predictions
+SHOWN = 10  # characters in a list of predictions
 IN_LENS = 3
 
 

@@ -48,7 +48,7 @@ def write_portable(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def read_portable(path: Path) -> Checkpoint:
-    """Return the model with the weights at `path` as a checkpoint without optimisers. Open the folder's three files only.
+    """Return the model with the weights at `path` as a checkpoint. Open the folder's three files only.
 
     Raises CheckpointError if a file is missing, damaged or not of this project, and UserError without the library
     safetensors.
