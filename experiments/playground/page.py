@@ -11,7 +11,7 @@ from experiments.playground.models import Model
 
 HERE = Path(__file__).parent
 VIEWER = HERE.parent / "heads"
-MOST_WEIGHTS = 2_500_000  # of a file to send: 16 bits each in base64, and the lens, stay under 5 MB
+MOST_WEIGHTS = 1_500_000  # of a file to send: 16 bits each, 4 MB in base64, so that all of it stays under 5 MB
 
 
 def make_page(*, nonce: str = "", exported: dict[str, Any] | None = None) -> str:
