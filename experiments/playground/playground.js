@@ -49,12 +49,9 @@ class Model {
     this.chosen = null; // a character of the shaded text; null: the last
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
-    const switches = state.heads.map((name, head) => {
-      const button = make("button", name);
-      button.addEventListener("click", () => this.flip(head));
-      return button;
+    state.heads.forEach((name, head) => {
+      this.part("switches").append(make("button", name, { onclick: () => this.flip(head) }));
     });
-    this.part("switches").append(...switches);
     this.part("checkpoint").addEventListener("change", (event) => this.choose(event.target.value));
     this.part("inside").addEventListener("toggle", () => this.lookInside());
     const text = this.part("surprise");
@@ -101,10 +98,9 @@ class Model {
       element.textContent = text;
       return element;
     };
-    const line = (points, colour) => svg("polyline", { points: points.map(place).join(" "), stroke: `var(${colour})` });
+    const line = (points, i) => svg("polyline", { points: points.map(place).join(" "), stroke: `var(--series-${i})` });
     this.part("losses").replaceChildren(
-      line(losses.train_loss, "--series-0"),
-      line(losses.val_loss, "--series-1"),
+      ...[losses.train_loss, losses.val_loss].map(line),
       svg("text", { x: 0, y: 10 }, high.toFixed(2)),
       svg("text", { x: 0, y: 72 }, low.toFixed(2)),
       svg("text", { x: 295, y: 81, "text-anchor": "end" }, `step ${last}: training blue, validation orange`),
@@ -125,11 +121,10 @@ class Model {
 
   showReading(answer) {
     const bars = answer.next.map(([label, character, probability]) => {
-      const button = make("button", "", { disabled: !character || Boolean(exported) });
+      const button = make("button", "", { disabled: !character || Boolean(exported), onclick: () => take(character) });
       button.append(make("span", label), make("span", probability.toFixed(3)));
       button.style.setProperty("--w", `${100 * probability}%`);
       button.setAttribute("aria-label", `append ${label}, probability ${probability.toFixed(3)}`);
-      button.addEventListener("click", () => change(box.value + character));
       const item = make("li", "");
       item.append(button);
       return item;
@@ -208,10 +203,9 @@ class Model {
     const silent = [...this.off].map((head) => this.part("switches").children[head].textContent).join(" ") || "none";
     const change = this.firstLoss === undefined ? "" : (answer.loss - this.firstLoss).toFixed(4);
     this.firstLoss ??= answer.loss;
+    const row = byId("measured").tBodies[0].insertRow();
     const cells = [this.part("name").textContent, silent, answer.loss.toFixed(4), change];
-    const row = make("tr", "");
     row.append(...cells.map((cell) => make("td", cell)));
-    byId("measured").tBodies[0].append(row);
   }
 }
 
@@ -233,10 +227,10 @@ function measure() {
   if (byId("changes").open && text) models.forEach((model) => model.measure(text));
 }
 
-// Replaces the text in the box; Undo brings the old one back.
-function change(text) {
+// Appends a character to the text; Undo takes it away again.
+function take(character) {
   past.push(box.value);
-  box.value = text;
+  box.value += character;
   update();
 }
 
@@ -288,15 +282,16 @@ function again() {
 }
 
 function undo() {
-  if (past.length) box.value = past.pop();
+  box.value = past.pop() ?? box.value;
   update();
 }
 
 // Shows new weights of a run in progress.
 async function follow() {
   try {
-    const { models: states } = await (await fetch("/state")).json();
-    states.forEach((state, i) => {
+    const { models: states, error } = await (await fetch("/state")).json();
+    if (error) say(error);
+    states?.forEach((state, i) => {
       const isNew = state.version !== models[i].version;
       models[i].show(state);
       if (isNew) update();
@@ -336,12 +331,9 @@ async function start() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
     if (event.key === "Escape" && writing) writing.abort();
   });
-  byId("write").addEventListener("click", write);
-  byId("stop").addEventListener("click", () => writing?.abort());
-  byId("again").addEventListener("click", again);
-  byId("undo").addEventListener("click", undo);
-  byId("copy").addEventListener("click", () => navigator.clipboard.writeText(box.value));
-  byId("measure").addEventListener("click", measure);
+  const copy = () => navigator.clipboard.writeText(box.value);
+  const stop = () => writing?.abort();
+  for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure })) byId(id).onclick = work;
   update();
   setTimeout(follow, FOLLOW_MS);
 }

@@ -2,8 +2,10 @@
 
 import json
 import secrets
+import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +23,7 @@ MOST_PAGES = 1_000
 TIMEOUT_S = 20  # of a client that sends or reads nothing
 
 
+COMPUTED = {"/read": Reader.read, "/inside": Reader.look_inside, "/score": Reader.score}
 HEADERS = {"X_Content_Type_Options": "nosniff", "Referrer_Policy": "no-referrer", "X_Frame_Options": "DENY"}
 
 
@@ -61,7 +64,9 @@ class PlaygroundServer(ThreadingHTTPServer):
             self.clients.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away or sends nonsense is no news."""
+        """Report a bug; a client that goes away is none."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -75,14 +80,8 @@ class Handler(BaseHTTPRequestHandler):
         self._answer({"/": self._page, "/state": self._state})
 
     def do_POST(self) -> None:
-        posts = {
-            "/read": self._read,
-            "/inside": self._inside,
-            "/score": self._score,
-            "/write": self._write,
-            "/choose": self._choose,
-        }
-        self._answer(posts)
+        computed = {path: partial(self._compute, work) for path, work in COMPUTED.items()}
+        self._answer({**computed, "/write": self._write, "/choose": self._choose})
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
@@ -116,15 +115,6 @@ class Handler(BaseHTTPRequestHandler):
             model.follow()
         self._send({"models": [model.state() for model in self.server.models]})
 
-    def _read(self) -> None:
-        self._compute(lambda reader, request: reader.read(request["text"], request["off"]))
-
-    def _inside(self) -> None:
-        self._compute(lambda reader, request: reader.look_inside(request["text"], request["off"]))
-
-    def _score(self) -> None:
-        self._compute(lambda reader, request: reader.score(request["text"], request["off"]))
-
     def _choose(self) -> None:
         request, model = self._request()
         model.choose(request["checkpoint"])
@@ -147,8 +137,8 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             self.server.writing.release()
 
-    def _compute(self, work: Callable[[Reader, dict[str, Any]], dict[str, Any]]) -> None:
-        """Answer with work(reader, request), unless the same page has asked for something newer meanwhile."""
+    def _compute(self, work: Callable[[Reader, str, list[int]], dict[str, Any]]) -> None:
+        """Answer with work(reader, text, off), unless the same page has asked for something newer meanwhile."""
         request, model = self._request()
         newest, page = self.server.newest, f"{self.path} {request['model']} {request['page']}"
         if len(newest) > MOST_PAGES:
@@ -157,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         reader, version = model.reader, model.version
         with reader.lock:
             is_replaced = newest.get(page, 0) > request["number"]
-            answer = {"replaced": True} if is_replaced else work(reader, request)
+            answer = {"replaced": True} if is_replaced else work(reader, request["text"], request["off"])
         self._send(answer | {"version": version})
 
     def _request(self) -> tuple[dict[str, Any], Model]:
@@ -180,8 +170,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "the request has no length")
+        if not length.isdecimal() or len(length) > 15:
+            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "the request has no proper length")
         if int(length) <= MOST_BYTES:
             return self.rfile.read(int(length))
         for _ in range(min(int(length), MOST_SKIPPED) // MOST_BYTES):  # or the client could not read the answer

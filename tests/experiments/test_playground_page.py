@@ -183,9 +183,11 @@ def test_maps_and_the_lens_of_the_chosen_character_are_shown(browser, play):
     click(browser, ".inside summary")
     wait_for(lambda: find(browser, ".maps .viewer") and find(browser, ".lens tbody tr"))
     lens = Model(load_model("runs/beer", "cpu")).reader.look_inside(TEXT)["lens"]
-    browser.execute_script("document.querySelectorAll('.surprise span')[4].click()")
-    rows = [[cell.text for cell in row.find_elements("css selector", "td")] for row in find(browser, ".lens tbody tr")]
-    assert rows == [[f"{label} {p:.3f}" for label, _, p in layer[4]] for layer in lens]
+    point = "document.querySelectorAll('.surprise span')[4].click();"
+    read = """return [...document.querySelectorAll(".lens tbody tr")].map(
+        (row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent))"""
+    expected = [[f"{label} {p:.3f}" for label, _, p in layer[4]] for layer in lens]
+    wait_for(lambda: browser.execute_script(point + read) == expected)
     assert len(find(browser, ".maps button.head")) == 6
     assert find(browser, ".maps .looking")[0].text.startswith("L0H0: ")
 
