@@ -70,7 +70,7 @@ def shortened(command):
     else:
         assert program == "python", command
     words = [sign for sign in SHORTER if any(argument.startswith(sign) for argument in arguments)]
-    if "--config" in arguments and not any(sign in command for sign in HAS_SIX_LAYERS):
+    if "--config configs/" in command and not any(sign in command for sign in HAS_SIX_LAYERS):
         arguments += SMALL_MODEL
     return arguments + [addition for word in words for addition in SHORTER[word]]
 

@@ -46,7 +46,7 @@ class Model:
         """Return what the page shows besides the text."""
         checkpoint, config = self.reader.trained.checkpoint, self.reader.model.config
         records = read_records(self.run.metrics) if self.run and self.run.metrics.is_file() else []
-        files = self.checkpoints()
+        files, text, n_head = self.checkpoints(), Path(checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
         return {
             "name": self.name,
             "version": self.version,
@@ -54,13 +54,9 @@ class Model:
             "checkpoints": list(files),
             "chosen": next((name for name, file in files.items() if file == self.path), ""),
             "heads": [str(head) for head in self.reader.heads],
-            "context": config.block_size,
-            "about": f"{config.n_layer} layers, {len(self.reader.heads)} heads, width {config.n_embd}, trained on "
-            f"{Path(checkpoint.corpus['name']).name}",
-            "losses": {
-                kind: [(each["step"], each[kind]) for each in records if kind in each]
-                for kind in ("train_loss", "val_loss")
-            },
+            "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
+            "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
+            "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
         }
 
     def _load(self, path: Path) -> None:

@@ -10,7 +10,6 @@ from experiments.html_page import json_for_script, make_html
 from experiments.playground.models import Model
 
 HERE = Path(__file__).parent
-VIEWER = HERE.parent / "heads"
 MOST_WEIGHTS = 1_500_000  # of a file to send: 16 bits each, 4 MB in base64, so that all of it stays under 5 MB
 
 
@@ -19,8 +18,10 @@ def make_page(*, nonce: str = "", exported: dict[str, Any] | None = None) -> str
     body = (HERE / "playground.html").read_text(encoding="utf-8")
     if exported:
         body += f'<script type="application/json" id="exported">{json_for_script(exported)}</script>'
-    style = "".join(file.read_text(encoding="utf-8") for file in (VIEWER / "viewer.css", HERE / "playground.css"))
-    script = "".join(file.read_text(encoding="utf-8") for file in (VIEWER / "viewer.js", HERE / "playground.js"))
+    style = "".join(
+        file.read_text(encoding="utf-8") for file in (HERE / "../heads/viewer.css", HERE / "playground.css")
+    )
+    script = "".join(file.read_text(encoding="utf-8") for file in (HERE / "../heads/viewer.js", HERE / "playground.js"))
     return make_html("Playground", body, style=style, script=script, nonce=nonce)
 
 

@@ -5,17 +5,12 @@ const exported = byId("exported") && JSON.parse(byId("exported").textContent);
 const page = Math.random().toString(36).slice(2);
 const box = byId("text");
 const SETTINGS = ["length", "temperature", "top_k", "top_p", "min_p", "seed"];
-const FOLLOW_MS = 2000; // how often the page asks for new weights
-const INSIDE_MS = 300; // how long typing pauses before the maps are computed
-let number = 0; // of the newest request
-let models = [];
-let past = []; // texts for Undo
-let writing = null; // what aborts the text being written
-let beforeWriting = null;
+const [FOLLOW_MS, INSIDE_MS] = [2000, 300]; // between questions for new weights; of a pause before maps are computed
+const past = []; // texts for Undo
+let [models, number] = [[], 0]; // number: of the newest request
+let [writing, beforeWriting] = [null, null]; // writing: what aborts the text being written
 
-function say(message) {
-  byId("message").textContent = message;
-}
+const say = (message) => (byId("message").textContent = message);
 
 async function ask(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
@@ -55,24 +50,23 @@ class Model {
     this.part("checkpoint").addEventListener("change", (event) => this.choose(event.target.value));
     this.part("inside").addEventListener("toggle", () => this.lookInside());
     const text = this.part("surprise");
-    const spans = () => [...text.children].filter((child) => child.tagName === "SPAN");
-    for (const kind of ["pointerover", "click"]) {
-      text.addEventListener(kind, (event) => {
-        const i = spans().indexOf(event.target);
-        if (i >= 0) this.point(i);
-      });
-    }
-    text.addEventListener("keydown", (event) => {
-      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!by) return;
-      event.preventDefault();
-      this.point(Math.min(spans().length - 1, Math.max(0, (this.chosen ?? spans().length - 1) + by)));
-    });
+    text.onpointerover = text.onclick = (event) => {
+      const i = this.spans().indexOf(event.target);
+      if (i >= 0) this.point(i);
+    };
+    text.onkeydown = (event) => {
+      const [by, last] = [{ ArrowRight: 1, ArrowLeft: -1 }[event.key], this.spans().length - 1];
+      if (by) this.point(Math.min(last, Math.max(0, (this.chosen ?? last) + by)));
+    };
     this.show(state);
   }
 
   part(name) {
     return this.root.querySelector(`.${name}`);
+  }
+
+  spans() {
+    return [...this.part("surprise").querySelectorAll("span")];
   }
 
   show(state) {
@@ -82,11 +76,11 @@ class Model {
     const options = state.checkpoints.map((name) => make("option", name, { value: name }));
     this.part("checkpoint").replaceChildren(...options);
     this.part("checkpoint").value = state.chosen;
-    this.drawLosses(state.losses);
+    this.drawLosses(state.train_loss, state.val_loss);
   }
 
-  drawLosses(losses) {
-    const all = [...losses.train_loss, ...losses.val_loss];
+  drawLosses(...losses) {
+    const all = losses.flat();
     this.part("losses").toggleAttribute("hidden", all.length < 2);
     if (all.length < 2) return;
     const last = Math.max(...all.map(([step]) => step));
@@ -100,7 +94,7 @@ class Model {
     };
     const line = (points, i) => svg("polyline", { points: points.map(place).join(" "), stroke: `var(--series-${i})` });
     this.part("losses").replaceChildren(
-      ...[losses.train_loss, losses.val_loss].map(line),
+      ...losses.map(line),
       svg("text", { x: 0, y: 10 }, high.toFixed(2)),
       svg("text", { x: 0, y: 72 }, low.toFixed(2)),
       svg("text", { x: 295, y: 81, "text-anchor": "end" }, `step ${last}: training blue, validation orange`),
@@ -161,7 +155,7 @@ class Model {
 
   point(i, inMaps = true) {
     this.chosen = i;
-    const spans = [...this.part("surprise").querySelectorAll("span")];
+    const spans = this.spans();
     spans.forEach((span, j) => span.classList.toggle("chosen", i === j));
     if (spans[i]) this.part("pointed").textContent = `${spans[i].textContent} at ${i}: ${spans[i].title}`;
     if (!this.lens || i >= this.lens[0].length) return;
@@ -261,12 +255,13 @@ async function write() {
         shown = performance.now();
       }
     }
+    update();
   } catch (error) {
+    update();
     if (error.name !== "AbortError") say(error.code ? error.message : "The playground stopped answering.");
   }
   writing = null;
   busy(false);
-  update();
 }
 
 function busy(isBusy) {
