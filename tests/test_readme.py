@@ -27,6 +27,7 @@ SHORTER = {
     "--estimate": ["train.grow_context_at=[]"],
     "--resume": ["train.max_steps=6"],
     "--sweep": ["train.seed=0"],
+    "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
     "configs/heads": ["train.seed=0"],
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
