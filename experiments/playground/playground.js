@@ -119,9 +119,7 @@ class Model {
       button.append(make("span", label), make("span", probability.toFixed(3)));
       button.style.setProperty("--w", `${100 * probability}%`);
       button.setAttribute("aria-label", `append ${label}, probability ${probability.toFixed(3)}`);
-      const item = make("li", "");
-      item.append(button);
-      return item;
+      return button;
     });
     this.part("next").replaceChildren(...bars);
     const spans = answer.shown.flatMap((label, i) => {
@@ -161,8 +159,8 @@ class Model {
     if (!this.lens || i >= this.lens[0].length) return;
     const rows = this.lens.map((layer, number) => {
       const row = make("tr", "");
-      row.append(make("th", `layer ${number}`, { scope: "row" }));
-      row.append(...layer[i].map(([label, , probability]) => make("td", `${label} ${probability.toFixed(3)}`)));
+      const cells = layer[i].map(([label, , probability]) => make("td", `${label} ${probability.toFixed(3)}`));
+      row.append(make("th", `layer ${number}`, { scope: "row" }), ...cells);
       return row;
     });
     this.part("lens").tBodies[0].replaceChildren(...rows);
@@ -326,8 +324,7 @@ async function start() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
     if (event.key === "Escape" && writing) writing.abort();
   });
-  const copy = () => navigator.clipboard.writeText(box.value);
-  const stop = () => writing?.abort();
+  const [copy, stop] = [() => navigator.clipboard.writeText(box.value), () => writing?.abort()];
   for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure })) byId(id).onclick = work;
   update();
   setTimeout(follow, FOLLOW_MS);

@@ -19,8 +19,7 @@ from model.generate import Sampling, window_start
 from training.sampling import StopText, stream_texts
 from training.trained_model import TrainedModel, weights_of
 
-SHOWN = 10  # characters in a list of predictions
-IN_LENS = 3
+SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a layer's
 
 
 class Reader:

@@ -18,8 +18,7 @@ from model.generate import Sampling
 
 MOST_BYTES = 1 << 16  # of a request
 MOST_CLIENTS, MOST_WRITING = 32, 4  # requests at once, and texts written at once
-MOST_SKIPPED = 1 << 25  # bytes of a request that is too long
-MOST_PAGES = 1_000
+MOST_SKIPPED, MOST_PAGES = 1 << 25, 1_000  # bytes of a request that is too long; pages whose requests are counted
 TIMEOUT_S = 20  # of a client that sends or reads nothing
 
 
