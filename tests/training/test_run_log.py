@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import re
+import subprocess
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from helpers import metrics
 
 from training.evaluation import Evaluation
 from training.log import clock as clock_module
+from training.log import run_log
 from training.log.clock import Clock
 from training.log.run_log import RunLog
 from training.runs.run_folder import RunFolder
@@ -73,6 +76,25 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
     )
     assert (evaluation["val_loss"], evaluation["val_characters"]) == (2.5, 203)
     assert (end["finished"], end["best_val_loss"]) == (True, 2.5)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", end["date"])
     assert "12 s left" in capsys.readouterr().out  # 10 steps took 4 s, and 30 are left
     assert dataclasses.asdict(state.progress) == dataclasses.asdict(before)
     assert all(torch.equal(value, weights[name]) for name, value in state.model.state_dict().items())
+
+
+def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_since(tmp_path, monkeypatch):
+    def git(*arguments):
+        identity = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    monkeypatch.setattr(run_log, "ROOT", tmp_path)
+    assert run_log.commit() is None
+    git("init")
+    (tmp_path / "train.py").write_text("one")
+    git("add", ".")
+    git("commit", "-m", "first")
+    assert run_log.commit() == git("rev-parse", "HEAD")
+    (tmp_path / "train.py").write_text("two")
+    assert run_log.commit() == git("rev-parse", "HEAD") + "-dirty"

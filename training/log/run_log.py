@@ -2,8 +2,10 @@
 
 import math
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -18,6 +20,8 @@ from training.runtime import processor_name
 from training.sampling import sample_text
 from training.state import TrainingState
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 class RunLog:
     """The log of a run. Of several processes, only the one that writes the run's folder prints."""
@@ -27,6 +31,7 @@ class RunLog:
         self._unit = state.corpus.vocabulary.unit
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
+        self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
         wants_board = state.config.train.tensorboard and run.writes
         self._board = TensorBoard(run.path, from_step=self._first_step) if wants_board else None
@@ -112,7 +117,7 @@ class RunLog:
         self._console.say(f"  {_command('train.py', '--resume', self.run.path)}")
 
     def finished(self) -> None:
-        """Log the end of a run: its best loss, its time, its folder, and the command that samples from it."""
+        """Log the end of a run: its best loss, time and folder, when it was started or last resumed with which code."""
         progress, config = self.state.progress, self.state.config
         has_loss = math.isfinite(progress.best_loss)
         self._record(
@@ -121,6 +126,7 @@ class RunLog:
             n_parameters=self.state.model.n_parameters(),
             peak_memory_bytes=progress.peak_memory_bytes,
             machine=f"{self.state.runtime}, {processor_name()}, PyTorch {torch.__version__}",
+            **self._origin,
         )
         early = progress.step < config.train.max_steps
         self._console.close()
@@ -147,6 +153,17 @@ class RunLog:
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
         for log in self._loggers:
             log(record)
+
+
+def commit() -> str | None:
+    """Return the Git commit of this code, with "-dirty" after it if files have changed, or None if it is unknown."""
+    if not (ROOT / ".git").exists():
+        return None  # a copy without history, perhaps inside another repository
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _command(script: str, *arguments: object) -> str:
