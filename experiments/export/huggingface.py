@@ -19,8 +19,8 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     """
     if others := differences(trained.checkpoint):
         raise UserError(f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}")
-    transformers = optional_library("transformers", "huggingface")
-    tokenizers = optional_library("tokenizers", "huggingface")
+    transformers = optional_library("transformers", "--to huggingface")
+    tokenizers = optional_library("tokenizers", "--to huggingface")
     config, vocabulary = trained.model.config, trained.vocabulary
     its_model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(

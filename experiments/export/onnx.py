@@ -43,7 +43,7 @@ def write_onnx(trained: TrainedModel, folder: Path) -> None:
     if trained.vocabulary.unit == "byte":
         raise UserError(f"{trained.path} is a model of bytes (data.level=byte); onnx takes models of characters")
     for library in ("onnx", "onnxscript"):
-        optional_library(library, "onnx")
+        optional_library(library, "--to onnx", packages="onnx onnxscript")
     config = replace(trained.model.config, attention="explicit")
     model = GPT(config, len(trained.vocabulary)).eval().requires_grad_(False)
     model.load_state_dict(trained.checkpoint.model)

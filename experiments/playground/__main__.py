@@ -5,8 +5,6 @@ import webbrowser
 from argparse import Namespace
 from pathlib import Path
 
-import torch
-
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
@@ -36,7 +34,6 @@ def main(options: Namespace) -> None:
         replace_text(options.export, export(models, options.text))
         print(f"{options.export} shows the text without a server")
         return
-    torch.set_num_threads(1)  # one character is too little work to share
     try:
         server = PlaygroundServer((options.host, options.port), models, lambda nonce: make_page(nonce=nonce))
     except (OSError, OverflowError) as error:

@@ -7,7 +7,7 @@ const box = byId("text");
 const SETTINGS = ["length", "temperature", "top_k", "top_p", "min_p", "seed"];
 const [FOLLOW_MS, INSIDE_MS] = [2000, 300]; // between questions for new weights; of a pause before maps are computed
 const past = []; // texts for Undo
-let [models, number] = [[], 0]; // number: of the newest request
+let [models, number, pause] = [[], 0, 0]; // number: of the newest request. pause: the timer of one in typing
 let [writing, beforeWriting] = [null, null]; // writing: what aborts the text being written
 
 const say = (message) => (byId("message").textContent = message);
@@ -92,7 +92,8 @@ class Model {
       element.textContent = text;
       return element;
     };
-    const line = (points, i) => svg("polyline", { points: points.map(place).join(" "), stroke: `var(--series-${i})` });
+    const twice = (points) => points.concat(points.slice(-1)); // the last one, so that a curve of one point is a dot
+    const line = (points, i) => svg("polyline", { points: twice(points).map(place).join(" "), stroke: `var(--series-${i})` });
     this.part("losses").replaceChildren(
       ...losses.map(line),
       svg("text", { x: 0, y: 10 }, high.toFixed(2)),
@@ -171,7 +172,7 @@ class Model {
     if (!this.off.delete(head)) this.off.add(head);
     this.showSwitches();
     update();
-    measure();
+    measure([this]);
   }
 
   showSwitches() {
@@ -186,7 +187,7 @@ class Model {
     if (!state) return;
     this.show(state);
     update();
-    measure();
+    measure([this]);
   }
 
   async measure(text) {
@@ -201,8 +202,6 @@ class Model {
   }
 }
 
-let pause = 0;
-
 // Asks every model about the text in the box; the maps follow when typing pauses.
 function update() {
   number += 1;
@@ -214,9 +213,9 @@ function update() {
   byId("link").hash = encodeURIComponent(JSON.stringify({ text: box.value, ...settings() }));
 }
 
-function measure() {
+function measure(changed = models) {
   const text = byId("passage").value;
-  if (byId("changes").open && text) models.forEach((model) => model.measure(text));
+  if (byId("changes").open && text) changed.forEach((model) => model.measure(text));
 }
 
 // Appends a character to the text; Undo takes it away again.
@@ -325,7 +324,7 @@ async function start() {
     if (event.key === "Escape" && writing) writing.abort();
   });
   const [copy, stop] = [() => navigator.clipboard.writeText(box.value), () => writing?.abort()];
-  for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure })) byId(id).onclick = work;
+  for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure: () => measure() })) byId(id).onclick = work;
   update();
   setTimeout(follow, FOLLOW_MS);
 }

@@ -1,6 +1,7 @@
 """What a model makes of a text: predictions, surprise, attention and the lens, each by its one forward path."""
 
 import contextlib
+import dataclasses
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,13 +24,14 @@ SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a l
 
 
 class Reader:
-    """A model that reads a text again after each change. It computes only what follows the common prefix.
+    """A model that reads a text again after each change, in float32. It computes only what follows the common prefix.
 
     off: the heads that are silent, by their place in `all_heads`. lock: to hold during a call, but for `write`.
     """
 
     def __init__(self, trained: TrainedModel):
-        self.trained, self.model = trained, trained.model
+        runtime = dataclasses.replace(trained.runtime, dtype=torch.float32)
+        self.trained, self.model = dataclasses.replace(trained, runtime=runtime), trained.model
         self.heads = all_heads(self.model)
         self.labels = [visible(c, trained.vocabulary.unit) for c in trained.vocabulary.characters]
         self.lock = threading.Lock()

@@ -10,6 +10,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import torch
+
 from cli.errors import UserError, checking_values, explain
 from experiments.playground.models import Model
 from experiments.playground.reader import Reader
@@ -20,7 +22,6 @@ MOST_BYTES = 1 << 16  # of a request
 MOST_CLIENTS, MOST_WRITING = 32, 4  # requests at once, and texts written at once
 MOST_SKIPPED, MOST_PAGES = 1 << 25, 1_000  # bytes of a request that is too long; pages whose requests are counted
 TIMEOUT_S = 20  # of a client that sends or reads nothing
-
 
 COMPUTED = {"/read": Reader.read, "/inside": Reader.look_inside, "/score": Reader.score}
 HEADERS = {"X_Content_Type_Options": "nosniff", "Referrer_Policy": "no-referrer", "X_Frame_Options": "DENY"}
@@ -57,13 +58,14 @@ class PlaygroundServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        torch.set_num_threads(1)  # of this request's thread: one character is too little work to share
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.clients.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report a bug; a client that goes away is none."""
+        """Print the traceback of a bug; ignore clients that go away."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

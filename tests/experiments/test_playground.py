@@ -29,7 +29,7 @@ TEXT = "9 bottles of b"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("playground")
-    train_tiny(folder, "train.keep_checkpoints=3", "train.dtype=float32", "train.device=cpu")
+    train_tiny(folder, "train.keep_checkpoints=3", "train.dtype=bfloat16", "train.device=cpu")
     return folder
 
 

@@ -144,11 +144,15 @@ def test_a_text_is_continued_stopped_undone_and_written_again_with_the_keyboard(
     assert len(TEXT) < len(box.get_attribute("value")) < len(TEXT) + 2000
 
 
-def test_a_link_carries_the_text_and_the_settings(browser, play):
+def test_a_link_carries_the_text_and_the_settings_and_copy_the_text(browser, play):
     address = play("beer")
     type_text(browser, TEXT)
     browser.execute_script("document.getElementById('temperature').value = 0.5")
     find(browser, "#text")[0].send_keys("e")
+    find(browser, "#copy")[0].click()
+    browser.execute_script("document.getElementById('changes').open = true")
+    find(browser, "#passage")[0].send_keys("\ue009v")  # Ctrl+V
+    wait_for(lambda: find(browser, "#passage")[0].get_attribute("value") == TEXT + "e")
     wait_for(lambda: "of be" in urllib.parse.unquote(find(browser, "#link")[0].get_attribute("href")))
     link = find(browser, "#link")[0].get_attribute("href")
     browser.get("about:blank")
@@ -201,6 +205,13 @@ def test_two_models_stand_side_by_side_and_another_checkpoint_can_be_chosen(brow
     browser.execute_script("arguments[0].value = 'step 0'; arguments[0].dispatchEvent(new Event('change'))", select)
     wait_for(lambda: find(browser, "h2.name")[0].text == "beer, step 0")
     wait_for(lambda: max(p for _, p in bars(browser)) < 0.05)  # a new model predicts all characters equally
+    browser.execute_script("document.getElementById('changes').open = true")
+    find(browser, "#passage")[0].send_keys(TEXT)
+    click(browser, "#measure")
+    wait_for(lambda: len(find(browser, "#measured tbody tr")) == 2)
+    click(browser, ".switches button")  # of the first model
+    wait_for(lambda: len(find(browser, "#measured tbody tr")) == 3)
+    assert [cell.text for cell in find(browser, "#measured tbody tr:last-child td")][:2] == ["beer, step 0", "L0H0"]
 
 
 def test_the_page_follows_a_run(browser, play, folder):
@@ -217,7 +228,7 @@ def test_the_page_follows_a_run(browser, play, folder):
 def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, play):
     play("script")
     n_scripts = len(find(browser, "script"))
-    box = type_text(browser, SCRIPT)
+    box = type_text_by_script(browser, SCRIPT)
     browser.execute_script("document.getElementById('length').value = 200")
     browser.execute_script("document.getElementById('temperature').value = 0")
     click(browser, ".inside summary")
@@ -239,6 +250,7 @@ def type_text_by_script(browser, text):
         "const box = document.getElementById('text'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
     )
     browser.execute_script(script, text)
+    return find(browser, "#text")[0]
 
 
 def test_an_exported_page_works_without_a_server(browser, folder, monkeypatch):
@@ -249,5 +261,6 @@ def test_an_exported_page_works_without_a_server(browser, folder, monkeypatch):
     assert len(find(browser, ".maps button.head")) == 6
     assert len(find(browser, ".lens tbody tr")) == 2
     assert not find(browser, "#text")[0].is_displayed()
+    assert find(browser, ".next button")[0].value_of_css_property("opacity") == "1"
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
     assert json.dumps(str(folder))[1:-1] not in (folder / "page.html").read_text()

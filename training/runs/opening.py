@@ -62,9 +62,9 @@ def opened_run(
         processes.check_same(to_yaml(config) + corpus.digest, reason)
         warn_if_slow(runtime)
         state = TrainingState(config, corpus, runtime)
-        is_new = checkpoint is None and config.train.ancestor
+        starts_from_ancestor = checkpoint is None and config.train.ancestor is not None
         ancestor = processes.from_main(
-            lambda: open_ancestor(config) if is_new else None,
+            lambda: open_ancestor(config) if starts_from_ancestor else None,
             pack=_packed,
             unpack=partial(_unpacked, path=run.latest),
         )
