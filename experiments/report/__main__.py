@@ -9,15 +9,16 @@ from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
-from experiments.command import command, new_file, option
+from experiments.command import command, new_file, option, positive, whole
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
+from experiments.report.contrasts import MARGIN
 from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.report_page import make_page
 from experiments.report.runs import Variant, find_runs, name_of
-from experiments.report.table import compare, to_csv, to_markdown, to_plain
+from experiments.report.table import compare, contrast_cells, table, to_csv, to_markdown, to_plain
 from training.runs.checkpoint import CheckpointError, load_checkpoint
 from training.runs.run_folder import find_checkpoint
 from training.sampling import sample_text
@@ -30,6 +31,9 @@ SAMPLE_LENGTH = 300
     option("--pack", type=Path, metavar="FILE", help="also pack the sweep's results into FILE.jsonl, to keep them"),
     option("--output", type=new_file, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)"),
     option("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)"),
+    option("--contrast", dest="contrasts", action="append", metavar="'A - B'", help="test only this (repeatable)"),
+    option("--margin", type=positive, metavar="LOSS", help=f"smaller differences count as equal ({MARGIN})"),
+    option("--tests", dest="n_tests", type=whole(1), metavar="N", help="planned tests, if some were not run"),
     option("--target", type=float, metavar="LOSS", help="report the time to this validation loss"),
     option("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)"),
     option("--title", metavar="TEXT", help="title of the report"),
@@ -48,7 +52,14 @@ def main(options: Namespace) -> None:
 def write_report(options: Namespace) -> str:
     """Compare the runs, write the page, Markdown, CSV and charts, and return text for the console."""
     found = find_runs(options.runs)
-    comparison = compare(found.variants, baseline=options.baseline, target=options.target)
+    comparison = compare(
+        found.variants,
+        baseline=options.baseline,
+        target=options.target,
+        contrasts=options.contrasts or (),
+        margin=options.margin,
+        n_tests=options.n_tests,
+    )
     sentences, notes = conclusions(comparison), make_notes(found, comparison)
     samples, prompt = sample_variants(found.variants, options.prompt)
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
@@ -60,7 +71,8 @@ def write_report(options: Namespace) -> str:
     kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
     names = f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else ""
     title, output = options.title or kind + names, _output(options.output, options.runs)
-    parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences), to_markdown(comparison)]
+    parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences)]
+    parts += [to_markdown(each) for each in (contrast_cells(comparison), table(comparison)) if each]
     for chart in charts:
         file = output.with_name(f"{output.name}-{chart.name}.svg")
         replace_text(file, stand_alone(chart.svg))

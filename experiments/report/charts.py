@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
+from experiments.report.contrasts import Contrast
 from experiments.report.runs import Variant, flat, labelled
-from experiments.report.significance import PairedTest
+from experiments.report.significance import PairedTest, paired_difference
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.sweep.plan import setting
 
@@ -39,6 +40,10 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         height = 1.2 + 0.35 * len(rows)
         add("difference", f"Difference from {comparison.baseline.label}", caption, _differences, height=height)
+    progress = [(each.label, steps) for each in comparison.family.contrasts if len(steps := over_steps(each)) > 1]
+    if progress:
+        caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
+        add("progress", "Differences over the run", caption, _progress, progress)
     if any(len(run.evaluations) > 1 for row in rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         add("curves", "Validation loss over the run", caption, _curves)
@@ -104,6 +109,35 @@ def _differences(axes, comparison: Comparison) -> None:
     _widen(axes.get_xlim, axes.set_xlim)
     axes.grid(axis="x", linewidth=0.8)
     axes.set_xlabel("difference in validation loss, nats per character (left: better)")
+
+
+def over_steps(contrast: Contrast) -> dict[int, PairedTest]:
+    """Return the difference after each evaluation that all runs of both variants have, by step."""
+    curves = [
+        {seed: {step: loss for step, _, loss in run.evaluations} for seed, run in variant.runs.items()}
+        for variant in (contrast.variant, contrast.other)
+    ]
+    steps = set.intersection(*(set(curve) for each in curves for curve in each.values()))
+    found = {}
+    for step in sorted(steps):
+        ours, theirs = ({seed: curve[step] for seed, curve in each.items()} for each in curves)
+        if isinstance(difference := paired_difference(ours, theirs), PairedTest):
+            found[step] = difference
+    return found
+
+
+def _progress(axes, _: Comparison, progress: list[tuple[str, dict[int, PairedTest]]]) -> None:
+    """Draw how each difference changes over the run, with its interval as a band."""
+    for i, (label, steps) in enumerate(progress):
+        style, tests = line_style(i), steps.values()
+        axes.plot(list(steps), [test.mean for test in tests], label=plain(label), **style)
+        low, high = [test.low for test in tests], [test.high for test in tests]
+        axes.fill_between(list(steps), low, high, color=style["color"], alpha=0.18, linewidth=0)
+    axes.axhline(0, color=INK, linewidth=1.2)
+    _widen(axes.get_ylim, axes.set_ylim)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set(xlabel="step", ylabel="difference, nats per character")
+    axes.figure.legend(loc="outside lower center", ncols=2)
 
 
 def _curves(axes, comparison: Comparison) -> None:

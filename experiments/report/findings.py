@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments.formatting import signed
 from experiments.report.runs import FoundRuns, Variant
 from experiments.report.significance import POWER, PairedTest
-from experiments.report.table import Comparison, Row, cells
+from experiments.report.table import Comparison, Row, cells, shown_difference
 
 LEAST_SEEDS = 4  # with fewer, the measured noise is too uncertain to say which differences can be detected
 
@@ -15,31 +15,29 @@ def conclusions(comparison: Comparison) -> list[str]:
     base, others = comparison.baseline.label, [row for row in comparison.rows if row.variant is not comparison.baseline]
     if not others:
         return [f"One variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
+    if comparison.has_own_contrasts:
+        return _of_contrasts(comparison)
     best = min(comparison.finished_rows, key=lambda row: row.loss)
     sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
     for words, sign in (("better than", "lower"), ("worse than", "higher")):
         if found := [row for row in others if row.verdict.startswith(sign)]:
             sentences.append(f"Significantly {words} {base}: {_listed(found)}.")
+    if equal := [row for row in others if row.verdict.startswith("equal")]:
+        sentences.append(f"Equal to {base} within {comparison.family.margin:g} (equivalence test): {_listed(equal)}.")
     unclear = [row for row in others if row.verdict == "not significant"]
     if unclear:
         sentences.append(
-            f"Not significantly different from {base}: {_listed(unclear)}. This does not prove that they are equal; "
-            "the intervals show how large a difference the data allow."
+            f"Neither significantly different from {base} nor shown to be equal: {_listed(unclear)}. The intervals "
+            "show how large a difference the data allow."
         )
     tests = [row.difference for row in unclear if isinstance(row.difference, PairedTest)]
     if any(test.low > 0 or test.high < 0 for test in tests):
-        n_tests = sum(row.adjusted_p is not None for row in others)
         sentences.append(
-            f"Some intervals exclude zero although the difference is not significant: among {n_tests} comparisons, "
+            "Some intervals exclude zero although the difference is not significant: among "
+            f"{comparison.family.n_tests} comparisons, "
             "chance alone produces some differences (Holm's adjustment). Run more seeds to decide."
         )
-    detectable = [row.difference.detectable for row in others if isinstance(row.difference, PairedTest)]
-    if detectable and min(detectable) > 0 and len(comparison.seeds) >= LEAST_SEEDS:
-        sizes = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(detectable), max(detectable))))
-        sentences.append(
-            f"If the noise is as large as measured here, a single comparison detects a true difference of {sizes} with "
-            f"a probability of about {100 * POWER:.0f} % (at the 5 % level) and often misses smaller ones."
-        )
+    sentences += _detectable(comparison)
     if untested := [row for row in others if row.verdict.startswith("unknown")]:
         sentences.append(
             f"No conclusion about {', '.join(row.mark for row in untested)}: with fewer than two seeds in common with "
@@ -48,6 +46,29 @@ def conclusions(comparison: Comparison) -> list[str]:
     if len({tuple(row.variant.runs) for row in comparison.finished_rows}) > 1:
         sentences.append("WARNING: the variants have different seeds; compare the pairs, not the means.")
     return sentences
+
+
+def _of_contrasts(comparison: Comparison) -> list[str]:
+    """Return the findings of given contrasts, which are the only tests."""
+    sentences = []
+    for each in comparison.family.contrasts:
+        shown = shown_difference(each.difference, n_seeds=each.difference.n) if each.difference else ""
+        sentences.append(f"{each.label}: {f'{shown}, ' if shown else ''}{each.verdict}.")
+    return sentences + _detectable(comparison)
+
+
+def _detectable(comparison: Comparison) -> list[str]:
+    """Return a sentence about the differences that these tests can find, if the noise is known well enough."""
+    family, tests = comparison.family, [each.difference for each in comparison.family.contrasts]
+    sizes = [test.detectable(family.n_tests) for test in tests if isinstance(test, PairedTest)]
+    if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
+        return []
+    spoken = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(sizes), max(sizes))))
+    level = f"0.05 / {family.n_tests}, the strictest of Holm's levels" if family.n_tests > 1 else "0.05"
+    return [
+        f"Detectable: a true difference of {spoken} is found with a probability of about {100 * POWER:.0f} % (at the "
+        f"level of {level}), if the noise is as large as measured here; smaller ones are often missed."
+    ]
 
 
 def _listed(rows: Sequence[Row]) -> str:
@@ -68,14 +89,15 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         notes.append(
             "WARNING: these losses are for different texts, parts of a text or context lengths and are not comparable."
         )
-    n_tests = sum(row.adjusted_p is not None for row in comparison.rows)
+    n_tests, family = comparison.family.n_tests, comparison.family
     if n_tests:
         pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""
         notes.append(
             f"Difference: from {comparison.baseline.label}, paired by seed{pairing}, with Student's 95 % interval for "
             "each comparison alone. Verdict: a paired t-test at the 5 % level with Holm's adjustment for "
             f"{n_tests} comparison{'s' * (n_tests > 1)}; an interval may exclude zero although the difference is not "
-            "significant."
+            f"significant. Equal within {family.margin:g}: two one-sided tests, adjusted in the same way, exclude a "
+            "larger difference in either direction."
         )
     notes.append(
         f"Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. Time to "
@@ -83,6 +105,10 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         "by default one that every finished run reaches. "
         f"Machine: {'; '.join(machines) or 'unknown until a run is finished'}."
     )
+    commits = sorted({run.end["commit"] for run in runs if run.end and run.end.get("commit")})
+    dates = sorted(run.end["date"] for run in runs if run.end and run.end.get("date"))
+    if commits:
+        notes.append(f"Code: commit {', '.join(commits)}; runs started {dates[0]} to {dates[-1]}.")
     if len(machines) > 1:
         notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
     for ancestor in sorted({run.config.train.ancestor or "" for run in runs} - {""}):

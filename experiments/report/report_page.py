@@ -6,11 +6,11 @@ from html import escape
 from experiments.html_page import make_html
 from experiments.report.charts import Chart
 from experiments.report.runs import Variant, flat
-from experiments.report.table import Comparison, cells, columns
+from experiments.report.table import Comparison, contrast_cells, table
 from training.settings.config_file import dump_yaml
 
 STYLE = """
-.lower td:nth-child(5), .higher td:nth-child(5) { font-weight: 600; }
+td.significant { font-weight: 600; }
 .samples { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); }
 .samples section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem; }
 .samples h3 { margin: 0 0 .4rem; font-size: .95rem; }
@@ -32,6 +32,7 @@ def make_page(
     """
     findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     settings = dump_yaml(_shared_settings([row.variant for row in comparison.rows]))
+    contrasts = contrast_cells(comparison)
     figures = "".join(
         f'<h2>{escape(c.title)}</h2><p class="faint">{escape(c.caption)}</p><figure>{c.svg}</figure>' for c in charts
     )
@@ -44,8 +45,9 @@ def make_page(
             f'<div class="samples">{cards}</div>'
         )
     body = f"""<ul>{findings}</ul>
+{f"<h2>Contrasts</h2>{_table(contrasts)}" if contrasts else ""}
 <h2>All variants</h2>
-<div class="wide">{_table(comparison)}</div>
+{_table(table(comparison))}
 {"".join(f'<p class="faint">{escape(note)}</p>' for note in notes)}
 {figures}
 {cards}
@@ -53,14 +55,16 @@ def make_page(
     return make_html(title, body, style=STYLE)
 
 
-def _table(comparison: Comparison) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns(comparison))
-    body = ""
-    for row in comparison.rows:
-        kind = row.verdict.partition(" ")[0]
-        values = "".join(f"<td>{escape(value)}</td>" for value in cells(row))
-        body += f'<tr class="{kind if kind in ("lower", "higher") else "same"}">{values}</tr>'
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    """Return a table, whose first line is its head; significant verdicts are bold."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in lines[0])
+    verdict, body = lines[0].index("verdict"), ""
+    for line in lines[1:]:
+        cells = [f"<td>{escape(cell)}</td>" for cell in line]
+        if line[verdict].startswith(("lower", "higher")):
+            cells[verdict] = cells[verdict].replace("<td>", '<td class="significant">', 1)
+        body += f"<tr>{''.join(cells)}</tr>"
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:

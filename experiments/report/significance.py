@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
@@ -19,16 +19,26 @@ class Difference:
 
 @dataclass(frozen=True)
 class PairedTest(Difference):
-    """A difference over at least two common seeds: CONFIDENCE interval, p of a paired t-test.
+    """A difference over at least two common seeds: its standard error, CONFIDENCE interval and p of a paired t-test."""
 
-    detectable: the true difference that this test finds significant with a probability of POWER, if the differences
-    have the standard deviation of these.
-    """
-
+    error: float
     low: float
     high: float
     p: float
-    detectable: float
+
+    def equal_p(self, margin: float) -> float:
+        """Return the p-value of a true difference beyond the margin, by two one-sided tests (Schuirmann, 1987)."""
+        distance = margin - abs(self.mean)  # to the nearer side, whose p-value is the larger one
+        return 1 - t_cdf(distance / self.error, self.n - 1) if self.error else float(distance <= 0)
+
+    def detectable(self, n_tests: int) -> float:
+        """Return the true difference that is found with a probability of POWER, if the noise is as measured.
+
+        n_tests: of the family. The test is at the strictest step of `holm`, at the level of 0.05 / n_tests.
+        """
+        degrees = self.n - 1
+        critical = t_quantile(1 - (1 - CONFIDENCE) / 2 / n_tests, degrees)
+        return self.error * _bisect(lambda shift: power(shift, critical, degrees), POWER)
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -53,9 +63,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     half = critical * error
     t = abs(centre) / error if error else math.inf if centre else 0.0
     p = 2 * (1 - t_cdf(t, len(seeds) - 1))
-    # The usual approximation of the noncentral t distribution: its quantile is about that of t, shifted.
-    detectable = (critical + t_quantile(POWER, len(seeds) - 1)) * error
-    return PairedTest(centre, len(seeds), centre - half, centre + half, p, detectable)
+    return PairedTest(centre, len(seeds), error, centre - half, centre + half, p)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -86,11 +94,32 @@ def t_cdf(t: float, degrees: int) -> float:
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """Return the t at which `t_cdf` is the probability (0.5 to 1), by bisection."""
+    """Return the t at which `t_cdf` is the probability (0.5 to 1)."""
+    return _bisect(lambda t: t_cdf(t, degrees), probability)
+
+
+def power(shift: float, critical: float, degrees: int) -> float:
+    """Return the probability that |t| exceeds a critical value if the true difference is `shift` standard errors.
+
+    Given the ratio s of the measured to the true standard deviation, which is chi-distributed, t > c if a standard
+    normal variable exceeds c s - shift; the sum runs over s.
+    """
+    n, longest = 400, 1 + 6 / math.sqrt(degrees)
+    normal, total, weights = statistics.NormalDist(), 0.0, 0.0
+    for i in range(n):
+        s = (i + 0.5) * longest / n
+        weight = math.exp((degrees - 1) * math.log(s) - degrees * s * s / 2)
+        total += weight * (1 - normal.cdf(critical * s - shift) + normal.cdf(-critical * s - shift))
+        weights += weight
+    return total / weights
+
+
+def _bisect(rising: Callable[[float], float], value: float) -> float:
+    """Return the x from 0 on at which a rising function has this value."""
     low, high = 0.0, 1.0
-    while t_cdf(high, degrees) < probability:
+    while rising(high) < value:
         low, high = high, 2 * high
-    for _ in range(100):
+    for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if t_cdf(middle, degrees) < probability else (low, middle)
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
     return (low + high) / 2

@@ -10,10 +10,10 @@ from statistics import fmean, median
 
 from cli.errors import UserError
 from experiments.formatting import in_columns, signed
+from experiments.report.contrasts import MARGIN, Family, find_pair, make_family
 from experiments.report.runs import Variant, effective
-from experiments.report.significance import Difference, PairedTest, holm, paired_difference, standard_error
+from experiments.report.significance import Difference, PairedTest, paired_difference, standard_error
 
-SIGNIFICANT = 0.05
 LONGEST_LABEL = 36
 NOT_IN_CSV = ("mark", "variant", "verdict", "difference", "target_s")
 
@@ -22,11 +22,11 @@ NOT_IN_CSV = ("mark", "variant", "verdict", "difference", "target_s")
 class Row:
     """The figures of a variant. Losses are in nats per character.
 
-    mark: the variant's label or, if that is long, its number in the table. verdict: whether the difference from the
-    baseline is significant, or why that is unknown. difference: from the baseline; None for the baseline, for the same
-    model under other settings, for unfinished runs, and without a common seed. adjusted_p: by `holm` over all variants;
-    None without a test. tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters,
-    peak_memory_bytes: None for unfinished runs. target_s: time to the target, None if a run did not reach it.
+    mark: the variant's label or, if that is long, its number in the table. verdict: that of its contrast with the
+    baseline, or why there is none. difference: from the baseline; None for the baseline, for the same model under other
+    settings, for unfinished runs, and without a common seed. adjusted_p, adjusted_equal_p: see `Contrast`.
+    tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters, peak_memory_bytes: None for
+    unfinished runs. target_s: time to the target, None if a run did not reach it.
     """
 
     mark: str
@@ -36,6 +36,7 @@ class Row:
     loss_error: float | None
     difference: Difference | None
     adjusted_p: float | None
+    adjusted_equal_p: float | None
     n_parameters: int | None
     tokens_per_s: float
     peak_memory_bytes: float | None
@@ -45,10 +46,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All variants compared with one of them. target: a validation loss; the table gives the time to reach it."""
+    """All variants compared with one of them. target: a validation loss; the table gives the time to reach it.
+
+    family: the tests, by default of each variant against the baseline. has_own_contrasts: whether they were given.
+    """
 
     rows: list[Row]
     baseline: Variant
+    family: Family
+    has_own_contrasts: bool
     target: float
 
     @property
@@ -61,10 +67,19 @@ class Comparison:
         return sorted({seed for row in self.rows for seed in row.variant.runs})
 
 
-def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
+def compare(
+    variants: Sequence[Variant],
+    *,
+    baseline: str | None = None,
+    target: float | None = None,
+    contrasts: Sequence[str] = (),
+    margin: float | None = None,
+    n_tests: int | None = None,
+) -> Comparison:
     """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
 
-    target: by default a loss that every finished run reached. Raises UserError if no variant has the label.
+    target: by default a loss that every finished run reached. contrasts: "A - B" with labels of variants; they are then
+    the only tests. margin, n_tests: see `make_family`. Raises UserError if no variant has a label.
     """
     finished = [variant for variant in variants if variant.is_finished]
     base = next((variant for variant in [*finished, *variants] if baseline in (None, variant.label)), None)
@@ -74,25 +89,24 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
     if target is None:
         target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
     exceptions = [_exception(variant, base) for variant in variants]
-    differences = [
-        None if exception else paired_difference(variant.losses, base.losses)
-        for variant, exception in zip(variants, exceptions, strict=True)
-    ]
-    p_values = {i: difference.p for i, difference in enumerate(differences) if isinstance(difference, PairedTest)}
-    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    compared = [(variant, base) for variant, exception in zip(variants, exceptions, strict=True) if not exception]
+    pairs = [find_pair(contrast, variants) for contrast in contrasts] or compared
+    family = make_family(pairs, margin=margin or MARGIN, n_tests=n_tests)
     rows = []
     for i, variant in enumerate(variants):
         runs, losses = list(variant.runs.values()), list(variant.losses.values())
         ends = [run.end for run in runs if run.end]
         times = [seconds for run in runs if (seconds := run.seconds_to(target)) is not None]
+        contrast = next((each for each in family.contrasts if (each.variant, each.other) == (variant, base)), None)
         row = Row(
             mark=variant.label if len(variant.label) <= LONGEST_LABEL else f"variant {i + 1}",
             variant=variant,
-            verdict=exceptions[i] or _verdict(differences[i], adjusted.get(i)),
+            verdict=exceptions[i] or (contrast.verdict if contrast else "not tested"),
             loss=fmean(losses),
             loss_error=standard_error(losses),
-            difference=differences[i],
-            adjusted_p=adjusted.get(i),
+            difference=None if exceptions[i] else paired_difference(variant.losses, base.losses),
+            adjusted_p=contrast.p if contrast else None,
+            adjusted_equal_p=contrast.equal_p if contrast else None,
             n_parameters=ends[0]["n_parameters"] if ends else None,
             tokens_per_s=median(run.tokens_per_s for run in runs),
             peak_memory_bytes=median(end["peak_memory_bytes"] for end in ends) if ends else None,
@@ -100,7 +114,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
             target_s=median(times) if len(times) == len(runs) else None,
         )
         rows.append(row)
-    return Comparison(rows, base, target)
+    return Comparison(rows, base, family, bool(contrasts), target)
 
 
 def _exception(variant: Variant, base: Variant) -> str:
@@ -112,12 +126,9 @@ def _exception(variant: Variant, base: Variant) -> str:
     return "the same model as the baseline" if effective(variant.config) == effective(base.config) else ""
 
 
-def _verdict(difference: Difference | None, adjusted_p: float | None) -> str:
-    if difference is None or adjusted_p is None:
-        return "unknown: one common seed" if difference else "unknown: no common seed"
-    if adjusted_p >= SIGNIFICANT:
-        return "not significant"
-    return "lower (better)" if difference.mean < 0 else "higher (worse)"
+def table(comparison: Comparison) -> list[list[str]]:
+    """Return the table with one row per variant, its head first."""
+    return [columns(comparison), *map(cells, comparison.rows)]
 
 
 def columns(comparison: Comparison) -> list[str]:
@@ -151,18 +162,38 @@ def shown_difference(difference: Difference | None, *, n_seeds: int) -> str:
     return signed(difference.mean) + interval + pairs
 
 
-def to_markdown(comparison: Comparison) -> str:
-    """Return the table with one row per variant."""
-    names = [name.replace("|", "\\|") for name in columns(comparison)]
-    rows = [[cell.replace("|", "\\|") for cell in cells(row)] for row in comparison.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *rows])
+def contrast_cells(comparison: Comparison) -> list[list[str]]:
+    """Return the table of the given contrasts, its head first, or nothing if none were given."""
+    if not comparison.has_own_contrasts:
+        return []
+    head = [
+        "contrast",
+        "seeds",
+        "difference [95 % interval]",
+        "verdict",
+        "p",
+        f"p of a difference beyond {comparison.family.margin:g}",
+    ]
+    rows = []
+    for each in comparison.family.contrasts:
+        n = min(len(each.variant.runs), len(each.other.runs))
+        shown = shown_difference(each.difference, n_seeds=n)
+        p_values = ["" if p is None else f"{p:.4f}" for p in (each.p, each.equal_p)]
+        rows.append([each.label, str(n), shown, each.verdict, *p_values])
+    return [head, *rows]
+
+
+def to_markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return a table, whose first line is its head."""
+    head, *rows = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
 
 
 def to_plain(comparison: Comparison) -> str:
     """Return the first columns, aligned, for a console."""
     names = ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
     lines = [names, *(cells(row)[: len(names)] for row in comparison.rows)]
-    return in_columns(lines)
+    return "\n\n".join(in_columns(table) for table in (lines, contrast_cells(comparison)) if table)
 
 
 def to_csv(comparison: Comparison) -> str:

@@ -104,8 +104,8 @@ def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tm
     pytest.importorskip("matplotlib")
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 3
-    for name in ("loss", "difference", "curves"):
+    assert page.count("<svg") == 4
+    for name in ("loss", "difference", "progress", "curves"):
         svg = (tmp_path / f"out-{name}.svg").read_text(encoding="utf-8")
         ET.fromstring(svg)
         assert "prefers-color-scheme: dark" in svg

@@ -1,0 +1,84 @@
+"""Contrasts: differences between two variants that are tested together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cli.errors import UserError
+from experiments.report.runs import Variant
+from experiments.report.significance import Difference, PairedTest, holm, paired_difference
+
+SIGNIFICANT = 0.05
+MARGIN = 0.01  # nats per character; smaller differences count as equal
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The loss of a variant minus that of another, paired by seed, as one of a family of tests.
+
+    difference: None without a common seed. p, equal_p: adjusted for the family by `holm`, of the hypotheses that
+    there is no difference and that it is beyond the margin; None without a test. verdict: whether the difference is
+    significant, and whether the variants are equal within the margin.
+    """
+
+    variant: Variant
+    other: Variant
+    difference: Difference | None
+    p: float | None
+    equal_p: float | None
+    verdict: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.variant.label} - {self.other.label}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Contrasts with one adjustment. n_tests: of the family, which may plan more than were run."""
+
+    contrasts: list[Contrast]
+    margin: float
+    n_tests: int
+
+
+def make_family(
+    pairs: Sequence[tuple[Variant, Variant]], *, margin: float = MARGIN, n_tests: int | None = None
+) -> Family:
+    """Test the differences of these pairs of variants.
+
+    n_tests: of the family, if more were planned; those not run count with p = 1. Raises UserError if it is too low.
+    """
+    differences = [paired_difference(variant.losses, other.losses) for variant, other in pairs]
+    tests = {i: test for i, test in enumerate(differences) if isinstance(test, PairedTest)}
+    n_tests = len(tests) if n_tests is None else n_tests
+    if n_tests < len(tests):
+        raise UserError(f"--tests must be at least {len(tests)}, the number of differences that are tested")
+    missing = [1.0] * (n_tests - len(tests))
+    p = dict(zip(tests, holm([test.p for test in tests.values()] + missing), strict=False))
+    equal_p = dict(zip(tests, holm([test.equal_p(margin) for test in tests.values()] + missing), strict=False))
+    contrasts = [
+        Contrast(*pair, difference, p.get(i), equal_p.get(i), _verdict(difference, p.get(i), equal_p.get(i), margin))
+        for i, (pair, difference) in enumerate(zip(pairs, differences, strict=True))
+    ]
+    return Family(contrasts, margin, n_tests)
+
+
+def find_pair(contrast: str, variants: Sequence[Variant]) -> tuple[Variant, Variant]:
+    """Return the two finished variants of "A - B". Raises UserError if these are not two labels."""
+    labelled = {variant.label: variant for variant in variants if variant.is_finished}
+    parts = contrast.split(" - ")  # a label may contain it too
+    for i in range(1, len(parts)):
+        left, right = " - ".join(parts[:i]).strip(), " - ".join(parts[i:]).strip()
+        if left != right and left in labelled and right in labelled:
+            return labelled[left], labelled[right]
+    known = ", ".join(map(repr, labelled))
+    raise UserError(f"--contrast {contrast!r} is not 'A - B' with two of the finished variants: {known}")
+
+
+def _verdict(difference: Difference | None, p: float | None, equal_p: float | None, margin: float) -> str:
+    if difference is None or p is None or equal_p is None:
+        return "unknown: one common seed" if difference else "unknown: no common seed"
+    equal = f"equal within {margin:g}" if equal_p < SIGNIFICANT else ""
+    if p >= SIGNIFICANT:
+        return equal or "not significant"
+    return ("lower (better)" if difference.mean < 0 else "higher (worse)") + (f", {equal}" if equal else "")

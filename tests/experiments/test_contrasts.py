@@ -1,0 +1,83 @@
+"""Given contrasts: which variants they compare, how they are tested together, and what the report says of them."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from experiments.report.__main__ import main as report_command
+from experiments.report.charts import over_steps
+from experiments.report.contrasts import find_pair, make_family
+from experiments.report.runs import Run, Variant, find_runs
+from training.runs.run_folder import RunFolder
+
+
+class Loss(Variant):
+    """A finished variant with these losses of seeds 0, 1 and so on, by evaluation."""
+
+    def __init__(self, label, *losses):
+        each = [[loss] if isinstance(loss, float) else loss for loss in losses]
+        runs = {}
+        for seed, values in enumerate(each):
+            evaluations = [(i, 0.0, loss) for i, loss in enumerate(values)]
+            runs[seed] = Run(RunFolder(Path(label)), None, 1, evaluations, 1.0, {"step": 1}, "", "")
+        super().__init__({"variants": label}, runs)
+
+
+A, B = Loss("a", 1.50, 1.51, 1.52, 1.53), Loss("b", 1.501, 1.512, 1.521, 1.532)
+C, D = Loss("c - d", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8, 1.2)
+
+
+def test_a_contrast_names_two_variants_whose_labels_may_contain_a_minus():
+    assert find_pair("a - b", [A, B]) == (A, B)
+    assert find_pair("c - d - a", [A, B, C, D]) == (C, A)
+    assert find_pair("a - c - d", [A, B, C, D]) == (A, C)
+
+
+@pytest.mark.parametrize("contrast", ["a", "a-b", "a - e", "a - a", ""])
+def test_a_contrast_of_unknown_variants_is_an_error_that_names_those_there_are(contrast):
+    with pytest.raises(ValueError, match="is not 'A - B' with two of the finished variants: 'a', 'b'"):
+        find_pair(contrast, [A, B])
+
+
+def test_contrasts_are_adjusted_together_and_may_be_different_equal_or_undecided():
+    stats = pytest.importorskip("scipy.stats")
+    family = make_family([(C, A), (B, A), (D, A)], margin=0.01)
+    raw = [stats.ttest_rel(list(v.losses.values()), list(A.losses.values())).pvalue for v in (C, B, D)]
+    assert raw[0] < raw[1] < raw[2]
+    found = [each.p for each in family.contrasts]
+    assert found == pytest.approx([3 * raw[0], max(3 * raw[0], 2 * raw[1]), max(2 * raw[1], raw[2])], rel=1e-6)
+    verdicts = [each.verdict for each in family.contrasts]
+    assert verdicts == ["higher (worse)", "higher (worse), equal within 0.01", "not significant"]
+    assert make_family([(B, A)], margin=0.0001).contrasts[0].verdict == "higher (worse)"
+
+
+def test_planned_tests_that_were_not_run_count_with_a_p_value_of_1():
+    one, planned = (make_family([(B, A)], n_tests=n).contrasts[0] for n in (1, 14))
+    assert planned.p == pytest.approx(14 * one.p)
+    assert planned.equal_p == pytest.approx(14 * one.equal_p)
+    with pytest.raises(ValueError, match="--tests must be at least 2"):
+        make_family([(B, A), (C, A)], n_tests=1)
+
+
+def test_the_difference_over_the_run_covers_the_steps_that_all_runs_evaluated():
+    early, late = Loss("early", [2.0, 1.5, 1.4], [2.2, 1.6, 1.5]), Loss("late", [3.0, 2.5], [3.1, 2.7])
+    family = make_family([(late, early)])
+    steps = over_steps(family.contrasts[0])
+    assert list(steps) == [0, 1]
+    assert [test.mean for test in steps.values()] == pytest.approx([0.95, 1.05])
+
+
+def test_the_report_tests_only_the_given_contrasts(runs, tmp_path, capsys):
+    output = tmp_path / "out"
+    options = ["--contrast", "n_head=3 - n_head=2", "--margin", "0.5", "--tests", "4", "--output", str(output)]
+    assert report_command([*map(str, runs), *options]) == 0
+    found = find_runs(runs).variants
+    expected = make_family([(found[2], found[1])], margin=0.5, n_tests=4).contrasts[0]
+    shown = capsys.readouterr().out
+    for text in (shown, *((tmp_path / f"out.{ending}").read_text(encoding="utf-8") for ending in ("md", "html"))):
+        assert "n_head=3 - n_head=2" in text
+        assert f"{expected.p:.4f}" in text
+        assert "adjustment for 4 comparisons" in text or text is shown
+    rows = list(csv.DictReader((tmp_path / "out.csv").open(encoding="utf-8")))
+    assert [row["verdict"] for row in rows] == ["the baseline", "not tested", "not tested"]
