@@ -1,5 +1,6 @@
 """The shape of a GPT, checked once and never changed afterwards."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -46,6 +47,7 @@ class ModelConfig:
     dropout: float = 0.0
     bias: bool = False
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
+    rope_base: float = 10_000.0  # of the rotary frequencies
     norm: Literal["rms", "layer"] = "rms"
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
     conv_width: int = 1  # of the causal convolution before each MLP, which also mixes positions; 1: none
@@ -71,6 +73,8 @@ class ModelConfig:
             raise ValueError(f"model.dropout={self.dropout} must be at least 0 and below 1")
         if not self.logit_softcap >= 0:
             raise ValueError(f"model.logit_softcap={self.logit_softcap} must be 0 (no cap) or above")
+        if not 1 < self.rope_base < math.inf:
+            raise ValueError(f"model.rope_base={self.rope_base} must be above 1 and finite")
         if isinstance(self.n_head, tuple) and len(self.n_head) != self.n_layer:
             raise ValueError(
                 f"model.n_head={list(self.n_head)} has {len(self.n_head)} entries; give one for each of the "

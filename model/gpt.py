@@ -40,7 +40,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
-        self.position_embedding = POSITIONS[config.positions](config.layers, config.n_embd, config.block_size)
+        self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
         self.norm = make_norm(config.norm, config.n_embd, bias=config.bias)

@@ -1,12 +1,12 @@
 """Position schemes: how a GPT knows the order of its characters. One class each, behind one interface."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from model.config import LayerShape
+from model.config import ModelConfig
 from model.kernels import hand_written
 
 
@@ -25,7 +25,7 @@ class Places:
 class PositionScheme:
     """The interface of all schemes. Each scheme overrides the method that it needs.
 
-    A GPT creates its scheme once: `Scheme(layers, n_embd, block_size)`.
+    A GPT creates its scheme once: `Scheme(config)`.
     """
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
@@ -44,8 +44,8 @@ class PositionScheme:
 class Learned(PositionScheme, nn.Embedding):
     """A learned vector for each position, added to the embeddings (Radford et al., 2018)."""
 
-    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
-        super().__init__(block_size, n_embd)
+    def __init__(self, config: ModelConfig):
+        super().__init__(config.block_size, config.n_embd)
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
         return x + self.weight[places.index]
@@ -74,13 +74,14 @@ class Tables(nn.Module):
 class Rotary(PositionScheme, Tables):
     """Rotation of queries and keys by an angle proportional to their position (RoFormer, Su et al., 2021, eq. 15).
 
-    Pair i of a head's D channels, channels i and i + D/2, is rotated by position * 10,000^(-2 i / D) radians. So a
-    score depends on the distance between query and key, not on their absolute positions.
+    Pair i of a head's D channels, channels i and i + D/2, is rotated by position * base^(-2 i / D) radians. So a score
+    depends on the distance between query and key, not on their absolute positions.
     """
 
-    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
-        sizes = {layer.head_size for layer in layers}
-        super().__init__({f"cos_sin_{size}": rotary_table(size, block_size) for size in sizes})
+    def __init__(self, config: ModelConfig):
+        sizes = {layer.head_size for layer in config.layers}
+        tables = {f"cos_sin_{size}": rotary_table(size, config.block_size, config.rope_base) for size in sizes}
+        super().__init__(tables)
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         table = getattr(self, f"cos_sin_{x.size(-1)}")
@@ -88,12 +89,11 @@ class Rotary(PositionScheme, Tables):
         return rotate_pairs(x, cos, sin)
 
 
-def rotary_table(head_size: int, block_size: int) -> Tensor:
+def rotary_table(head_size: int, block_size: int, base: float) -> Tensor:
     """Return the cosines and sines of `rotate_pairs` for every position, (2, block_size, 1, D), float64."""
     pair = torch.arange(head_size // 2, dtype=torch.float64, device="cpu")
-    angle = torch.outer(
-        torch.arange(block_size, dtype=torch.float64, device="cpu"), 10_000.0 ** (-2 * pair / head_size)
-    )
+    position = torch.arange(block_size, dtype=torch.float64, device="cpu")
+    angle = torch.outer(position, float(base) ** (-2 * pair / head_size))
     cos, sin = angle.cos(), angle.sin()
     return torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
 
@@ -117,8 +117,8 @@ class Alibi(PositionScheme, Tables):
     The penalties are T x S numbers for each head, so memory is quadratic in the context length.
     """
 
-    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
-        super().__init__({f"slopes_{n}": alibi_slopes(n) for n in {layer.n_head for layer in layers}})
+    def __init__(self, config: ModelConfig):
+        super().__init__({f"slopes_{n}": alibi_slopes(n) for n in {layer.n_head for layer in config.layers}})
 
     def bias(self, n_head: int, places: Places, n_keys: int) -> Tensor:
         slopes = getattr(self, f"slopes_{n_head}")  # (H, 1, 1)
@@ -139,7 +139,7 @@ def alibi_slopes(n_head: int) -> Tensor:
 class NoPositions(PositionScheme, nn.Module):
     """No positions: only the causal mask tells the order of characters (NoPE, Kazemnejad et al., 2023)."""
 
-    def __init__(self, layers: Sequence[LayerShape], n_embd: int, block_size: int):
+    def __init__(self, _: ModelConfig):
         super().__init__()
 
 

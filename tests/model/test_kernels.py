@@ -33,7 +33,7 @@ def case(name):
     x, q, k, v = (torch.randn(B, H, T, D, requires_grad=True) for _ in range(4))
     factor = (torch.rand(H, 1, 1) + 0.5).requires_grad_()
     taps = torch.randn(2, 1, D, requires_grad=True)
-    turns = tuple(rotary_table(D, 9)[:, 2 : 2 + T])
+    turns = tuple(rotary_table(D, 9, 10_000)[:, 2 : 2 + T])
     shared = tuple(torch.randn(B, 1, T, D, requires_grad=True) for _ in range(2))
     return {
         "RMS norm": (hand_written.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),

@@ -1,31 +1,34 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 import train
-from model.config import LayerShape, ModelConfig
+from model.config import ModelConfig
 from model.gpt import GPT
 from model.positions import POSITIONS, Alibi, Learned, Places, Rotary, alibi_slopes
 from training.runs.checkpoint import load_checkpoint
 
-B, T, H, D, C = 2, 9, 3, 6, 10
-LAYERS = [LayerShape(H, H, D), LayerShape(H, H, 4)]
+B, T, H, D, C = 2, 9, 3, 6, 12
+CONFIG = ModelConfig(n_layer=2, n_head=(2, 3), n_embd=C, block_size=T)  # heads of 6 and of 4 channels
 
 
 def places(start, end):
     return Places(slice(start, end))
 
 
-def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_angles():
+@pytest.mark.parametrize("base", [10_000.0, 100.0])
+def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_angles(base):
     x = torch.randn(B, T, H, D)
     pairs = torch.complex(x[..., : D // 2].double(), x[..., D // 2 :].double())
-    angles = torch.arange(T)[:, None].double() * 10_000.0 ** (-2 * torch.arange(D // 2).double() / D)
+    angles = torch.arange(T)[:, None].double() * base ** (-2 * torch.arange(D // 2).double() / D)
     expected = pairs * torch.polar(torch.ones_like(angles), angles)[:, None]
-    actual = Rotary(LAYERS, C, T).rotate(x, places(0, T))
+    actual = Rotary(replace(CONFIG, rope_base=base)).rotate(x, places(0, T))
     torch.testing.assert_close(actual, torch.cat((expected.real, expected.imag), dim=-1).float())
 
 
 def test_a_rotary_score_depends_only_on_the_distance_between_query_and_key():
-    rotary = Rotary(LAYERS, C, 40)
+    rotary = Rotary(replace(CONFIG, block_size=40))
     q, k = (torch.randn(D).expand(1, 40, 1, D) for _ in range(2))
     q, k = (rotary.rotate(x, places(0, 40)).squeeze() for x in (q, k))
     scores = q @ k.T
@@ -38,7 +41,7 @@ def test_a_rotary_score_depends_only_on_the_distance_between_query_and_key():
 @pytest.mark.parametrize("index", [slice(4, 7), torch.tensor([4, 5, 6])], ids=["slice", "tensor"])
 def test_positions_of_a_later_piece_continue_those_of_the_earlier_one(index):
     x, embedded = torch.randn(B, T, H, D), torch.randn(B, T, C)
-    rotary, learned = Rotary(LAYERS, C, T), Learned(LAYERS, C, T)
+    rotary, learned = Rotary(CONFIG), Learned(CONFIG)
     here = Places(index)
     torch.testing.assert_close(rotary.rotate(x[:, 4:7], here), rotary.rotate(x, places(0, T))[:, 4:7])
     torch.testing.assert_close(learned.embed(embedded[:, 4:7], here), learned.embed(embedded, places(0, T))[:, 4:7])
@@ -55,7 +58,7 @@ def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():
 
 
 def test_tables_are_exact_after_the_model_changes_its_dtype_and_back():
-    rotary = Rotary(LAYERS, C, T)
+    rotary = Rotary(CONFIG)
     before = rotary.cos_sin_6.clone()
     assert rotary.double().cos_sin_6.dtype == torch.float64
     assert torch.equal(rotary.float().cos_sin_6, before)
@@ -71,7 +74,7 @@ def test_alibi_slopes_are_those_of_the_paper():
 
 @pytest.mark.parametrize("index", [slice(2, 5), torch.tensor([2, 3, 4])], ids=["slice", "tensor"])
 def test_alibi_lowers_each_score_by_slope_times_distance(index):
-    bias = Alibi([LayerShape(3, 3, D)], C, T).bias(3, Places(index), 5)
+    bias = Alibi(replace(CONFIG, n_head=3)).bias(3, Places(index), 5)
     slopes = alibi_slopes(3).flatten().tolist()
     for h in range(3):
         for t in range(3):
