@@ -178,9 +178,13 @@ def contrast_cells(comparison: Comparison) -> list[list[str]]:
     for each in comparison.family.contrasts:
         n = min(len(each.variant.runs), len(each.other.runs))
         shown = shown_difference(each.difference, n_seeds=n)
-        p_values = ["" if p is None else f"{p:.4f}" for p in (each.p, each.equal_p)]
+        p_values = [_shown_p(p) for p in (each.p, each.equal_p)]
         rows.append([each.label, str(n), shown, each.verdict, *p_values])
     return [head, *rows]
+
+
+def _shown_p(p: float | None) -> str:
+    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "below 0.0001"
 
 
 def to_markdown(lines: Sequence[Sequence[str]]) -> str:
