@@ -45,9 +45,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="train.py",
         description="Train a character-level GPT, or all runs of a sweep, and write the results to runs/NAME/; "
         "or resume a run or a sweep.",
-        epilog="examples: train.py --config configs/shakespeare.yaml model.n_head=8 train.max_steps=500  |  "
-        "train.py --config configs/selmere.yaml data.corpus=my.txt  |  train.py --resume runs/shakespeare  |  "
-        "train.py --config configs/shakespeare.yaml --sweep model.n_head=1,2,4 train.seed=0..3",
+        epilog="examples: 'train.py --config configs/selmere.yaml model.n_head=8'; 'train.py --resume runs/selmere'; "
+        "'train.py --config configs/selmere.yaml --sweep model.n_head=1,2,4 train.seed=0..3'",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
@@ -59,7 +58,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--estimate", action="store_true", help="measure a few steps, print the expected time and memory, and stop")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
-    add("--timeout", type=float, default=300.0, metavar="S", help="seconds that processes wait for each other (300)")
+    add(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="give up waiting for a process after this time (300)",
+    )
     options = parser.parse_intermixed_args(arguments)
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")
@@ -77,9 +82,8 @@ def run(options: argparse.Namespace) -> int:
     """Find or create the folder of a run or a sweep, and train what it describes: starting is resuming at step 0."""
     keep_freed_memory()
     if options.estimate:
-        print_estimates(
-            options.config, load_config(options.config, options.overrides), imports_s=time.perf_counter() - STARTED_S
-        )
+        imports_s = time.perf_counter() - STARTED_S
+        print_estimates(options.config, load_config(options.config, options.overrides), imports_s=imports_s)
         return 0
     with join_processes(options.timeout) as processes:
         folder = processes.run_before_restart() or processes.from_main(

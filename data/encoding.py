@@ -82,7 +82,7 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if file_digest(target) != ids_digest:
         target.unlink()
-        raise UserError(f"{target}: has another content than was written; check the disk")
+        raise UserError(f"{target}: does not contain what was written to it; check the disk")
     return Encoded(file_characters, ids_digest)
 
 

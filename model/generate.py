@@ -37,7 +37,7 @@ class Sampling:
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature={self.temperature} must be 0 (always the likeliest) or above")
+            raise ValueError(f"temperature={self.temperature} must be 0 (always the likeliest) or above, and finite")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k={self.top_k} must be at least 1")
         if not 0 < self.top_p <= 1:

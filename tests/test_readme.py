@@ -12,7 +12,9 @@ from nanogpt_files import nanogpt_checkpoint, write_files
 
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *(ROOT / f"{d}/README.md" for d in ("configs", "data", "model", "training", "experiments", "experiments/studies")),
+    ROOT / "experiments/studies/heads.md",
     ROOT / "experiments/studies/machines.md",
 ]
 # .ci/run itself runs these commands.
@@ -27,8 +29,10 @@ SHORTER = {
     "--estimate": ["train.grow_context_at=[]"],
     "--resume": ["train.max_steps=6"],
     "--sweep": ["train.seed=0"],
+    "train.name=rates-quarter": ["train.seed=100,101"],
     "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
     "configs/heads": ["train.seed=0"],
+    **{f"experiments/studies/heads/{name}.yaml": ["train.seed=0"] for name in ("rates", "tuned")},
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
@@ -46,7 +50,7 @@ def text(page):
 
 def test_the_reading_order_gives_the_number_of_lines_of_each_file():
     rows = re.findall(r"^\| `(model/\w+\.py)` \| (\d+) \|", text(ROOT / "model" / "README.md"), re.MULTILINE)
-    assert len(rows) == 8
+    assert len(rows) == 9
     for name, n_lines in rows:
         assert int(n_lines) == len(text(ROOT / name).splitlines()), name
 
@@ -99,7 +103,8 @@ def test_files_named_in_the_readme_exist():
 def parts():
     """Return three lists of commands for processes that test at once; each uses only runs of its earlier commands."""
     alone = [command for command in commands() if any(name in command for name in ALONE)]
-    studied = commands([ROOT / "model/README.md", ROOT / "experiments/studies/README.md"])
+    names = ("model/README.md", "experiments/studies/README.md", "experiments/studies/heads.md")
+    studied = commands([ROOT / name for name in names])
     studied = [command for command in studied if command not in alone]
     return [alone, studied, [command for command in commands() if command not in alone + studied]]
 
@@ -112,6 +117,7 @@ def test_every_command_runs(part, tmp_path):
     project = tmp_path / "project"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     shutil.rmtree(project / "runs", ignore_errors=True)
+    (project / "other.txt").write_text("Sphinx of black quartz, judge my vow.\n" * 200, encoding="utf-8")
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
     (project / "prompts.txt").write_text("ROMEO:\nJULIET:\n", encoding="utf-8")
     write_files(project, nanogpt_checkpoint(bias=False))

@@ -92,6 +92,9 @@ def test_a_text_typed_changed_and_shortened_gives_the_same_as_a_text_read_at_onc
         for text in texts:
             at_once = Reader(load_model("runs/tiny")).read(text, off)
             assert typing.read(text, off)["bits"] == pytest.approx(at_once["bits"], abs=1e-4)
+    for off in ([1], [], [0, 2]):  # the same text with other heads
+        at_once = Reader(load_model("runs/tiny")).read(TEXT, off)
+        assert typing.read(TEXT, off)["bits"] == pytest.approx(at_once["bits"], abs=1e-4)
 
 
 def test_the_lens_of_the_last_layer_is_the_prediction_and_of_an_earlier_one_that_of_a_shorter_model(server):

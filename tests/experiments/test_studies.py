@@ -1,5 +1,6 @@
 """The tables of the study of heads follow from the committed metrics."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ from model.gpt import GPT
 STUDIES = ROOT / "experiments" / "studies"
 REPORTS = re.findall(
     r"^python (-m experiments\.report experiments/studies/heads/\w+\.jsonl .*)$",
-    (STUDIES / "README.md").read_text(encoding="utf-8"),
+    (STUDIES / "heads.md").read_text(encoding="utf-8"),
     re.MULTILINE,
 )
 
@@ -22,7 +23,55 @@ REPORTS = re.findall(
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 4
+    assert len(packed) == 7
+
+
+def packed_losses(part):
+    """Return the lowest validation loss of each run of a packed sweep, by the name of its point."""
+    lines = (STUDIES / "heads" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
+    runs = [json.loads(line) for line in lines[1:]]
+    return {run["point"]: min(r["val_loss"] for r in run["records"] if "val_loss" in r) for run in runs}
+
+
+def points(variant, seeds):
+    return [f"{variant},seed={seed}" for seed in seeds]
+
+
+@pytest.mark.parametrize(
+    ("part", "ours", "theirs", "seeds"),
+    [
+        *(("fixed_width", f"n_head={n}", f"n_head={n // 2}", range(8)) for n in (2, 4, 8, 16, 32)),
+        *(("fixed_size", f"head_size=16,n_head={2 * n}", f"head_size=32,n_head={n}", range(8)) for n in (1, 2, 4)),
+        *(("grouped", f"n_kv_head={n}", "n_kv_head=8", range(8)) for n in (1, 2, 4)),
+        *(("per_layer", f"many-{when}", "same-number", range(8)) for when in ("early", "late")),
+        ("tuned", "8-heads", "4-heads", range(8, 16)),
+    ],
+)
+def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds):
+    stats = pytest.importorskip("scipy.stats")
+    losses = packed_losses(part)
+    a, b = ([losses[point] for point in points(variant, seeds)] for variant in (ours, theirs))
+    found = stats.ttest_rel(a, b)
+    interval = found.confidence_interval(0.95)
+    mean = sum(a) / len(a) - sum(b) / len(b)
+    page = " ".join((STUDIES / "heads.md").read_text(encoding="utf-8").split())
+    page = page.replace("\N{MINUS SIGN}", "-").replace("+", "")
+    for sign in (1, -1):  # the page may name the difference in either direction
+        low, high = sorted((sign * interval.low, sign * interval.high))
+        if f"{sign * mean:.4f} [{low:.4f}, {high:.4f}]" in page:
+            return
+    raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
+
+
+@pytest.mark.parametrize("part", ["rates", "rates_quarter", "tuned"])
+def test_the_commit_that_trained_a_part_already_contained_the_plan(part):
+    lines = (STUDIES / "heads" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    for commit in {json.loads(line)["records"][-1]["commit"] for line in lines}:
+        command = ["git", "-C", str(ROOT), "show", f"{commit}:experiments/studies/heads/plan.md"]
+        found = subprocess.run(command, capture_output=True)
+        if found.returncode:
+            pytest.skip("this checkout lacks the history")
+        assert found.stdout == (STUDIES / "heads/plan.md").read_bytes()
 
 
 def test_the_variants_of_the_study_of_scaling_are_valid_and_have_the_sizes_that_their_names_give():

@@ -9,9 +9,10 @@ from training.processes.one_process import OneProcess
 class WeightAverage:
     """A second model, whose weights are averages of those that training produces (Polyak and Juditsky, 1992).
 
-    The averaged weights have a mean age of `fraction` of the run: after step t, the weights of step s count about in
-    proportion to s^(1 / fraction - 2) (the power function average of Karras et al., 2024, section 3.1). An average
-    predicts like a model whose learning rate has fallen, at any time, and overfits less.
+    The mean age of the averaged weights is `fraction` of the run so far: with 0.1, after 1,000 steps, 100 steps. After
+    step t, the weights of step s count about in proportion to s^(1 / fraction - 2) (the power function average of
+    Karras et al., 2024, section 3.1). At any time, an average predicts about like a model whose learning rate has
+    fallen, and overfits less.
 
     trained: the model that training changes. model: another one, which receives the averages.
     """

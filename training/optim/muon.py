@@ -58,8 +58,9 @@ class Muon(torch.optim.Optimizer):
     also moves it towards 0, so decay never works against the update.
 
     dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. processes: those that
-    train together; each orthogonalises a part of the matrices. If the attribute `found_inf` () is set and 1, a step
-    changes nothing, as with PyTorch's fused optimisers. Raises ValueError if a parameter is not a matrix.
+    train together; each orthogonalises a part of the matrices. A step changes nothing if the attribute `found_inf`, a
+    tensor (), is 1: PyTorch's fused optimisers have the same attribute. Raises ValueError if a parameter is not a
+    matrix.
     """
 
     def __init__(

@@ -131,7 +131,9 @@ def from_bytes(content: bytes, path: Path) -> Checkpoint:
     with reading(path):
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if fields.pop("format") != FORMAT:
-            raise CheckpointError(f"{path}: was written by another version of this project and cannot be read")
+            raise CheckpointError(
+                f"{path}: was written by another version of this project; use that one, or train again"
+            )
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         fields["settings"] = upgraded(fields["settings"])
         if fields.pop("part", None):
