@@ -29,9 +29,10 @@ SHORTER = {
     "--estimate": ["train.grow_context_at=[]"],
     "--resume": ["train.max_steps=6"],
     "--sweep": ["train.seed=0"],
-    "train.name=rates-quarter": ["train.seed=100,101"],
     "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
     "configs/heads": ["train.seed=0"],
+    "train.name=rates-quarter": ["train.seed=0,1"],
+    "train.name=recipe": ["train.seed=0,1"],
     **{f"experiments/studies/heads/{name}.yaml": ["train.seed=0"] for name in ("rates", "tuned")},
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
