@@ -16,7 +16,7 @@ from training.settings.config import Config
 from training.settings.config_file import to_dict
 from training.sweep.sweep_folder import SweepFolder
 
-MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date")  # these differ between any two runs
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
 
 
 def metrics(run):
