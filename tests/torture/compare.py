@@ -10,7 +10,7 @@ from training.runs.checkpoint import CheckpointError, load_checkpoint
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 
-MEASURED = {"elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit"}  # these differ between any two runs
+MEASURED = {"elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit"}  # these may differ
 
 
 def differences(run: RunFolder, expected: RunFolder) -> list[str]:
