@@ -58,13 +58,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--estimate", action="store_true", help="measure a few steps, print the expected time and memory, and stop")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
-    add(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="give up waiting for a process after this time (300)",
-    )
+    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
     options = parser.parse_intermixed_args(arguments)
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")

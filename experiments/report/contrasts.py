@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from cli.errors import UserError
 from experiments.report.runs import Variant
-from experiments.report.significance import Difference, PairedTest, holm, paired_difference
+from experiments.report.significance import LEVEL, Difference, PairedTest, holm, paired_difference
 
-SIGNIFICANT = 0.05
 MARGIN = 0.01  # nats per character; smaller differences count as equal
 
 
@@ -53,9 +52,13 @@ def make_family(
     n_tests = len(tests) if n_tests is None else n_tests
     if n_tests < len(tests):
         raise UserError(f"--tests must be at least {len(tests)}, the number of differences that are tested")
-    missing = [1.0] * (n_tests - len(tests))
-    p = dict(zip(tests, holm([test.p for test in tests.values()] + missing), strict=False))
-    equal_p = dict(zip(tests, holm([test.equal_p(margin) for test in tests.values()] + missing), strict=False))
+
+    def adjusted(p_values: list[float]) -> dict[int, float]:
+        not_run = [1.0] * (n_tests - len(tests))
+        return dict(zip(tests, holm(p_values + not_run)[: len(tests)], strict=True))
+
+    p = adjusted([test.p for test in tests.values()])
+    equal_p = adjusted([test.equal_p(margin) for test in tests.values()])
     contrasts = [
         Contrast(*pair, difference, p.get(i), equal_p.get(i), _verdict(difference, p.get(i), equal_p.get(i), margin))
         for i, (pair, difference) in enumerate(zip(pairs, differences, strict=True))
@@ -78,7 +81,7 @@ def find_pair(contrast: str, variants: Sequence[Variant]) -> tuple[Variant, Vari
 def _verdict(difference: Difference | None, p: float | None, equal_p: float | None, margin: float) -> str:
     if difference is None or p is None or equal_p is None:
         return "unknown: one common seed" if difference else "unknown: no common seed"
-    equal = f"equal within {margin:g}" if equal_p < SIGNIFICANT else ""
-    if p >= SIGNIFICANT:
+    equal = f"equal within {margin:g}" if equal_p < LEVEL else ""
+    if p >= LEVEL:
         return equal or "not significant"
     return ("lower (better)" if difference.mean < 0 else "higher (worse)") + (f", {equal}" if equal else "")

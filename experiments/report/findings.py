@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from experiments.formatting import signed
 from experiments.report.runs import FoundRuns, Variant
-from experiments.report.significance import POWER, PairedTest
+from experiments.report.significance import LEVEL, POWER, PairedTest
 from experiments.report.table import Comparison, Row, cells, shown_difference
 
 LEAST_SEEDS = 4  # with fewer, the measured noise is too uncertain to say which differences can be detected
@@ -34,8 +34,8 @@ def conclusions(comparison: Comparison) -> list[str]:
     if any(test.low > 0 or test.high < 0 for test in tests):
         sentences.append(
             "Some intervals exclude zero although the difference is not significant: among "
-            f"{comparison.family.n_tests} comparisons, "
-            "chance alone produces some differences (Holm's adjustment). Run more seeds to decide."
+            f"{comparison.family.n_tests} comparisons, chance alone produces some differences (Holm's adjustment). Run "
+            "more seeds to decide."
         )
     sentences += _detectable(comparison)
     if untested := [row for row in others if row.verdict.startswith("unknown")]:
@@ -64,7 +64,7 @@ def _detectable(comparison: Comparison) -> list[str]:
     if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
         return []
     spoken = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(sizes), max(sizes))))
-    level = f"0.05 / {family.n_tests}, the strictest of Holm's levels" if family.n_tests > 1 else "0.05"
+    level = f"{LEVEL:g} / {family.n_tests}, the strictest of Holm's levels" if family.n_tests > 1 else f"{LEVEL:g}"
     return [
         f"Detectable: a true difference of {spoken} is found with a probability of about {100 * POWER:.0f} % (at the "
         f"level of {level}), if the noise is as large as measured here; smaller ones are often missed."

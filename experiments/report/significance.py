@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
+LEVEL = 0.05  # of tests; intervals have a confidence of 1 - LEVEL
 POWER = 0.8
 
 
@@ -19,7 +19,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class PairedTest(Difference):
-    """A difference over at least two common seeds: its standard error, CONFIDENCE interval and p of a paired t-test."""
+    """A difference over at least two common seeds: its standard error, 95 % interval and p of a paired t-test."""
 
     error: float
     low: float
@@ -34,10 +34,10 @@ class PairedTest(Difference):
     def detectable(self, n_tests: int) -> float:
         """Return the true difference that is found with a probability of POWER, if the noise is as measured.
 
-        n_tests: of the family. The test is at the strictest step of `holm`, at the level of 0.05 / n_tests.
+        n_tests: of the family. The test is at the strictest step of `holm`, at LEVEL / n_tests.
         """
         degrees = self.n - 1
-        critical = t_quantile(1 - (1 - CONFIDENCE) / 2 / n_tests, degrees)
+        critical = t_quantile(1 - LEVEL / 2 / n_tests, degrees)
         return self.error * _bisect(lambda shift: power(shift, critical, degrees), POWER)
 
 
@@ -59,7 +59,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     centre, error = statistics.fmean(differences), standard_error(differences)
     if error is None:
         return Difference(centre, 1)
-    critical = t_quantile(0.5 + CONFIDENCE / 2, len(seeds) - 1)
+    critical = t_quantile(1 - LEVEL / 2, len(seeds) - 1)
     half = critical * error
     t = abs(centre) / error if error else math.inf if centre else 0.0
     p = 2 * (1 - t_cdf(t, len(seeds) - 1))
