@@ -166,14 +166,8 @@ def contrast_cells(comparison: Comparison) -> list[list[str]]:
     """Return the table of the given contrasts, its head first, or nothing if none were given."""
     if not comparison.has_own_contrasts:
         return []
-    head = [
-        "contrast",
-        "seeds",
-        "difference [95 % interval]",
-        "verdict",
-        "p",
-        f"p of a difference beyond {comparison.family.margin:g}",
-    ]
+    beyond = f"adjusted p: beyond {comparison.family.margin:g}"
+    head = ["contrast", "seeds", "difference [95 % interval]", "verdict", "adjusted p: no difference", beyond]
     rows = []
     for each in comparison.family.contrasts:
         n = min(len(each.variant.runs), len(each.other.runs))
