@@ -90,7 +90,7 @@ def compare(
         target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
     exceptions = [_exception(variant, base) for variant in variants]
     compared = [(variant, base) for variant, exception in zip(variants, exceptions, strict=True) if not exception]
-    pairs = [find_pair(contrast, variants) for contrast in contrasts] or compared
+    pairs = [find_pair(contrast, variants) for contrast in dict.fromkeys(contrasts)] or compared
     family = make_family(pairs, margin=margin or MARGIN, n_tests=n_tests)
     rows = []
     for i, variant in enumerate(variants):

@@ -9,6 +9,7 @@ from experiments.report.__main__ import main as report_command
 from experiments.report.charts import over_steps
 from experiments.report.contrasts import find_pair, make_family
 from experiments.report.runs import Run, Variant, find_runs
+from experiments.report.table import compare
 from training.runs.run_folder import RunFolder
 
 
@@ -66,6 +67,11 @@ def test_the_difference_over_the_run_covers_the_steps_that_all_runs_evaluated():
     steps = over_steps(family.contrasts[0])
     assert list(steps) == [0, 1]
     assert [test.mean for test in steps.values()] == pytest.approx([0.95, 1.05])
+
+
+def test_a_repeated_contrast_is_one_test(runs):
+    comparison = compare(find_runs(runs).variants, contrasts=["n_head=2 - n_head=1"] * 2)
+    assert (len(comparison.family.contrasts), comparison.family.n_tests) == (1, 1)
 
 
 def test_the_report_tests_only_the_given_contrasts(runs, tmp_path, capsys):
