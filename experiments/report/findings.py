@@ -1,5 +1,6 @@
 """The findings of a report as sentences, and notes on how its figures were measured."""
 
+import math
 from collections.abc import Sequence
 
 from experiments.formatting import signed
@@ -60,14 +61,20 @@ def _of_contrasts(comparison: Comparison) -> list[str]:
 def _detectable(comparison: Comparison) -> list[str]:
     """Return a sentence about the differences that these tests can find, if the noise is known well enough."""
     family, tests = comparison.family, [each.difference for each in comparison.family.contrasts]
-    sizes = [test.detectable(family.n_tests) for test in tests if isinstance(test, PairedTest)]
+    tests = [test for test in tests if isinstance(test, PairedTest)]
+    sizes = [test.detectable(family.n_tests) for test in tests]
     if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
         return []
+    needed = ""
+    if max(sizes) > family.margin:
+        noisiest = max(tests, key=lambda test: test.error * math.sqrt(test.n))
+        n_seeds = noisiest.seeds_for(family.margin, family.n_tests)
+        needed = f"; for {family.margin:g}, {f'about {n_seeds}' if n_seeds else 'more than 100'} seeds are needed"
     spoken = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(sizes), max(sizes))))
     level = f"{LEVEL:g} / {family.n_tests}, the strictest of Holm's levels" if family.n_tests > 1 else f"{LEVEL:g}"
     return [
         f"Detectable: a true difference of {spoken} is found with a probability of about {100 * POWER:.0f} % (at the "
-        f"level of {level}), if the noise is as large as measured here; smaller ones are often missed."
+        f"level of {level}), if the noise is as large as measured here; smaller ones are often missed{needed}."
     ]
 
 

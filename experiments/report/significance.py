@@ -36,9 +36,17 @@ class PairedTest(Difference):
 
         n_tests: of the family. The test is at the strictest step of `holm`, at LEVEL / n_tests.
         """
-        degrees = self.n - 1
-        critical = t_quantile(1 - LEVEL / 2 / n_tests, degrees)
-        return self.error * _bisect(lambda shift: power(shift, critical, degrees), POWER)
+        return self.error * _bisect(lambda shift: paired_power(shift, self.n, n_tests), POWER)
+
+    def seeds_for(self, difference: float, n_tests: int, most: int = 100) -> int | None:
+        """Return how many seeds make this true difference `detectable`; None if `most` are too few.
+
+        The standard error is assumed to fall with the square root of their number.
+        """
+        spread = self.error * math.sqrt(self.n)
+        numbers = range(2, most + 1)
+        found = (n for n in numbers if paired_power(difference / spread * math.sqrt(n), n, n_tests) >= POWER)
+        return next(found, None) if spread else 2
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -112,6 +120,11 @@ def power(shift: float, critical: float, degrees: int) -> float:
         total += weight * (1 - normal.cdf(critical * s - shift) + normal.cdf(-critical * s - shift))
         weights += weight
     return total / weights
+
+
+def paired_power(shift: float, n: int, n_tests: int) -> float:
+    """Return the `power` of n pairs at the strictest level of `holm` for n_tests."""
+    return power(shift, t_quantile(1 - LEVEL / 2 / n_tests, n - 1), n - 1)
 
 
 def _bisect(rising: Callable[[float], float], value: float) -> float:
