@@ -52,7 +52,7 @@ class RunLog:
         train_ids, val_ids, test_ids = corpus.split(config.data.split, config.model.block_size)
         n_test = len(test_ids) - 1
         self._console.say(
-            f"Corpus {corpus.name}: {len(corpus.ids):,} {self._unit}s, {len(corpus.vocabulary):,} distinct; "
+            f"Corpus {corpus.name}: {len(corpus.ids):,} {self._unit}s, a vocabulary of {len(corpus.vocabulary):,}; "
             f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
             + (f", {n_test:,} for the test" if n_test else "")
         )
