@@ -60,8 +60,8 @@ def _of_contrasts(comparison: Comparison) -> list[str]:
 
 def _detectable(comparison: Comparison) -> list[str]:
     """Return a sentence about the differences that these tests can find, if the noise is known well enough."""
-    family, tests = comparison.family, [each.difference for each in comparison.family.contrasts]
-    tests = [test for test in tests if isinstance(test, PairedTest)]
+    family = comparison.family
+    tests = [each.difference for each in family.contrasts if isinstance(each.difference, PairedTest)]
     sizes = [test.detectable(family.n_tests) for test in tests]
     if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
         return []
