@@ -21,10 +21,10 @@ from tqdm import tqdm
 
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling
-from training.compiled_sampling import StepCompiler
+from training.sampling.step_compiler import StepCompiler
 from cli.command import CommandParser, run_command, report_errors
 from cli.errors import UserError, checking_values, explain
-from training.sampling import StopText, prepare_for_sampling, stream_texts
+from training.sampling.texts import StopText, prepare_for_sampling, stream_texts
 from training.trained_model import TrainedModel, load_model
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory

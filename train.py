@@ -17,20 +17,20 @@ from pathlib import Path
 from cli.command import CommandParser, existing, report_errors, run_command
 from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
-from training.estimate import print_estimates
+from training.log.estimate import print_estimates
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
 from training.processes.launching import join_processes
 from training.runs.opening import opened_run
-from training.runs.run_folder import RunFolder
+from training.runs.run_folder import RunFolder, is_sweep
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
 from training.runtime import keep_freed_memory
 from training.settings.config_file import load_config
 from training.state import TrainingState
 from training.step import TrainingStep
-from training.sweep.launch import find_or_create_sweep, is_sweep, run_sweep
+from training.sweep.launch import find_or_create_sweep, run_sweep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

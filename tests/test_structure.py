@@ -59,6 +59,21 @@ def test_there_are_no_circular_imports():
     assert sorted(left) == []
 
 
+def test_training_has_at_most_twelve_parts_on_five_floors():
+    """A part stands one floor above the highest part that it imports."""
+    used = {}
+    for name, modules in imports().items():
+        if name.startswith("training."):
+            found = {module.split(".")[1] for module in modules if module.startswith("training.")}
+            used.setdefault(name.split(".")[1], set()).update(found)
+    floors = {}
+    while free := [part for part in used if part not in floors and used[part] - {part} <= floors.keys()]:
+        floors |= {part: 1 + max((floors[other] for other in used[part] - {part}), default=0) for part in free}
+    assert floors.keys() == used.keys(), "no circles"
+    assert len(floors) <= 12
+    assert max(floors.values()) <= 5
+
+
 def test_shared_modules_of_the_experiments_import_none_of_their_packages():
     for name, used in imports().items():
         if name.count(".") == 1 and name.startswith("experiments."):

@@ -25,11 +25,10 @@ from model.self_attention import SelfAttention
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
 from training.runs.portable import WEIGHTS
-from training.runs.run_folder import open_checkpoint
+from training.runs.run_folder import is_sweep, open_checkpoint
 from training.runs.starting import reopen_corpus
 from training.runtime import Runtime, choose_runtime
-from training.sampling import sample_text
-from training.sweep.launch import is_sweep
+from training.sampling.texts import sample_text
 
 
 @dataclass(frozen=True)

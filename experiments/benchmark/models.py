@@ -14,9 +14,9 @@ from model.cache import KVCache
 from model.config import ModelConfig
 from model.generate import generate
 from model.gpt import GPT
-from training.compiled_sampling import StepCompiler
 from training.runtime import Runtime, choose_runtime, keep_freed_memory, peak_memory_bytes
-from training.sampling import prepare_for_sampling
+from training.sampling.step_compiler import StepCompiler
+from training.sampling.texts import prepare_for_sampling
 from training.settings.config import Config
 from training.state import TrainingState
 from training.step import TrainingStep

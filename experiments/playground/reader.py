@@ -17,7 +17,7 @@ from experiments.heads.silence import silenced
 from experiments.heads.viewer import make_viewer, visible
 from model.cache import KVCache
 from model.generate import Sampling, window_start
-from training.sampling import StopText, stream_texts
+from training.sampling.texts import StopText, stream_texts
 from training.trained_model import TrainedModel, weights_of
 
 SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a layer's

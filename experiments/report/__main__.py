@@ -21,7 +21,7 @@ from experiments.report.runs import Variant, find_runs, name_of
 from experiments.report.table import compare, contrast_cells, table, to_csv, to_markdown, to_plain
 from training.runs.checkpoint import CheckpointError, load_checkpoint
 from training.runs.run_folder import find_checkpoint
-from training.sampling import sample_text
+from training.sampling.texts import sample_text
 
 SAMPLE_LENGTH = 300
 

@@ -1,1 +1,1 @@
-"""What a run reports while it works."""
+"""What a run reports while it works, and how long it will take."""

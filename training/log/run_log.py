@@ -17,7 +17,7 @@ from training.log.tensorboard import TensorBoard
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
-from training.sampling import sample_text
+from training.sampling.texts import sample_text
 from training.state import TrainingState
 
 ROOT = Path(__file__).resolve().parents[2]

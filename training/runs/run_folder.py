@@ -17,6 +17,7 @@ from training.runs.metrics import append_record
 from training.runs.portable import WEIGHTS, read_portable
 
 RUNS = Path("runs")
+PLAN_FILE = "sweep.yaml"  # in the folder of a sweep, beside the run folders of its points
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
 
 
@@ -201,6 +202,10 @@ class RunFolder:
         if not self.writes:
             return [0, 0]
         return [path.stat().st_size for path in (self.metrics, self.samples)]
+
+
+def is_sweep(path: Path) -> bool:
+    return (path / PLAN_FILE).is_file()
 
 
 def numbered(path: Path) -> Iterator[Path]:

@@ -11,19 +11,16 @@ from pathlib import Path
 from cli.command import cause_of
 from cli.errors import UserError
 from data.corpus import open_corpus
+from training.runs.run_folder import PLAN_FILE, is_sweep
 from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
 from training.settings.config import Config
 from training.settings.config_file import naming, read_settings
 from training.sweep.plan import Plan, make_plan
-from training.sweep.sweep_folder import PLAN_FILE, SweepFolder, read_plan
+from training.sweep.sweep_folder import SweepFolder, read_plan
 from training.sweep.workers import WorkerPool
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def is_sweep(path: Path) -> bool:
-    return (path / PLAN_FILE).is_file()
 
 
 def find_or_create_sweep(options: argparse.Namespace) -> Path | None:

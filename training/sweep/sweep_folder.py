@@ -9,7 +9,7 @@ from filelock import FileLock, Timeout
 
 from data.files import replace_text
 from training.runs.metrics import read_newest_record
-from training.runs.run_folder import RUNS, RunFolder, numbered
+from training.runs.run_folder import PLAN_FILE, RUNS, RunFolder, is_sweep, numbered
 from training.settings.config_file import (
     ConfigError,
     dump_yaml,
@@ -21,7 +21,6 @@ from training.settings.config_file import (
 )
 from training.sweep.plan import Plan, Point, describe, make_plan, merged
 
-PLAN_FILE = "sweep.yaml"
 FAILURE = "failure.txt"
 
 
@@ -103,7 +102,7 @@ class SweepFolder:
 
 def read_plan(folder: Path) -> Plan | None:
     """Return the plan of a sweep folder, or None for any other folder."""
-    if not (folder / PLAN_FILE).is_file():
+    if not is_sweep(folder):
         return None
     settings = read_settings(folder / PLAN_FILE)
     with naming(folder / PLAN_FILE):

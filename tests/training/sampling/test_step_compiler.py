@@ -9,7 +9,7 @@ import torch
 from cli.errors import UserError
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.compiled_sampling import StepCompiler, private_folder, step_digest
+from training.sampling.step_compiler import StepCompiler, private_folder, step_digest
 
 CONFIG = ModelConfig(n_layer=1, n_head=2, n_embd=16, block_size=100)
 

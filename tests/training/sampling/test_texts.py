@@ -7,7 +7,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampling, generate
 from model.gpt import GPT
-from training.sampling import sample_text, stream_texts
+from training.sampling.texts import sample_text, stream_texts
 
 VOCABULARY = Vocabulary("\nabcdefghij")
 SAMPLING = Sampling(temperature=1.3, top_k=5)

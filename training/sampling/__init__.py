@@ -1,0 +1,1 @@
+"""How text is drawn from a model."""
