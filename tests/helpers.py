@@ -2,9 +2,13 @@
 
 import multiprocessing
 import os
+import runpy
 import signal
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from training.settings.config import Config
 from training.settings.config_file import to_dict
 from training.sweep.sweep_folder import SweepFolder
 
+OURS = ("cli", "data", "experiments", "model", "sample", "tests", "train", "training")
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
 
 
@@ -92,9 +97,26 @@ def wait_for(condition):
 
 def start_train(output, *arguments):
     """Start train.py in a process that need not import PyTorch: a fork of one that has. Its output goes to a file."""
+    return _start(_train, str(output), [*map(str, arguments)])
+
+
+def run_python(arguments, *, cwd=None, text_input=""):
+    """Run `python arguments` as a finished subprocess, in a fork of a process that has imported PyTorch."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("input", "output", "errors")]
+        for file, text in zip(files, (text_input, "", ""), strict=True):
+            file.write_text(text, encoding="utf-8")
+        process = _start(_run_python, [*map(str, arguments)], str(cwd or Path.cwd()), [*map(str, files)])
+        process.join(600)
+        assert process.exitcode is not None, f"{arguments} runs for ten minutes"
+        output, errors = (file.read_text(encoding="utf-8") for file in files[1:])
+    return subprocess.CompletedProcess(arguments, process.exitcode, output, errors)
+
+
+def _start(target, *arguments):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["train", "torch._dynamo"])  # PyTorch imports it with the first optimiser
-    process = context.Process(target=_train, args=(str(output), [*map(str, arguments)]))
+    process = context.Process(target=target, args=arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))  # where the process that is forked finds train
         process.start()
@@ -107,3 +129,19 @@ def _train(output, arguments):
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     sys.exit(train.main(arguments))
+
+
+def _run_python(arguments, cwd, files):
+    for number, (file, mode) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
+        os.dup2(os.open(file, mode), number)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # a new process of multiprocessing has none
+    os.chdir(cwd)
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        del sys.modules[name]  # the program imports the files of its own folder
+    is_module = arguments[0] == "-m"
+    name, *sys.argv = arguments[is_module], *arguments[is_module:]
+    sys.path[:0] = [cwd if is_module else str(Path(name).parent.resolve())]
+    if is_module:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(name, run_name="__main__")

@@ -3,11 +3,10 @@
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 from conftest import ROOT, train_tiny
+from helpers import run_python
 from nanogpt_files import nanogpt_checkpoint, write_files
 
 PAGES = [
@@ -21,7 +20,8 @@ PAGES = [
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
 RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 2", "mypy"}
 RUN_BY_CI |= {"ruff check .", "ruff format --check .", INSTALL}
-TESTED_BY_STUDIES = "python -m experiments.report experiments/studies/heads/"  # tests/experiments/test_studies.py
+# Other tests run these: tests/experiments/test_studies.py, tests/test_torture.py.
+TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "python -m tests.torture")
 # What makes a command of a page short: the program or file that it names, and the arguments to add.
 SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
 SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
@@ -41,11 +41,10 @@ SHORTER = {
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
-    "tests.torture": ["--rounds", "1"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
-    "experiments.benchmark": ["--only", "start-up"],
+    "experiments.benchmark": ["--quick", "--only", "start-up"],
 }
-ALONE = ("experiments.benchmark", "tests.torture", "experiments.race")  # long, and need no earlier command
+ALONE = ("experiments.benchmark", "experiments.race")  # long, and need no earlier command
 HAS_OWN_SHAPE = ("[8,4,4,2,2,2]", "heads_per_layer.yaml", "--config runs/")  # which a smaller model would not fit
 
 
@@ -126,17 +125,10 @@ def test_every_command_runs(part, tmp_path):
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
     (project / "prompts.txt").write_text("ROMEO:\nJULIET:\n", encoding="utf-8")
     write_files(project, nanogpt_checkpoint(bias=False))
-    to_run = [c for c in part if c not in RUN_BY_CI and not c.startswith(TESTED_BY_STUDIES)]
+    to_run = [c for c in part if c not in RUN_BY_CI and not c.startswith(TESTED_ELSEWHERE)]
     assert len(to_run) > 2
     for command in to_run:
-        finished = subprocess.run(
-            [sys.executable, *shortened(command)],
-            cwd=project,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            input="ROMEO:\n",
-        )
+        finished = run_python(shortened(command), cwd=project, text_input="ROMEO:\n")
         assert finished.returncode == 0, f"{command}\n{finished.stderr}"
         assert finished.stdout.strip(), command
 

@@ -195,8 +195,9 @@ def test_a_config_may_have_a_name_that_is_not_utf8(workplace):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
 def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run_and_is_repeatable(workplace):
-    settings = ["model.dropout=0", "train.dtype=float32", "train.max_steps=60"]
+    settings = ["model.dropout=0", "model.conv_width=3", "optim.average_fraction=0.2", "train.dtype=float32"]
     for compiled in ("false", "true", "true"):
         finished = run_script(
             "train.py",
@@ -206,9 +207,9 @@ def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run_and_is_repeatable(
         assert finished.returncode == 0, finished.stderr
     eager, compiled, again = (metrics(workplace / "runs" / name) for name in ("tiny", "tiny-2", "tiny-3"))
     assert untimed(compiled) == untimed(again)
-    assert [r["val_loss"] for r in compiled if "val_loss" in r] == pytest.approx(
-        [r["val_loss"] for r in eager if "val_loss" in r], abs=0.02
-    )
+    for name in ("train_loss", "val_loss"):
+        losses = [[r[name] for r in records if name in r] for records in (compiled, eager)]
+        assert losses[0] == pytest.approx(losses[1], rel=5e-3)
 
 
 def test_accumulated_batches_equal_one_large_batch(workplace):
@@ -225,20 +226,6 @@ def test_accumulated_batches_equal_one_large_batch(workplace):
         for name in ("tiny", "tiny-2")
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run(workplace):
-    if not shutil.which("g++"):
-        pytest.skip("needs a C++ compiler")
-    losses = []
-    for compiles in ("true", "false"):
-        settings = ["train.dtype=float32", "model.dropout=0", f"train.compile={compiles}", f"train.name={compiles}"]
-        settings += ["model.conv_width=3", "optim.average_fraction=0.2"]
-        finished = run_script("train.py", "--config", "tiny.yaml", *settings, cwd=workplace)
-        assert finished.returncode == 0, finished.stderr
-        losses.append([r["train_loss"] for r in metrics(workplace / "runs" / compiles) if "train_loss" in r])
-    assert losses[0] == pytest.approx(losses[1], rel=5e-3)
 
 
 def test_a_run_needs_no_call_that_only_linux_has(workplace):

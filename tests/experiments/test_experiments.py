@@ -1,13 +1,11 @@
 import math
-import os
 import re
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
 import torch
 from conftest import ROOT
+from helpers import run_python
 
 from experiments.textbook import bigram, gpt, patches, picture, pooling
 from experiments.textbook.__main__ import PARTS
@@ -18,9 +16,7 @@ from model.textbook.chapter7a_bigram import Bigram
 
 
 def run_module(name, *arguments, cwd):
-    command = [sys.executable, "-m", f"experiments.{name}", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    return run_python(["-m", f"experiments.{name}", *arguments], cwd=cwd)
 
 
 def png_size(path):

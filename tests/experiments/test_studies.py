@@ -4,10 +4,10 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 from conftest import ROOT
+from helpers import run_python
 
 from experiments.benchmark.measurements import read_variants
 from model.gpt import GPT
@@ -96,8 +96,8 @@ def test_the_command_beside_a_table_reproduces_it(tmp_path, report):
     pytest.importorskip("matplotlib")
     module, name, packed, *options = shlex.split(report)
     part = packed.removesuffix(".jsonl")
-    command = [sys.executable, module, name, packed, *options, "--output", str(tmp_path / part.rpartition("/")[2])]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", timeout=300)
+    output = tmp_path / part.rpartition("/")[2]
+    finished = run_python([module, name, packed, *options, "--output", output], cwd=ROOT)
     assert finished.returncode == 0, finished.stderr
     written = tmp_path / f"{part.rpartition('/')[2]}.md"
     assert written.read_text(encoding="utf-8") == (ROOT / f"{part}.md").read_text(encoding="utf-8")
