@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -161,8 +161,9 @@ class PromptSampler:
 
     def show_one(self, prompt: str, *, seed: int) -> None:
         """Print one text character by character."""
+        pieces = self.stream([prompt], seed=seed, streams=[0])  # with --compile, this may compile and say so
         show(prompt)
-        self._continue([prompt], [show], seed=seed, streams=[0])
+        self._pass_on(pieces, [show])
         show("\n")
 
     def show_all(self, prompts: Sequence[str], *, seed: int) -> None:
@@ -176,9 +177,8 @@ class PromptSampler:
         with tqdm(total=len(prompts), desc="Sampling", unit=" texts", disable=None, leave=False) as bar:
             for batch in batches:
                 outputs = [io.StringIO() for _ in batch]
-                self._continue(
-                    [prompts[i] for i in batch], [output.write for output in outputs], seed=seed, streams=batch
-                )
+                pieces = self.stream([prompts[i] for i in batch], seed=seed, streams=batch)
+                self._pass_on(pieces, [output.write for output in outputs])
                 texts |= {i: output.getvalue() for i, output in zip(batch, outputs, strict=True)}
                 bar.update(len(batch))
                 while shown in texts:
@@ -227,12 +227,10 @@ class PromptSampler:
         }
         return json.dumps(record) + "\n"
 
-    def _continue(
-        self, prompts: Sequence[str], outputs: Sequence[Callable[[str], object]], *, seed: int, streams: Sequence[int]
-    ) -> None:
-        """Continue each prompt and pass its text to its output piece by piece. streams: see `stream_texts`."""
+    def _pass_on(self, pieces: Iterator[list[str]], outputs: Sequence[Callable[[str], object]]) -> None:
+        """Pass each text to its output, piece by piece, up to the first stop text."""
         stops = [StopText(self.options.stop, output) for output in outputs]
-        for characters in self.stream(prompts, seed=seed, streams=streams):
+        for characters in pieces:
             for stop, character in zip(stops, characters, strict=True):
                 stop.add(character)
             if all(stop.reached for stop in stops):
@@ -257,7 +255,8 @@ def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:
 
 def shortened(characters: str) -> str:
     shown = "".join(c for c in characters if c.isprintable() and not c.isspace())
-    return shown if len(shown) <= 80 else f"{shown[:80]}..."
+    spaces = [name for c, name in (("\n", "newline"), (" ", "space")) if c in characters]
+    return ", ".join([*spaces, shown if len(shown) <= 80 else f"{shown[:80]}..."])
 
 
 def show(text: str) -> None:

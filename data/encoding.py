@@ -159,7 +159,7 @@ class _PositionedDecoder:
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{self.path} is not {encoding}: byte {self._n_decoded + error.start:,} ({error.reason}); "
-                "convert the file or set data.encoding to its encoding, such as cp1252 or utf-16"
+                "convert the file, set data.encoding to its encoding, such as cp1252 or utf-16, or set data.level=byte"
             ) from None
         except UnicodeError as error:  # UTF-16 or UTF-32 without a byte-order mark
             advice = f"set data.encoding={encoding}-le or {encoding}-be"

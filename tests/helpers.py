@@ -138,10 +138,12 @@ def _run_python(arguments, cwd, files):
     os.chdir(cwd)
     for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
         del sys.modules[name]  # the program imports the files of its own folder
-    is_module = arguments[0] == "-m"
-    name, *sys.argv = arguments[is_module], *arguments[is_module:]
-    sys.path[:0] = [cwd if is_module else str(Path(name).parent.resolve())]
-    if is_module:
+    kind, name = arguments[:2] if arguments[0] in ("-m", "-c") else ("", arguments[0])
+    sys.argv = arguments[bool(kind) :]
+    sys.path[:0] = [cwd if kind else str(Path(name).parent.resolve())]
+    if kind == "-m":
         runpy.run_module(name, run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        exec(name, {"__name__": "__main__"})
     else:
         runpy.run_path(name, run_name="__main__")

@@ -236,7 +236,7 @@ def test_an_unknown_character_is_reported_with_its_position_or_skipped(write):
         (["--seed", "-1"], "--seed -1"),
         (["--stop", ""], "--stop needs"),
         (["--device", "cuda:99"], "this machine has"),
-        (["--checkpoint", "runs/gone"], "no such checkpoint"),
+        (["--checkpoint", "runs/gone"], "no such run or checkpoint"),
         (["--checkpoint", "text.txt"], "is not a checkpoint of this project"),
         (["--checkpoint", "."], "has no checkpoints/best.pt"),
         (["--prompt-file", "gone.txt"], "gone.txt"),
@@ -263,7 +263,7 @@ def test_without_a_run_the_error_says_how_to_train_one(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     assert sample.main([]) == 2
     assert capsys.readouterr().err.endswith(
-        "train first with python train.py --config configs/shakespeare.yaml, or give one with --checkpoint\n"
+        "train first with python train.py --config configs/selmere.yaml, or give one with --checkpoint\n"
     )
 
 

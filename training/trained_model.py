@@ -94,8 +94,11 @@ class TrainedModel:
     ) -> str:
         """Return the prompt and `length` more characters, those of `sample.py`; for the filters, see `Sampling`.
 
-        Raises UserError if the model does not know a character of the prompt, ValueError if a filter is out of range.
+        Raises UserError if the model does not know a character of the prompt, ValueError if the length or a filter is
+        out of range.
         """
+        if length < 0:
+            raise ValueError(f"length={length} must be at least 0")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         return prompt + sample_text(self.model, self.vocabulary, prompt, length, seed=seed, sampling=sampling)
 

@@ -13,7 +13,7 @@ COLUMNS = {  # a figure of the benchmark: the title of its column
     "training, shakespeare.yaml: arithmetic": "its share of the product",
     "training, GPT-2 layers 6/6/384: arithmetic": "share, 6/6/384",
     "sampling, shakespeare.yaml, 1 stream, no cache": "sampling `shakespeare.yaml` without a cache, characters/s",
-    "sampling, shakespeare.yaml, 1 stream": "with it",
+    "sampling, shakespeare.yaml, 1 stream": "with a cache",
     "sampling, shakespeare.yaml, 1 stream, compiled": "compiled",
     "sampling, shakespeare.yaml, 64 streams": "64 streams",
 }

@@ -40,7 +40,7 @@ def main(options: Namespace) -> None:
         raise UserError("--checkpoint takes one model or two")
     if options.prune and len(options.checkpoint) == 2:
         raise UserError("--prune takes one model")
-    if options.over_time and (options.checkpoint[0] or options.text or options.prune):
+    if options.over_time and (options.checkpoint[0] or options.text is not None or options.prune):
         raise UserError("--over-time takes a run and goes without --checkpoint, --text and --prune")
     size = {"n_windows": options.windows, "n_characters": options.characters}
     lines = show_history(options, size) if options.over_time else show_heads(options, size)
@@ -50,7 +50,9 @@ def main(options: Namespace) -> None:
 def show_heads(options: Namespace, size: dict[str, int]) -> str:
     """Analyse one model or two, and write the page and the pruned run; return the table of the heads and the files."""
     opened = [load_model(path, options.device) for path in options.checkpoint]
-    text = options.text or opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
+    text = options.text
+    if text is None:
+        text = opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")

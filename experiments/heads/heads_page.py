@@ -48,7 +48,7 @@ def make_page(models: Sequence[AnalysedModel]) -> tuple[str, str]:
         title = f"<h3>Model {letter}</h3>" if suffix else ""
         checkpoint, config, heads = model.opened.checkpoint, model.opened.model.config, model.analysis.heads
         trained = escape(f"{model.opened.path}, trained on {checkpoint.corpus['name']}, step {checkpoint.step:,}")
-        size = f"{config.n_layer} layers, {len(heads)} heads, width {config.n_embd}"
+        size = f"{config.n_layer} layers, {len(heads)} heads in all, width {config.n_embd}"
         viewer = make_viewer(heads, model.opened.vocabulary, model.ids, model.weights)
         viewers += f"<section>{title}<p>{trained}: {size}.</p>{viewer}</section>"
         parts += f"""<h2>What each head attends to{suffix}</h2>

@@ -28,8 +28,8 @@ def conclusions(comparison: Comparison) -> list[str]:
     unclear = [row for row in others if row.verdict == "not significant"]
     if unclear:
         sentences.append(
-            f"Neither significantly different from {base} nor shown to be equal: {_listed(unclear)}. The intervals "
-            "show how large a difference the data allow."
+            f"Undecided, neither significantly different from {base} nor shown to be equal: {_listed(unclear)}. Each "
+            "interval is the range of differences that fits the runs; more seeds narrow it."
         )
     tests = [row.difference for row in unclear if isinstance(row.difference, PairedTest)]
     if any(test.low > 0 or test.high < 0 for test in tests):

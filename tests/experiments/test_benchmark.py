@@ -166,7 +166,7 @@ def test_the_cache_of_a_stream_has_keys_and_values_of_every_head_and_position():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config", "nowhere.yaml"], "nowhere.yaml: cannot be read as a config"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: no such file in "),
         (["--config", "tiny.yaml", "model.n_head=7"], "tiny.yaml: model.n_head=7 does not divide"),
         (["--device", "cuda:99"], "cuda:99"),
         (["--json", "nowhere/a.json"], "nowhere/a.json: No such file or directory"),

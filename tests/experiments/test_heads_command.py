@@ -123,7 +123,8 @@ def test_pruning_says_for_which_characters_the_loss_is(workplace, capsys, settin
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
+        (["--checkpoint", "nowhere"], "nowhere: no such run or checkpoint"),
+        (["--text", ""], "the text has 0 characters; give 2 to 16"),
         (["--text", "9"], "the text has 1 characters; give 2 to 16"),
         (["--text", "9" * 17], "the text has 17 characters; give 2 to 16"),
         (["--text", "99 Bottles"], "the text, character 4: 'B' (U+0042) is not in the vocabulary of runs/tiny"),

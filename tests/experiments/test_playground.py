@@ -259,7 +259,7 @@ def test_mistakes_of_the_command_are_one_line(folder, server, capsys):
     for arguments, sentence in (
         (["--port", port, "--no-browser"], "choose another --port"),
         (["--port", "70000", "--no-browser"], "choose another --port"),
-        (["--checkpoint", "runs/none"], "no such checkpoint"),
+        (["--checkpoint", "runs/none"], "no such run or checkpoint"),
         (["--text", "x"], "--export needs a --text"),
     ):
         assert playground(arguments) == 2

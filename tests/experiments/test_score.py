@@ -79,7 +79,7 @@ def test_losses_on_different_splits_are_not_averaged(run, workplace, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--checkpoint", "nowhere"], "nowhere: no such checkpoint"),
+        (["--checkpoint", "nowhere"], "nowhere: no such run or checkpoint"),
         (["--text", "no.txt"], "no.txt: No such file or directory"),
         (["--text", "strange.txt"], "strange.txt, character 3: 'X' (U+0058) is not in the vocabulary"),
         (["--text", "short.txt"], "short.txt is too short"),

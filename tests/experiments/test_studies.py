@@ -19,11 +19,13 @@ REPORTS = re.findall(
     re.MULTILINE,
 )
 
+PLANNED = ("rates", "rates_quarter", "tuned", "positions")  # the parts of plan.md
+
 
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 7
+    assert len(packed) >= 8
 
 
 def packed_losses(part):
@@ -45,6 +47,11 @@ def points(variant, seeds):
         *(("grouped", f"n_kv_head={n}", "n_kv_head=8", range(8)) for n in (1, 2, 4)),
         *(("per_layer", f"many-{when}", "same-number", range(8)) for when in ("early", "late")),
         ("tuned", "8-heads", "4-heads", range(8, 16)),
+        *(
+            ("positions", f"{ours},n_head={n},{norm}", f"base-10000,n_head={n},qk_norm=true", range(8, 16))
+            for ours, norm in (("base-100", "qk_norm=true"), ("alibi", "qk_norm=true"), ("base-10000", "qk_norm=false"))
+            for n in (8, 32)
+        ),
     ],
 )
 def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds):
@@ -63,7 +70,7 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
     raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
 
 
-@pytest.mark.parametrize("part", ["rates", "rates_quarter", "tuned"])
+@pytest.mark.parametrize("part", PLANNED)
 def test_the_commit_that_trained_a_part_already_contained_the_plan(part):
     lines = (STUDIES / "heads" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
     for commit in {json.loads(line)["records"][-1]["commit"] for line in lines}:

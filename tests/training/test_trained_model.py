@@ -33,6 +33,11 @@ def test_generated_text_is_that_of_the_command(model, capsys):
     assert model.generate("beer", 50, seed=3, top_p=0.9) + "\n" == capsys.readouterr().out
 
 
+def test_a_negative_length_is_an_error(model):
+    with pytest.raises(ValueError, match="length=-5 must be at least 0"):
+        model.generate("beer", -5)
+
+
 def test_log_probabilities_are_those_of_each_window_alone(model):
     found, ids = model.log_probabilities(TEXT), torch.tensor(model.vocabulary.encode(TEXT)).long()
     expected, block_size = [], 16

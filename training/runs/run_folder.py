@@ -70,9 +70,7 @@ class RunFolder:
         """Return the run in a folder, or the run of a checkpoint. Raises CheckpointError if there is no run."""
         folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
         if not (folder / "config.yaml").is_file():
-            close = root / path.name
-            hint = f"did you mean {close}?" if (close / "config.yaml").is_file() else f"run folders are in {root}/"
-            raise CheckpointError(f"{path}: no such run folder; {hint}")
+            raise CheckpointError(f"{path}: no such run folder; {_hint(path, root)}")
         return cls(folder)
 
     @contextlib.contextmanager
@@ -238,10 +236,12 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         files = [file for run in runs if (file := _best_or_latest(run))]
         if not files:
             raise CheckpointError(
-                f"{root}/ contains no checkpoint yet; train first with python train.py --config "
-                "configs/shakespeare.yaml, or give one with --checkpoint"
+                f"{root.resolve()}/ contains no checkpoint yet; train first with python train.py --config "
+                "configs/selmere.yaml, or give one with --checkpoint"
             )
         return max(files, key=lambda file: file.stat().st_mtime_ns)
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if path.is_dir():
         file = path / WEIGHTS if (path / WEIGHTS).is_file() else _best_or_latest(RunFolder(path))
         if file is None:
@@ -250,6 +250,11 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
             raise CheckpointError(f"{path}: the folder has no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
         return file
     return path
+
+
+def _hint(path: Path, root: Path) -> str:
+    close = root / path.name
+    return f"did you mean {close}?" if (close / "config.yaml").is_file() else f"run folders are in {root}/"
 
 
 def _best_or_latest(run: RunFolder) -> Path | None:

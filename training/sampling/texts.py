@@ -33,7 +33,7 @@ def stream_texts(
     streams: Sequence[int] | None = None,
     compiler: Callable[[int, int], CompiledStep | None] | None = None,
 ) -> Iterator[list[str]]:
-    """Yield `length` times the next character of a continuation of each prompt; the prompts have equal lengths.
+    """Return an iterator over `length` times the next character of a continuation of each prompt, of equal lengths.
 
     With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
     streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number
@@ -43,12 +43,18 @@ def stream_texts(
     """
     ids = np.stack([vocabulary.encode(prompt or vocabulary.default_prompt) for prompt in prompts]).astype(np.int64)
     compiled = None if compiler is None else compiler(len(prompts), ids.shape[1] + length)
-    decoders = [vocabulary.stream_decoder() for _ in prompts]
     device_ids = torch.from_numpy(ids).to(model.lm_head.weight.device)  # (B, T)
-    with evaluation_mode(model):
-        steps = generate(model, device_ids, length, sampling=sampling, seed=seed, streams=streams, compiled=compiled)
-        for next_ids in steps:
-            yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
+
+    def pieces() -> Iterator[list[str]]:
+        decoders = [vocabulary.stream_decoder() for _ in prompts]
+        with evaluation_mode(model):
+            steps = generate(
+                model, device_ids, length, sampling=sampling, seed=seed, streams=streams, compiled=compiled
+            )
+            for next_ids in steps:
+                yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
+
+    return pieces()
 
 
 def sample_text(

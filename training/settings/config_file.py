@@ -71,13 +71,17 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Return a YAML file as nested mappings and lists of text. Raises ConfigError if it is not a config."""
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        close = difflib.get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.yaml")], n=1)
+        hint = f"; did you mean {path.with_name(close[0] + '.yaml')}?" if close else ""
+        raise ConfigError(f"{path}: no such file in {Path.cwd()}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read as a config ({reason})") from None
     try:
         settings = _StrictLoader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: {_one_line(error)}") from None
+        raise ConfigError(f"{path}: is not a config ({_one_line(error)})") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply to be a config") from None
     if not isinstance(settings, dict) or not settings:
@@ -126,7 +130,9 @@ def split_override(override: str) -> tuple[str, str, str]:
     key, equals, value = override.partition("=")
     section, dot, name = key.partition(".")
     if not (equals and dot and section and name):
-        raise ConfigError(f"{override!r} is not an override; write section.key=value, such as model.n_head=8")
+        raise ConfigError(
+            f"{override!r} is not an override; write section.key=value without spaces, such as model.n_head=8"
+        )
     _check_key(section, _fields(Config), "")
     _check_key(name, _fields(typing.get_type_hints(Config)[section]), section)
     return section, name, value

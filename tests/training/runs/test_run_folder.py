@@ -89,6 +89,8 @@ def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_pa
     assert find_checkpoint(old.latest) == old.latest
     with pytest.raises(CheckpointError, match="has no"):
         find_checkpoint(empty.path)
+    with pytest.raises(CheckpointError, match=r"a: no such run or checkpoint; did you mean .*runs/a\?"):
+        find_checkpoint(tmp_path / "a", root=root)
 
 
 def test_a_run_is_found_from_its_folder_or_from_a_checkpoint_in_it(tmp_path):
