@@ -137,7 +137,7 @@ def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_every
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config", "gone.yaml"], "gone.yaml: cannot be read"),
+        (["--config", "gone.yaml"], "gone.yaml: no such file in"),
         (
             ["--config", "tiny.yaml", "model.n_head=5"],
             "model.n_head=5 does not divide model.n_embd=24; try 2, 3, 4 or 6",

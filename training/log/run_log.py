@@ -121,14 +121,15 @@ class RunLog:
         """Log the end of a run: its best loss, time and folder, when it was started or last resumed with which code."""
         progress, config = self.state.progress, self.state.config
         has_loss = math.isfinite(progress.best_loss)
-        self._record(
-            finished=True,
-            best_val_loss=progress.best_loss if has_loss else None,
-            n_parameters=self.state.model.n_parameters(),
-            peak_memory_bytes=progress.peak_memory_bytes,
-            machine=f"{self.state.runtime}, {processor_name()}, PyTorch {torch.__version__}",
-            **self._origin,
-        )
+        if not self.run.is_finished():  # a session without a step leaves the record of the code that trained
+            self._record(
+                finished=True,
+                best_val_loss=progress.best_loss if has_loss else None,
+                n_parameters=self.state.model.n_parameters(),
+                peak_memory_bytes=progress.peak_memory_bytes,
+                machine=f"{self.state.runtime}, {processor_name()}, PyTorch {torch.__version__}",
+                **self._origin,
+            )
         early = progress.step < config.train.max_steps
         self._console.close()
         if progress.step == self._first_step and self._last_sample is None:

@@ -73,7 +73,8 @@ def opened_run(
             if ancestor:
                 adopt(state, ancestor)
             changes = restore(state, checkpoint) if checkpoint else []
-            run.begin_session(to_yaml(config), state.progress.step, state.progress.log_sizes)
+            if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
+                run.begin_session(to_yaml(config), state.progress.step, state.progress.log_sizes)
             return changes
 
         changes = processes.together(begin)

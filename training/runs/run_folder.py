@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.metrics import append_record
+from training.runs.metrics import append_record, read_newest_record
 from training.runs.portable import WEIGHTS, read_portable
 
 RUNS = Path("runs")
@@ -95,6 +95,10 @@ class RunFolder:
                 return False
         except CheckpointError:
             return True
+
+    def is_finished(self) -> bool:
+        """Return whether the metrics end with the record of a finished run."""
+        return bool(read_newest_record(self.metrics).get("finished"))
 
     @contextlib.contextmanager
     def removed_if_unused(self) -> Iterator[None]:

@@ -135,7 +135,9 @@ def test_a_finished_run_can_be_extended(workplace, capsys):
     assert "train.max_steps was 20 and is 60" in changes
     assert_same_state(workplace / "runs/whole/checkpoints/latest.pt", workplace / "runs/parts/checkpoints/latest.pt")
     capsys.readouterr()
+    logged = (workplace / "runs/parts/metrics.jsonl").read_bytes()
     assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it prints the results again
+    assert (workplace / "runs/parts/metrics.jsonl").read_bytes() == logged
     assert "The run is already at step 60; raise train.max_steps to train longer" in capsys.readouterr().out
     assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 2
     assert "train.max_steps=30 is below the run's current step 60" in capsys.readouterr().err
