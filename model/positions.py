@@ -1,7 +1,7 @@
 """Position schemes: how a GPT knows the order of its characters. One class each, behind one interface."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,12 @@ class Places:
 
     index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
     visible: (T, S), the positions that each query may attend to, with a `StaticKVCache`; None means causal attention.
+    rows: what the position scheme has computed for these positions, for all layers of one forward pass.
     """
 
     index: slice | Tensor
     visible: Tensor | None = None
+    rows: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 class PositionScheme:
@@ -84,8 +86,10 @@ class Rotary(PositionScheme, Tables):
         super().__init__(tables)
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
-        table = getattr(self, f"cos_sin_{x.size(-1)}")
-        cos, sin = table[:, places.index].to(x.dtype)  # (T, 1, D) each
+        name = f"cos_sin_{x.size(-1)}"
+        if name not in places.rows:
+            places.rows[name] = getattr(self, name)[:, places.index].to(x.dtype).unbind()
+        cos, sin = places.rows[name]  # (T, 1, D) each
         return rotate_pairs(x, cos, sin)
 
 
