@@ -161,7 +161,7 @@ class PromptSampler:
 
     def show_one(self, prompt: str, *, seed: int) -> None:
         """Print one text character by character."""
-        pieces = self.stream([prompt], seed=seed, streams=[0])  # with --compile, this may compile and say so
+        pieces = self.stream([prompt], seed=seed, streams=[0])  # with --compile, this compiles first and prints a line
         show(prompt)
         self._pass_on(pieces, [show])
         show("\n")
@@ -256,7 +256,7 @@ def known_characters(prompt: str, vocabulary: Vocabulary, *, skip: bool) -> str:
 def shortened(characters: str) -> str:
     shown = "".join(c for c in characters if c.isprintable() and not c.isspace())
     spaces = [name for c, name in (("\n", "newline"), (" ", "space")) if c in characters]
-    return ", ".join([*spaces, shown if len(shown) <= 80 else f"{shown[:80]}..."])
+    return ", ".join(filter(None, [*spaces, shown if len(shown) <= 80 else f"{shown[:80]}..."]))
 
 
 def show(text: str) -> None:

@@ -16,12 +16,13 @@ class Places:
 
     index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
     visible: (T, S), the positions that each query may attend to, with a `StaticKVCache`; None means causal attention.
-    rows: what the position scheme has computed for these positions, for all layers of one forward pass.
+    rows: what the position scheme has computed for these positions, for all layers of one forward pass. No other pass may
+    use the same object.
     """
 
     index: slice | Tensor
     visible: Tensor | None = None
-    rows: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    rows: dict[tuple[str, torch.dtype], tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 class PositionScheme:
@@ -87,9 +88,9 @@ class Rotary(PositionScheme, Tables):
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         name = f"cos_sin_{x.size(-1)}"
-        if name not in places.rows:
-            places.rows[name] = getattr(self, name)[:, places.index].to(x.dtype).unbind()
-        cos, sin = places.rows[name]  # (T, 1, D) each
+        if (name, x.dtype) not in places.rows:
+            places.rows[name, x.dtype] = getattr(self, name)[:, places.index].to(x.dtype).unbind()
+        cos, sin = places.rows[name, x.dtype]  # (T, 1, D) each
         return rotate_pairs(x, cos, sin)
 
 

@@ -16,7 +16,9 @@ from model.textbook.chapter7a_bigram import Bigram
 
 
 def run_module(name, *arguments, cwd):
-    return run_python(["-m", f"experiments.{name}", *arguments], cwd=cwd)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        return run_python(["-m", f"experiments.{name}", *arguments], cwd=cwd)
 
 
 def png_size(path):

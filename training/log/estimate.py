@@ -61,7 +61,7 @@ def print_estimates(file: Path, config: Config, *, imports_s: float) -> None:
         open_ancestor(config)  # raises its errors
     if config.train.processes > 1:
         raise UserError("--estimate measures one process; add train.processes=1")
-    n_validation_characters(config)  # raises an error if the text is missing
+    text_bytes(config.data.corpus)  # raises an error if there is no such text
     runtime = prepare_machine(config)
     print(f"On {runtime.device}, {str(runtime.dtype).removeprefix('torch.')}, {processor_name()}:")
     plain = _print_row(file.name, config, imports_s)

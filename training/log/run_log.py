@@ -121,7 +121,7 @@ class RunLog:
         """Log the end of a run: its best loss, time and folder, when it was started or last resumed with which code."""
         progress, config = self.state.progress, self.state.config
         has_loss = math.isfinite(progress.best_loss)
-        if not self.run.is_finished():  # a session without a step leaves the record of the code that trained
+        if not self.run.is_finished():  # a session that changes nothing leaves the record of the code that trained
             self._record(
                 finished=True,
                 best_val_loss=progress.best_loss if has_loss else None,

@@ -33,7 +33,9 @@ def stream_texts(
     streams: Sequence[int] | None = None,
     compiler: Callable[[int, int], CompiledStep | None] | None = None,
 ) -> Iterator[list[str]]:
-    """Return an iterator over `length` times the next character of a continuation of each prompt, of equal lengths.
+    """Return an iterator of `length` items, each with the next character of every prompt's continuation.
+
+    The prompts have equal lengths. This call encodes and compiles; reading the iterator samples.
 
     With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
     streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number

@@ -74,7 +74,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         close = difflib.get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.yaml")], n=1)
         hint = f"; did you mean {path.with_name(close[0] + '.yaml')}?" if close else ""
-        raise ConfigError(f"{path}: no such file in {Path.cwd()}{hint}") from None
+        place = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise ConfigError(f"{path}: no such file{place}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read as a config ({reason})") from None
