@@ -164,10 +164,10 @@ def test_overrides_are_as_strict_as_files(tmp_path, override, message):
 
 
 def test_the_error_for_an_unreadable_config_names_the_file(tmp_path):
-    with pytest.raises(ConfigError, match=r"gone.yaml: no such file in [^;]*$"):
+    with pytest.raises(ConfigError, match=r"gone.yaml: no such file$"):
         load_config(tmp_path / "gone.yaml")
     (tmp_path / "shakespeare.yaml").touch()
-    with pytest.raises(ConfigError, match=r"no such file in .*; did you mean .*/shakespeare.yaml\?"):
+    with pytest.raises(ConfigError, match=r"no such file; did you mean .*/shakespeare.yaml\?"):
         load_config(tmp_path / "shakespere.yml")
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
     with pytest.raises(ConfigError, match=r"binary.yaml: cannot be read as a config \(not UTF-8"):
