@@ -103,9 +103,9 @@ def start_train(output, *arguments):
 def run_python(arguments, *, cwd=None, text_input=""):
     """Run `python ARGUMENTS` in a fork of a process that has imported PyTorch; return what `subprocess.run` would.
 
-    arguments: a script, or -m and a module. On Python 3.11, `atexit` handlers do not run.
+    On Python 3.11, `atexit` handlers do not run.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if "forkserver" not in multiprocessing.get_all_start_methods() or arguments[0] == "-c":
         command = [sys.executable, *map(str, arguments)]
         return subprocess.run(command, cwd=cwd, input=text_input, capture_output=True, text=True, timeout=600)
     with tempfile.TemporaryDirectory() as folder:

@@ -19,8 +19,8 @@ REPORTS = re.findall(
     re.MULTILINE,
 )
 
-PLANNED = ("rates", "rates_quarter", "tuned", "positions", "positions_800")  # the parts of plan.md
-# The contrasts of plan.md by their numbers: part, variant, other variant, seeds. Contrast 2 was not run.
+PLANNED = ("rates", "rates_quarter", "tuned", "positions", "positions_800", "code_heads")  # the parts of plan.md
+# The contrasts of plan.md by their numbers: part, variant, other variant, seeds. Contrasts 2 and 14 were not run.
 FAMILY = {
     1: ("tuned", "8-heads", "4-heads", range(8, 16)),
     3: ("positions", "base-100,n_head=8,qk_norm=true", "base-10000,n_head=8,qk_norm=true", range(8, 16)),
@@ -31,6 +31,9 @@ FAMILY = {
     8: ("positions", "base-10000,n_head=32,qk_norm=false", "base-10000,n_head=32,qk_norm=true", range(8, 16)),
     9: ("positions_800", "8-heads,-base-100", "8-heads", range(8, 12)),
     10: ("positions_800", "32-heads,-alibi,-no-norm", "32-heads", range(8, 12)),
+    11: ("code_heads", "n_head=4", "n_head=2", range(8, 12)),
+    12: ("code_heads", "n_head=8", "n_head=4", range(8, 12)),
+    13: ("code_heads", "n_head=16", "n_head=8", range(8, 12)),
 }
 N_PLANNED = 14
 
@@ -38,7 +41,7 @@ N_PLANNED = 14
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 9
+    assert len(packed) == 10
 
 
 def packed_losses(part):
