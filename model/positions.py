@@ -16,8 +16,8 @@ class Places:
 
     index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
     visible: (T, S), the positions that each query may attend to, with a `StaticKVCache`; None means causal attention.
-    rows: what the position scheme has computed for these positions, for all layers of one forward pass. No other pass may
-    use the same object.
+    rows: what the position scheme has computed for these positions, for all layers of one forward pass. No other pass
+    may use the same object.
     """
 
     index: slice | Tensor
