@@ -58,7 +58,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--compile", action="store_true", help="compile the model first, once for each shape: several times as fast")
     add("--json", action="store_true", help="print a JSON object per text, with the log-probability of each character")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
-    return parser.parse_args(arguments)
+    options, others = parser.parse_known_args(arguments)
+    if others:
+        parser.error(f"unknown argument {others[0]!r}; a text to continue follows --prompt")
+    return options
 
 
 def run(options: argparse.Namespace) -> int:

@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         epilog="examples: 'train.py --config configs/selmere.yaml model.n_head=8'; 'train.py --resume runs/selmere'; "
         "'train.py --config configs/selmere.yaml --sweep model.n_head=1,2,4 train.seed=0..3'",
     )
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
     source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run or sweep in a folder")
     add = parser.add_argument
@@ -60,6 +60,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
     options = parser.parse_intermixed_args(arguments)
+    if not (options.config or options.resume):
+        parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")
     if options.resume and (options.sweep or options.ancestor):

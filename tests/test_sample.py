@@ -288,6 +288,14 @@ def test_text_is_printed_while_it_is_sampled(trained):
     assert "Exception" not in errors
 
 
+def test_a_prompt_without_its_option_produces_a_line_that_names_the_option(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        sample.main(["ROMEO:"])
+    assert capsys.readouterr().err.startswith(
+        "sample.py: unknown argument 'ROMEO:'; a text to continue follows --prompt;"
+    )
+
+
 def test_help_is_complete_and_short(capsys):
     with pytest.raises(SystemExit, match="0"):
         sample.main(["--help"])

@@ -152,6 +152,7 @@ def test_aliases_that_describe_a_huge_value_produce_an_error_in_little_memory(tm
     [
         ("n_head=8", r"'n_head=8' is not an override; write section.key=value"),
         ("model.n_head", "is not an override"),
+        ("my.txt", r"'my.txt' is not an override; .* or data.corpus=my.txt"),
         ("--model.n_head=8", r"unknown key --model; did you mean model\?"),
         ("modal.n_head=8", r"unknown key modal; did you mean model\?"),
         ("model.n_had=8", r"unknown key model.n_had; did you mean model.n_head\?"),

@@ -132,7 +132,8 @@ def split_override(override: str) -> tuple[str, str, str]:
     section, dot, name = key.partition(".")
     if not (equals and dot and section and name):
         raise ConfigError(
-            f"{override!r} is not an override; write section.key=value without spaces, such as model.n_head=8"
+            f"{override!r} is not an override; write section.key=value without spaces, such as model.n_head=8 "
+            "or data.corpus=my.txt"
         )
     _check_key(section, _fields(Config), "")
     _check_key(name, _fields(typing.get_type_hints(Config)[section]), section)
