@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cli.errors import UserError
+from cli.optional import optional_library
 
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
 INK, LINE = "#010203", "#040506"
@@ -24,11 +25,7 @@ _MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)),
 
 def load_pyplot():
     """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise UserError("drawing needs matplotlib: pip install matplotlib") from None
-    matplotlib.use("Agg")
+    optional_library("matplotlib", "drawing").use("Agg")
     from matplotlib import pyplot
 
     return pyplot
