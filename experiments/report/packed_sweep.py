@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import harmonic_mean
 from typing import Any
 
-from cli.errors import UserError
+from cli.errors import UserError, checking_values
 from data.files import replace_text
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
@@ -39,20 +39,16 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     Raises UserError if the file is not a packed sweep.
     """
     settings, *runs = read_records(file) or [{}]
-    try:
+    packed: dict[Any, Any] = {run.get("point"): run.get("records") for run in runs}
+    with checking_values(f"{file}: is not a packed sweep: "):
         plan = make_plan(upgraded(settings))
-    except UserError as error:
-        raise UserError(f"{file}: is not a packed sweep: {error}") from None
-    if plan is None:
-        raise UserError(f"{file}: is not a packed sweep: its first line has no sweep")
-    packed = {run.get("point"): run.get("records") for run in runs}
-    records = {}
-    for point in plan.points:
-        lines = packed.get(point.name)
-        if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-            raise UserError(f"{file}: is not a packed sweep: it lacks the run {point.name}")
-        records[point.name] = lines
-    return plan, records
+        if plan is None:
+            raise UserError("its first line has no sweep")
+        for point in plan.points:
+            lines = packed.get(point.name)
+            if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+                raise UserError(f"it lacks the run {point.name}")
+    return plan, packed
 
 
 def _shortened(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
