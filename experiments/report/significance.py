@@ -38,15 +38,13 @@ class PairedTest(Difference):
         """
         return self.error * _bisect(lambda shift: paired_power(shift, self.n, n_tests), POWER)
 
-    def seeds_for(self, difference: float, n_tests: int, most: int = 100) -> int | None:
-        """Return how many seeds make this true difference `detectable`; None if `most` are too few.
+    def seeds_for(self, difference: float, n_tests: int) -> int | None:
+        """Return how many seeds make this true difference `detectable`; None if 100 are too few.
 
-        The standard error is assumed to fall with the square root of their number.
+        The standard error, which must not be 0, is assumed to fall with the square root of their number.
         """
-        spread = self.error * math.sqrt(self.n)
-        numbers = range(2, most + 1)
-        found = (n for n in numbers if paired_power(difference / spread * math.sqrt(n), n, n_tests) >= POWER)
-        return next(found, None) if spread else 2
+        shift = difference / (self.error * math.sqrt(self.n))  # in standard deviations of the differences
+        return next((n for n in range(2, 101) if paired_power(shift * math.sqrt(n), n, n_tests) >= POWER), None)
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -67,8 +65,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     centre, error = statistics.fmean(differences), standard_error(differences)
     if error is None:
         return Difference(centre, 1)
-    critical = t_quantile(1 - LEVEL / 2, len(seeds) - 1)
-    half = critical * error
+    half = t_quantile(1 - LEVEL / 2, len(seeds) - 1) * error
     t = abs(centre) / error if error else math.inf if centre else 0.0
     p = 2 * (1 - t_cdf(t, len(seeds) - 1))
     return PairedTest(centre, len(seeds), error, centre - half, centre + half, p)
@@ -106,25 +103,22 @@ def t_quantile(probability: float, degrees: int) -> float:
     return _bisect(lambda t: t_cdf(t, degrees), probability)
 
 
-def power(shift: float, critical: float, degrees: int) -> float:
-    """Return the probability that |t| exceeds a critical value if the true difference is `shift` standard errors.
+def paired_power(shift: float, n: int, n_tests: int) -> float:
+    """Return the probability that n pairs are significant if the true difference is `shift` standard errors.
 
-    Given the ratio s of the measured to the true standard deviation, which is chi-distributed, t > c if a standard
-    normal variable exceeds c s - shift; the sum runs over s.
+    The test is at the strictest level of `holm` for n_tests: |t| must exceed its critical value c. Given the ratio s of
+    the measured to the true standard deviation, which is chi-distributed, t > c if a standard normal variable exceeds
+    c s - shift; the sum runs over s.
     """
-    n, longest = 400, 1 + 6 / math.sqrt(degrees)
+    degrees, n_terms = n - 1, 400
+    critical, longest = t_quantile(1 - LEVEL / 2 / n_tests, degrees), 1 + 6 / math.sqrt(degrees)
     normal, total, weights = statistics.NormalDist(), 0.0, 0.0
-    for i in range(n):
-        s = (i + 0.5) * longest / n
+    for i in range(n_terms):
+        s = (i + 0.5) * longest / n_terms
         weight = math.exp((degrees - 1) * math.log(s) - degrees * s * s / 2)
         total += weight * (1 - normal.cdf(critical * s - shift) + normal.cdf(-critical * s - shift))
         weights += weight
     return total / weights
-
-
-def paired_power(shift: float, n: int, n_tests: int) -> float:
-    """Return the `power` of n pairs at the strictest level of `holm` for n_tests."""
-    return power(shift, t_quantile(1 - LEVEL / 2 / n_tests, n - 1), n - 1)
 
 
 def _bisect(rising: Callable[[float], float], value: float) -> float:
