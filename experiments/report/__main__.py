@@ -19,9 +19,8 @@ from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.report_page import make_page
 from experiments.report.runs import Variant, find_runs, name_of
 from experiments.report.table import compare, contrast_cells, table, to_csv, to_markdown, to_plain
-from training.runs.checkpoint import CheckpointError, load_checkpoint
-from training.runs.run_folder import find_checkpoint
-from training.sampling.texts import sample_text
+from training.runs.checkpoint import CheckpointError
+from training.trained_model import load_model
 
 SAMPLE_LENGTH = 300
 
@@ -95,16 +94,14 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
     for variant in variants:
         run = next(iter(variant.runs.values()))
         try:
-            checkpoint = load_checkpoint(find_checkpoint(run.folder.path))
-        except (CheckpointError, NotADirectoryError):
+            trained = load_model(run.folder.path, "cpu")
+        except CheckpointError:
             continue  # deleted to save space, or of a packed sweep: the figures remain
-        vocabulary = checkpoint.vocabulary
-        used = prompt or vocabulary.default_prompt
+        used = prompt or trained.vocabulary.default_prompt
         try:
-            text = sample_text(checkpoint.build_model(), vocabulary, used, SAMPLE_LENGTH, seed=0)
+            texts[variant.label] = trained.generate(prompt or "", SAMPLE_LENGTH)
         except UnknownCharacterError as error:
             raise UserError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
-        texts[variant.label] = (prompt or "") + text
     return texts, used
 
 
