@@ -113,17 +113,9 @@ def _differences(axes, comparison: Comparison) -> None:
 
 def over_steps(contrast: Contrast) -> dict[int, PairedTest]:
     """Return the difference after each evaluation that all runs of both variants have, by step."""
-    curves = [
-        {seed: {step: loss for step, _, loss in run.evaluations} for seed, run in variant.runs.items()}
-        for variant in (contrast.variant, contrast.other)
-    ]
-    steps = set.intersection(*(set(curve) for each in curves for curve in each.values()))
-    found = {}
-    for step in sorted(steps):
-        ours, theirs = ({seed: curve[step] for seed, curve in each.items()} for each in curves)
-        if isinstance(difference := paired_difference(ours, theirs), PairedTest):
-            found[step] = difference
-    return found
+    ours, theirs = contrast.variant.losses_by_step(), contrast.other.losses_by_step()
+    differences = {step: paired_difference(ours[step], theirs[step]) for step in ours if step in theirs}
+    return {step: test for step, test in differences.items() if isinstance(test, PairedTest)}
 
 
 def _progress(axes, _: Comparison, progress: list[tuple[str, dict[int, PairedTest]]]) -> None:
@@ -144,9 +136,8 @@ def _curves(axes, comparison: Comparison) -> None:
     """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
     late, longest = [], max(run.step for row in comparison.rows for run in row.variant.runs.values())
     for i, row in enumerate(comparison.rows):
-        curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
-        steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-        losses = [[curve[step] for curve in curves] for step in steps]
+        by_step = row.variant.losses_by_step()
+        steps, losses = list(by_step), [list(each.values()) for each in by_step.values()]
         style = line_style(i)
         axes.plot(steps, [fmean(each) for each in losses], label=plain(row.mark), **style)
         low, high = [min(each) for each in losses], [max(each) for each in losses]
