@@ -128,17 +128,14 @@ def _exception(variant: Variant, base: Variant) -> str:
 
 def table(comparison: Comparison) -> list[list[str]]:
     """Return the table with one row per variant, its head first."""
-    return [columns(comparison), *map(cells, comparison.rows)]
-
-
-def columns(comparison: Comparison) -> list[str]:
     difference = f"difference from {comparison.baseline.label} [95 % interval]"
     results = ["variant", "seeds", "validation loss", difference, "verdict"]
-    return [*results, "parameters", "characters/s", "memory", f"time to {comparison.target:g}", "time"]
+    head = [*results, "parameters", "characters/s", "memory", f"time to {comparison.target:g}", "time"]
+    return [head, *map(cells, comparison.rows)]
 
 
 def cells(row: Row) -> list[str]:
-    """Return a row as text, in the order of `columns`."""
+    """Return a row as text, in the order of the table's head."""
     return [
         row.mark if row.mark == row.variant.label else f"{row.mark}: {row.variant.label}",
         str(len(row.variant.runs)),
