@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from experiments.formatting import signed
 from experiments.report.runs import FoundRuns, Variant
 from experiments.report.significance import LEVEL, POWER, PairedTest
-from experiments.report.table import Comparison, Row, cells, shown_difference
+from experiments.report.table import Comparison, Row, cells, contrast_cells
 
 LEAST_SEEDS = 4  # with fewer, the measured noise is too uncertain to say which differences can be detected
 
@@ -17,7 +17,9 @@ def conclusions(comparison: Comparison) -> list[str]:
     if not others:
         return [f"One variant: validation loss {cells(comparison.rows[0])[2]} nats per character."]
     if comparison.has_own_contrasts:
-        return _of_contrasts(comparison)
+        given = contrast_cells(comparison)[1:]
+        sentences = [f"{label}: {shown}{', ' if shown else ''}{verdict}." for label, _, shown, verdict, *_ in given]
+        return sentences + _detectable(comparison)
     best = min(comparison.finished_rows, key=lambda row: row.loss)
     sentences = [f"Lowest mean validation loss: {best.mark}, {cells(best)[2]} nats per character."]
     for words, sign in (("better than", "lower"), ("worse than", "higher")):
@@ -47,15 +49,6 @@ def conclusions(comparison: Comparison) -> list[str]:
     if len({tuple(row.variant.runs) for row in comparison.finished_rows}) > 1:
         sentences.append("WARNING: the variants have different seeds; compare the pairs, not the means.")
     return sentences
-
-
-def _of_contrasts(comparison: Comparison) -> list[str]:
-    """Return the findings of given contrasts, which are the only tests."""
-    sentences = []
-    for each in comparison.family.contrasts:
-        shown = shown_difference(each.difference, n_seeds=each.difference.n) if each.difference else ""
-        sentences.append(f"{each.label}: {f'{shown}, ' if shown else ''}{each.verdict}.")
-    return sentences + _detectable(comparison)
 
 
 def _detectable(comparison: Comparison) -> list[str]:
