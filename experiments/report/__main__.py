@@ -73,15 +73,14 @@ def write_report(options: Namespace) -> str:
     parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences)]
     parts += [to_markdown(each) for each in (contrast_cells(comparison), table(comparison)) if each]
     for chart in charts:
-        file = output.with_name(f"{output.name}-{chart.name}.svg")
+        file = Path(f"{output}-{chart.name}.svg")
         replace_text(file, stand_alone(chart.svg))
         parts.append(f"![{chart.title}. {chart.caption}]({file.name})")
     markdown = "\n\n".join([*parts, *notes]) + "\n"
     page = make_page(title, comparison, sentences, notes, charts, samples, prompt)
-    files = {ending: output.with_name(f"{output.name}.{ending}") for ending in ("html", "md", "csv")}
-    for file, text in zip(files.values(), (page, markdown, to_csv(comparison)), strict=True):
-        replace_text(file, text)
-    where = f"Report to open in a browser: {os.path.relpath(files['html'])}"
+    for ending, text in (("html", page), ("md", markdown), ("csv", to_csv(comparison))):
+        replace_text(Path(f"{output}.{ending}"), text)
+    where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
 
 
