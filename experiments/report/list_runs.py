@@ -20,13 +20,11 @@ def list_runs(root: Path = RUNS) -> str:
         raise UserError(f"{root}/ contains no runs yet; train one with python train.py --config configs/selmere.yaml")
     lines, settings = [], []  # of a damaged config: no settings
     for folder in folders:
-        values, differing = {}, ""
+        values, shown, differing = {}, ["no evaluation yet", "", ""], ""
         try:
             config = load_run_config(folder.config)
             values = {key: spoken(value) for key, value in flat(config).items()} | {SEED: str(config.train.seed)}
-            run = read_run(folder, config)
-            shown = ["no evaluation yet", "", ""]
-            if run:
+            if run := read_run(folder, config):
                 shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s"]
         except (UserError, OSError) as error:
             shown, differing = ["unreadable", "", ""], explain(error)
