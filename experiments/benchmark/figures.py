@@ -44,25 +44,17 @@ class Figure:
         return asdict(self) | {"median": self.median}
 
 
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has finished all work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
 def time_repeats(work: Callable[[], object], repeats: int, device: torch.device, *, warm_up: int = 1) -> list[float]:
     """Return the seconds of each repeat of `work`, after warm_up repeats that do not count."""
+    finish = (lambda: None) if device.type == "cpu" else (lambda: torch.accelerator.synchronize(device))
     seconds = []
-    for repeat in range(warm_up + repeats):
-        synchronise(device)
+    for _ in range(warm_up + repeats):
+        finish()
         began_s = time.perf_counter()
         work()
-        synchronise(device)
-        if repeat >= warm_up:
-            seconds.append(time.perf_counter() - began_s)
-    return seconds
+        finish()
+        seconds.append(time.perf_counter() - began_s)
+    return seconds[warm_up:]
 
 
 def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
