@@ -16,11 +16,11 @@ from tqdm import tqdm
 
 from cli.command import run_command
 from cli.errors import UserError, is_for_user, is_out_of_memory
-from experiments.benchmark.figures import Figure, in_new_process, measure_copy, measure_matrix_products
+from experiments.benchmark.figures import Figure, measure_copy, measure_matrix_products
 from experiments.benchmark.machines import append_row
 from experiments.benchmark.measurements import PARTS, list_measurements, read_variants
 from experiments.command import command, new_file, option, whole
-from training.runtime import choose_device, choose_runtime, keep_freed_memory, processor_name
+from training.runtime import choose_device, choose_runtime, in_new_process, keep_freed_memory, processor_name
 
 
 @command(

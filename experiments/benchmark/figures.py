@@ -1,13 +1,10 @@
 """A measured figure: its median, its spread and its fraction of the machine's limit, such as a peak speed."""
 
 import functools
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
 
 import torch
 
@@ -15,7 +12,6 @@ from training.runtime import has_fast_bfloat16
 
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (1024, 2048)}  # of square matrices
 COPIED_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31, "mps": 1 << 28}
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,12 +51,6 @@ def time_repeats(work: Callable[[], object], repeats: int, device: torch.device,
         finish()
         seconds.append(time.perf_counter() - began_s)
     return seconds[warm_up:]
-
-
-def in_new_process(work: Callable[..., T], *arguments: Any) -> T:
-    """Do the work in a new process, so that its peak memory does not include earlier measurements."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(work, *arguments).result()
 
 
 def measure_matrix_products(device: torch.device, repeats: int) -> dict[str, Figure]:

@@ -1,12 +1,10 @@
 """How long a run will take: a few of its steps, measured on random characters. Nothing is written."""
 
 import dataclasses
-import multiprocessing
 import statistics
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from training.optim.schedule import context_length
 from training.runs.ancestor import open_ancestor
 from training.runtime import (
     find_compiler,
+    in_new_process,
     keep_freed_memory,
     peak_memory_bytes,
     prepare_machine,
@@ -80,9 +79,7 @@ def print_estimates(file: Path, config: Config, *, imports_s: float) -> None:
 def _print_row(name: str, config: Config, imports_s: float) -> Estimate:
     if sys.stderr.isatty():
         print(f"Measuring {name.strip()} ...", end="\r", file=sys.stderr, flush=True)
-    # In a new process, whose peak memory is that of this run alone.
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        measured = pool.submit(measure, config).result()
+    measured: Estimate = in_new_process(measure, config)
     estimate = dataclasses.replace(measured, once_s=measured.once_s + imports_s)
     minutes, seconds = divmod(round(estimate.seconds), 60)
     print(f"{name:28} {minutes:5d} min {seconds:2d} s  {estimate.memory_bytes / 1e6:7,.0f} MB", flush=True)
