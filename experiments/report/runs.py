@@ -47,10 +47,6 @@ class Run:
     measured_on: str
 
     @property
-    def seed(self) -> int:
-        return self.config.train.seed
-
-    @property
     def best_loss(self) -> float:
         """The lowest validation loss, that of checkpoints/best.pt."""
         return min(loss for _, _, loss in self.evaluations)
@@ -218,7 +214,7 @@ def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
         sign = (tuple(flat(run.config).items()), named.get(run.folder.path, ("", frozenset())), bool(run.end))
-        groups.setdefault(sign, {}).setdefault(run.seed, run)
+        groups.setdefault(sign, {}).setdefault(run.config.train.seed, run)
     configs = [dict(settings) for settings, *_ in groups]
     # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
