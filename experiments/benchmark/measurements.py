@@ -20,7 +20,7 @@ from experiments.benchmark.models import (
 from training.settings.config import Config
 from training.settings.config_file import build_config, load_config, naming, read_settings, without_sweep
 from training.sweep.plan import SEED, make_plan
-from training.sweep.values import VARIANTS
+from training.sweep.values import labelled
 
 PARTS = ("training", "sampling", "memory", "encoding", "start-up")
 FLOAT32 = ["train.dtype=float32", "model.attention=fused"]  # the usual arithmetic of these shapes on a CPU
@@ -98,6 +98,5 @@ def read_variants(file: Path, overrides: Sequence[str]) -> dict[str, Config]:
     variants: dict[str, Config] = {}
     for point in plan.points:
         choices = {axis: value for axis, value in point.choices.items() if axis != SEED.partition(".")[2]}
-        name = ", ".join(value if axis == VARIANTS else f"{axis}={value}" for axis, value in choices.items())
-        variants.setdefault(name or file.name, point.config)
+        variants.setdefault(labelled(choices) or file.name, point.config)
     return variants

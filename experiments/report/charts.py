@@ -6,10 +6,11 @@ from statistics import fmean
 
 from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
 from experiments.report.contrasts import Contrast
-from experiments.report.runs import Variant, flat, labelled
+from experiments.report.runs import Variant, flat
 from experiments.report.significance import PairedTest, paired_difference
 from experiments.report.table import LONGEST_LABEL, Comparison
 from training.sweep.plan import setting
+from training.sweep.values import labelled
 
 LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 

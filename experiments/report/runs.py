@@ -15,7 +15,7 @@ from training.settings.config import Config
 from training.settings.config_file import load_run_config, to_dict
 from training.sweep.plan import SEED, Plan
 from training.sweep.sweep_folder import read_plan
-from training.sweep.values import VARIANTS, spoken
+from training.sweep.values import VARIANTS, labelled, spoken
 
 # Settings that do not make a variant: seed, name, what follows from train.ancestor, and how often a run logs and saves.
 NO_VARIANT = {
@@ -195,11 +195,6 @@ def effective(config: Config) -> dict[str, Any]:
     if isinstance(config.model.n_head, int):
         settings |= {"model.head_size": layer.head_size, "model.n_kv_head": layer.n_kv_head}
     return settings
-
-
-def labelled(choices: Mapping[str, str]) -> str:
-    """Return the choices of a variant as text; the name of a named variant stands for itself."""
-    return ", ".join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
 
 
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:

@@ -78,6 +78,11 @@ def spoken(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def labelled(choices: Mapping[str, str]) -> str:
+    """Return the choices of a variant as text; the name of a named variant stands for itself."""
+    return ", ".join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
+
+
 def _text(value: Any) -> str:
     """Return a value in the notation of the command line."""
     if isinstance(value, (list, tuple)):
