@@ -191,10 +191,8 @@ def flat(config: Config) -> dict[str, Any]:
 
 def effective(config: Config) -> dict[str, Any]:
     """Return a normal form, equal for configs with the same model and training, whatever their seeds and names."""
-    settings, layer = flat(config), config.model.layers[0]
-    if isinstance(config.model.n_head, int):
-        settings |= {"model.head_size": layer.head_size, "model.n_kv_head": layer.n_kv_head}
-    return settings
+    heads = dict.fromkeys(("model.n_head", "model.n_kv_head", "model.head_size"))  # `layers` follow from these
+    return flat(config) | heads | {"layers": config.model.layers}
 
 
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
