@@ -24,13 +24,10 @@ def append_row(path: Path, machine: Mapping[str, str], figures: Sequence[Figure]
     found = {figure.name: figure for figure in figures}
     values = [_cell(found.get(name), title) for name, title in COLUMNS.items()]
     cells = [machine["machine"], datetime.date.today().isoformat(), machine["torch"], *values]
-    text = path.read_text(encoding="utf-8") if path.exists() else _header()
-    path.write_text(f"{text.rstrip()}\n| {' | '.join(cells)} |\n", encoding="utf-8")
-
-
-def _header() -> str:
     titles = ["machine", "date", "PyTorch", *COLUMNS.values()]
-    return f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|\n"
+    header = f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|"
+    text = path.read_text(encoding="utf-8") if path.exists() else header
+    path.write_text(f"{text.rstrip()}\n| {' | '.join(cells)} |\n", encoding="utf-8")
 
 
 def _cell(figure: Figure | None, title: str) -> str:
