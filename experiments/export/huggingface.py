@@ -36,10 +36,8 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
             **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
         )
     )
-    weights = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}
-    for value in weights.values():
-        value.zero_()  # the biases of a model without them
-    its_model.load_state_dict(weights | renamed(trained.checkpoint.model, config.n_layer), strict=True)
+    biases = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}  # zeros
+    its_model.load_state_dict(biases | renamed(trained.checkpoint.model, config.n_layer))
     its_model.save_pretrained(folder)
     characters = tokenizers.Tokenizer(tokenizers.models.WordLevel({c: i for i, c in enumerate(vocabulary.characters)}))
     each_character = tokenizers.Regex(r"[\s\S]")
