@@ -5,7 +5,7 @@ from html import escape
 
 from experiments.html_page import make_html
 from experiments.report.charts import Chart
-from experiments.report.runs import Variant, flat
+from experiments.report.runs import flat
 from experiments.report.table import Comparison, contrast_cells, table
 from training.settings.config_file import dump_yaml
 
@@ -31,7 +31,8 @@ def make_page(
     sentences: the findings. notes: how the figures were measured. samples: a text per variant, all from the prompt.
     """
     findings = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-    settings = dump_yaml(_shared_settings([row.variant for row in comparison.rows]))
+    first, *others = (flat(row.variant.config) for row in comparison.rows)
+    shared = {key: value for key, value in first.items() if all(other[key] == value for other in others)}
     contrasts = contrast_cells(comparison)
     figures = "".join(
         f'<h2>{escape(c.title)}</h2><p class="faint">{escape(c.caption)}</p><figure>{c.svg}</figure>' for c in charts
@@ -51,7 +52,7 @@ def make_page(
 {"".join(f'<p class="faint">{escape(note)}</p>' for note in notes)}
 {figures}
 {cards}
-<details><summary>Shared settings</summary><pre>{escape(settings)}</pre></details>"""
+<details><summary>Shared settings</summary><pre>{escape(dump_yaml(shared))}</pre></details>"""
     return make_html(title, body, style=STYLE)
 
 
@@ -65,15 +66,3 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
             cells[verdict] = cells[verdict].replace("<td>", '<td class="significant">', 1)
         body += f"<tr>{''.join(cells)}</tr>"
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _shared_settings(variants: Sequence[Variant]) -> dict[str, dict]:
-    """Return the settings that all variants share, by section."""
-    first, *others = (flat(variant.config) for variant in variants)
-    shared: dict[str, dict] = {}
-    for key, value in first.items():
-        section, _, name = key.partition(".")
-        values = shared.setdefault(section, {})
-        if all(other[key] == value for other in others):
-            values[name] = value
-    return shared
