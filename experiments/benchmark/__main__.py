@@ -58,7 +58,8 @@ def main(options: Namespace) -> int:
         figures.extend(measured)
         print(*measured, sep="\n", flush=True)
         if options.json:  # after each measurement, so that a benchmark that is stopped keeps its figures
-            options.json.write_text(json.dumps(machine | {"figures": [f.to_dict() for f in figures]}, indent=1) + "\n")
+            values = [vars(figure) | {"median": figure.median} for figure in figures]
+            options.json.write_text(json.dumps(machine | {"figures": values}, indent=1) + "\n")
 
     products = measure_matrix_products(device, repeats)
     add(*products.values(), measure_copy(device, repeats))

@@ -4,7 +4,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
@@ -35,9 +35,6 @@ class Figure:
         spread = f"{min(self.values):,.4g} to {max(self.values):,.4g}" if len(self.values) > 1 else ""
         share = f"{self.median / self.limit:6.1%} of {self.limit_is}" if self.limit else ""
         return f"{self.name:52} {self.median:>10,.4g} {self.unit:14} {spread:24} {share}".rstrip()
-
-    def to_dict(self) -> dict:
-        return asdict(self) | {"median": self.median}
 
 
 def time_repeats(work: Callable[[], object], repeats: int, device: torch.device, *, warm_up: int = 1) -> list[float]:
