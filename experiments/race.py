@@ -30,7 +30,6 @@ class RaceResult:
     """
 
     run: Path
-    seed: int
     elapsed_s: float
     step: int
     loss: float
@@ -38,7 +37,7 @@ class RaceResult:
 
     def __str__(self) -> str:
         outcome = "reached" if self.reached else "NOT REACHED, best"
-        return f"seed {self.seed}: {outcome} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
+        return f"{outcome} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
 
 
 @command(
@@ -54,7 +53,7 @@ def main(options: Namespace) -> int:
     results = []
     for seed in range(options.seeds):
         results.append(race(options.config, options.target, seed, options.overrides))
-        print(results[-1], flush=True)
+        print(f"seed {seed}: {results[-1]}", flush=True)
     reached = [result.elapsed_s for result in results if result.reached]
     if len(reached) < len(results):
         print(f"{len(reached)} of {len(results)} seeds reached {options.target}")
@@ -80,7 +79,7 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
             while running and not (best and best.reached):
                 time.sleep(POLL_EVERY_S)
                 running = process.poll() is None  # checked before reading, so that no record is missed
-                best = _best(folder, target, seed)
+                best = _best(folder, target)
         finally:
             process.terminate()
             process.wait()
@@ -92,10 +91,10 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
     return best
 
 
-def _best(folder: RunFolder, target: float, seed: int) -> RaceResult | None:
+def _best(folder: RunFolder, target: float) -> RaceResult | None:
     """Return the first evaluation so far at or below the target, or else the best one."""
     results = [
-        RaceResult(folder.path, seed, record["elapsed_s"], record["step"], loss, loss <= target)
+        RaceResult(folder.path, record["elapsed_s"], record["step"], loss, loss <= target)
         for record in read_records(folder.metrics)
         if (loss := record.get("val_loss")) is not None
     ]
