@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from model.cache import LayerCache
 from model.causal_conv import CausalConv
 from model.config import LayerShape, ModelConfig
-from model.mlp import MLPS
+from model.mlp import MLP
 from model.norm import make_norm
 from model.positions import Places, PositionScheme
 from model.self_attention import SelfAttention
@@ -23,7 +23,7 @@ class Block(nn.Module):
         self.attention = SelfAttention(config, layer)
         self.mlp_norm = make_norm(config.norm, config.n_embd, bias=config.bias)
         self.conv = CausalConv(config.n_embd, config.conv_width) if config.conv_width > 1 else None
-        self.mlp = MLPS[config.mlp](config.n_embd, bias=config.bias, dropout=config.dropout)
+        self.mlp = MLP(config.mlp, config.n_embd, bias=config.bias, dropout=config.dropout)
 
     def forward(self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Map x (B, T, C) to (B, T, C). Other arguments: see `SelfAttention.forward`."""

@@ -1,6 +1,6 @@
-"""The MLP (feed-forward network) of a block transforms each position alone: one class for each nonlinearity."""
+"""The MLP (feed-forward network) of a block transforms each position alone; its nonlinearity is a function."""
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,54 +9,34 @@ from model.dropout import dropout
 from model.kernels import hand_written
 
 
-class MLP(nn.Module, ABC):
-    """Two linear maps with a nonlinearity between them: (B, T, C) -> (B, T, C)."""
+def squared_relu(x: Tensor) -> Tensor:
+    """Return max(x, 0)^2 (So et al., 2021)."""
+    return hand_written.squared_relu(x) if hand_written.is_faster(x) else F.relu(x).square()
 
-    def __init__(self, width: int, *, bias: bool, dropout: float):
+
+def swiglu(x: Tensor) -> Tensor:
+    """Return silu(gate) * y (Shazeer, 2020) of x (..., 2 n), a gate and y side by side: (..., n)."""
+    gate, y = x.chunk(2, dim=-1)
+    return F.silu(gate) * y
+
+
+# By the names of `model.mlp`; gelu (Hendrycks and Gimpel, 2016) is x times the normal cumulative distribution at x.
+NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {"relu2": squared_relu, "gelu": F.gelu, "swiglu": swiglu}
+
+
+class MLP(nn.Module):
+    """Two linear maps with a nonlinearity between them: (B, T, C) -> (B, T, C).
+
+    It has 4 C hidden channels, or 8/3 C with swiglu, whose gate takes as many, so that the number of parameters is the
+    same.
+    """
+
+    def __init__(self, name: str, width: int, *, bias: bool, dropout: float):
         super().__init__()
-        up_size, hidden_size = self.sizes(width)
-        self.up = nn.Linear(width, up_size, bias=bias)
+        hidden_size, n_inputs = (8 * width // 3, 2) if name == "swiglu" else (4 * width, 1)
+        self.up = nn.Linear(width, n_inputs * hidden_size, bias=bias)
         self.proj = nn.Linear(hidden_size, width, bias=bias)
-        self.dropout = dropout
+        self.activate, self.dropout = NONLINEARITIES[name], dropout
 
     def forward(self, x: Tensor) -> Tensor:
         return dropout(self.proj(self.activate(self.up(x))), self.dropout, training=self.training)
-
-    @staticmethod
-    def sizes(width: int) -> tuple[int, int]:
-        """Return the number of channels before the nonlinearity (those of `up`) and after it."""
-        return 4 * width, 4 * width
-
-    @abstractmethod
-    def activate(self, x: Tensor) -> Tensor:
-        """Apply the nonlinearity to the output of `up`."""
-
-
-class SquaredReLU(MLP):
-    """max(x, 0)^2 (So et al., 2021)."""
-
-    def activate(self, x: Tensor) -> Tensor:
-        return hand_written.squared_relu(x) if hand_written.is_faster(x) else F.relu(x).square()
-
-
-class GELU(MLP):
-    """x times the standard normal cumulative distribution at x (Hendrycks and Gimpel, 2016)."""
-
-    def activate(self, x: Tensor) -> Tensor:
-        return F.gelu(x)
-
-
-class SwiGLU(MLP):
-    """silu(gate) * x (Shazeer, 2020), 8/3 C wide instead of 4 C, which keeps the number of parameters the same."""
-
-    @staticmethod
-    def sizes(width: int) -> tuple[int, int]:
-        hidden_size = 8 * width // 3
-        return 2 * hidden_size, hidden_size
-
-    def activate(self, x: Tensor) -> Tensor:
-        gate, x = x.chunk(2, dim=-1)
-        return F.silu(gate) * x
-
-
-MLPS: dict[str, type[MLP]] = {"relu2": SquaredReLU, "gelu": GELU, "swiglu": SwiGLU}  # by the names of `model.mlp`

@@ -9,7 +9,7 @@ import copy
 
 from torch import Tensor, nn
 
-from model.mlp import GELU
+from model.mlp import MLP
 from model.scoring import Score, scaled_dot
 from model.textbook.chapter5a_masks import require_keywords
 from model.textbook.chapter5b_layer import MultiHeadAttention
@@ -21,7 +21,7 @@ class EncoderBlock(nn.Module):
     def __init__(self, width: int, n_head: int, *, dropout: float = 0.0, score: Score = scaled_dot):
         super().__init__()
         self.attention_norm, self.attention = nn.LayerNorm(width), _make_attention(width, n_head, dropout, score)
-        self.mlp_norm, self.mlp = nn.LayerNorm(width), GELU(width, bias=True, dropout=dropout)
+        self.mlp_norm, self.mlp = nn.LayerNorm(width), MLP("gelu", width, bias=True, dropout=dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, *misplaced: Tensor, **masks: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ from torch import nn
 from model.attention import causal_mask
 from model.block import Block
 from model.config import ModelConfig
-from model.mlp import MLPS
+from model.mlp import MLP
 from model.norm import RMSNorm
 from model.positions import Places, PositionScheme
 
@@ -17,7 +17,7 @@ def config(**settings):
 
 
 def make_mlp(kind):
-    return MLPS[kind](C, bias=False, dropout=0.0)
+    return MLP(kind, C, bias=False, dropout=0.0)
 
 
 def test_rms_norm_divides_by_the_root_mean_square():
