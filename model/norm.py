@@ -1,7 +1,5 @@
 """Normalisation over the channels."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,5 +31,4 @@ class RMSNorm(nn.Module):
 
 def make_norm(name: str, width: int, *, bias: bool) -> nn.Module:
     """Return the layer of `model.norm`: "rms", or "layer" (Ba et al., 2016) with weights and an optional bias."""
-    norms: dict[str, Callable[[], nn.Module]] = {"rms": RMSNorm, "layer": lambda: nn.LayerNorm(width, bias=bias)}
-    return norms[name]()
+    return RMSNorm() if name == "rms" else nn.LayerNorm(width, bias=bias)
