@@ -89,10 +89,6 @@ class KVCache:
             raise ValueError(f"{end} positions do not fit into model.block_size={self.size}")
         return Places(slice(self.length, end))
 
-    def advance(self, T: int) -> None:
-        """Count T positions as read."""
-        self.length += T
-
     def clear(self) -> None:
         self.length -= self.length  # in place if it is a tensor, which a CUDA graph reads
 

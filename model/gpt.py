@@ -90,7 +90,7 @@ class GPT(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i])
         if cache is not None:
-            cache.advance(T)
+            cache.length += T
         return self.predict(x)
 
     def predict(self, x: Tensor) -> Tensor:
