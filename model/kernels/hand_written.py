@@ -130,9 +130,7 @@ class CausalAttentionFunction(Function):
         k, v = k.reshape(-1, T, D), v.reshape(-1, T, v.size(-1))
         q = q.reshape(len(k), -1, D)  # (N, G T, D)
         # The product adds the mask, which is 0 where a query may attend.
-        future = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1)
-        if q.size(1) > T:
-            future = future.repeat(q.size(1) // T, 1)  # (G T, T)
+        future = torch.full((T, T), float("-inf"), dtype=q.dtype).triu(1).repeat(q.size(1) // T, 1)  # (G T, T)
         p = torch.baddbmm(future, q, k.mT, alpha=D**-0.5).softmax(dim=-1)  # (N, G T, T)
         m = keep_mask(p.view(shape[0], -1), dropout).view_as(p) if dropout else None
         ctx.save_for_backward(q, k, v, p, m)
