@@ -66,13 +66,12 @@ class Reader:
             with self.lock, silenced(self.model, self._heads(off)):
                 characters = next(stream, None)
             if characters is None:
-                until.end()
-            else:
-                until.add(characters[0])
+                break
+            until.add(characters[0])
             yield "".join(pieces)
             pieces.clear()
-            if characters is None:
-                return
+        until.end()
+        yield "".join(pieces)
 
     def score(self, text: str, off: Sequence[int] = ()) -> dict[str, float]:
         """Return the mean loss of a passage, in nats per character, in windows as in `experiments.score`."""
