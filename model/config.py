@@ -87,17 +87,14 @@ class ModelConfig:
             raise ValueError(
                 f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {self.score}"
             )
-        for n_head in self.n_head if isinstance(self.n_head, tuple) else (self.n_head,):
-            self._check_heads(n_head)
+        for layer in self.layers:
+            self._check_heads(layer)
 
     @cached_property
     def layers(self) -> tuple[LayerShape, ...]:
         """The shape of each layer's attention."""
         heads = self.n_head if isinstance(self.n_head, tuple) else (self.n_head,) * self.n_layer
-        return tuple(map(self._layer, heads))
-
-    def _layer(self, n_head: int) -> LayerShape:
-        return LayerShape(n_head, self.n_kv_head or n_head, self.head_size or self.n_embd // n_head)
+        return tuple(LayerShape(n, self.n_kv_head or n, self.head_size or self.n_embd // n) for n in heads)
 
     def _check_qk_scale(self) -> None:
         scale = self.qk_scale
@@ -111,17 +108,18 @@ class ModelConfig:
                 "model.score=scaled_dot"
             )
 
-    def _check_heads(self, n_head: int) -> None:
+    def _check_heads(self, layer: LayerShape) -> None:
+        n_head, unit = layer.n_head, 2 if self.positions == "rope" else 1  # unit: rope rotates pairs of channels
         if self.head_size is None and self.n_embd % n_head:
-            divisors = [n for n in range(1, self.n_embd + 1) if self.n_embd % n == 0 and self._positions_allow(n)]
+            divisors = [n for n in range(1, self.n_embd + 1) if self.n_embd % (n * unit) == 0]
             nearest = sorted(sorted(divisors, key=lambda n: abs(n - n_head))[:4])
             raise ValueError(
                 f"model.n_head={n_head} does not divide model.n_embd={self.n_embd}; "
                 + (f"try {_in_words(nearest)}, or set model.head_size" if nearest else "set model.head_size")
             )
-        if not self._positions_allow(n_head):
+        if layer.head_size % unit:
             raise ValueError(
-                f"model.positions=rope rotates pairs of channels, but a head has {self._layer(n_head).head_size} "
+                f"model.positions=rope rotates pairs of channels, but a head has {layer.head_size} "
                 "channels; choose model.n_head or model.head_size so that heads have an even size, or set "
                 "model.positions=learned"
             )
@@ -130,9 +128,6 @@ class ModelConfig:
             raise ValueError(
                 f"model.n_kv_head={self.n_kv_head} does not divide model.n_head={n_head}; try {_in_words(divisors)}"
             )
-
-    def _positions_allow(self, n_head: int) -> bool:
-        return self.positions != "rope" or self._layer(n_head).head_size % 2 == 0
 
 
 def _in_words(numbers: Sequence[int]) -> str:
