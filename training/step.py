@@ -16,10 +16,6 @@ from training.optim.schedule import context_length, lr_factor
 from training.state import TrainingError, TrainingState
 
 
-class CompilationError(TrainingError):
-    """`torch.compile` failed; the step has changed nothing."""
-
-
 class TrainingStep:
     """A training step that updates the state; it is a pure function of (seed, step) and of the state before it.
 
@@ -68,7 +64,7 @@ class TrainingStep:
                 raise
             self.check_stop()  # Ctrl-C in a terminal ends the compiler too
             reason = str(error).splitlines()[0]
-            raise CompilationError(
+            raise TrainingError(
                 f"train.compile=true: the model could not be compiled ({reason}); install a C++ compiler such as g++, "
                 "or set train.compile=false"
             ) from error
