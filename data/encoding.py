@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -25,13 +24,6 @@ UNICODE = 0x110000
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Encoded(NamedTuple):
-    """An encoded text: the number of characters from each file, and the SHA-256 of the encoded file."""
-
-    file_characters: list[int]
-    ids_digest: str
-
-
 def scan(files: list[Path], encoding: str) -> tuple[str, str]:
     """Return the digest and the set of characters of the files, reading them once."""
     seen, seen_ascii = np.zeros(UNICODE, dtype=bool), b""
@@ -46,8 +38,10 @@ def scan(files: list[Path], encoding: str) -> tuple[str, str]:
     return _digest_of_all(digests), "".join(map(chr, np.flatnonzero(seen)))
 
 
-def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str) -> Encoded:
-    """Write the ids of the files to target.
+def encode(
+    files: list[Path], encoding: str, vocabulary: Vocabulary, target: Path, digest: str
+) -> tuple[list[int], str]:
+    """Write the ids of the files to target. Return the number of characters from each file, and the SHA-256 of target.
 
     Raises UserError if the files no longer have the digest, or if target cannot be written.
     """
@@ -83,7 +77,7 @@ def encode(files: list[Path], encoding: str, vocabulary: Vocabulary, target: Pat
     if file_digest(target) != ids_digest:
         target.unlink()
         raise UserError(f"{target}: does not contain what was written to it; check the disk")
-    return Encoded(file_characters, ids_digest)
+    return file_characters, ids_digest
 
 
 class BackgroundHash:
