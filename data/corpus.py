@@ -84,10 +84,9 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool
 
     verify: see `cached_text`. Raises UserError if the text is missing, empty, or not in data.encoding.
     """
-
-    def load(name: str, fallback_reason: str | None = None) -> Corpus:
-        corpus = load_corpus(
-            name,
+    try:
+        return load_corpus(
+            config.corpus,
             config.encoding,
             level=config.level,
             val_corpus=config.val_corpus,
@@ -95,14 +94,12 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool
             cache=cache,
             verify=verify,
         )
-        return dataclasses.replace(corpus, fallback_reason=fallback_reason)
-
-    try:
-        return load(config.corpus)
     except DownloadError as error:
         if config.fallback is None:
             raise
-        return load(config.fallback, str(error))
+        instead = dataclasses.replace(config, corpus=config.fallback, fallback=None)
+        corpus = open_corpus(instead, cache=cache, verify=verify)
+        return dataclasses.replace(corpus, fallback_reason=str(error))
 
 
 def load_corpus(
