@@ -16,7 +16,6 @@ from training.settings.config_file import ConfigError, split_override
 
 VARIANTS = "variants"
 MOST_RUNS = 10_000
-NOT_SWEPT = {"train.name"}  # the sweep names its runs
 
 Axes = Mapping[str, Sequence[str]]
 Variants = Mapping[str, Mapping[str, str]]
@@ -65,7 +64,7 @@ def split_values(key: str, text: str) -> list[str]:
 def check_swept(key: str, where: str) -> None:
     """Raise ConfigError if the key is unknown or cannot be varied. where: the source of the key, for the message."""
     split_override(f"{key}=")
-    if key in NOT_SWEPT:
+    if key == "train.name":
         raise ConfigError(f"{where}: {key} cannot be varied, because the sweep names each run's folder; remove it")
 
 
