@@ -166,8 +166,8 @@ class RunFolder:
             reasons = "; ".join(damaged.values()) or "its files are missing; start the run again with --config"
             raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
         warnings = []
-        for path, reason in damaged.items():
-            warnings.append(f"{reason}; it is now called {_set_aside(path).name}")
+        for path, reason in damaged.items():  # or the next save would keep one of these instead of an intact one
+            warnings.append(f"{reason}; it is now called {path.replace(path.with_suffix('.damaged')).name}")
         newest = max(whole, key=lambda checkpoint: checkpoint.step)
         if not self.latest.exists():
             save_checkpoint(newest, self.latest)
@@ -215,11 +215,6 @@ def numbered(path: Path) -> Iterator[Path]:
     yield path
     for number in itertools.count(2):
         yield path.with_name(f"{path.name}-{number}")
-
-
-def _set_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint, or the next save would keep it instead of an intact one."""
-    return path.replace(path.with_suffix(".damaged"))
 
 
 def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
