@@ -10,7 +10,6 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,10 +81,8 @@ def run(options: argparse.Namespace) -> int:
         print_estimates(options.config, load_config(options.config, options.overrides), imports_s=imports_s)
         return 0
     with join_processes(options.timeout) as processes:
-        folder = processes.run_before_restart() or processes.from_main(
-            lambda: find_or_create_sweep(options) or find_or_create_run(options),
-            pack=os.fsencode,
-            unpack=lambda encoded: Path(os.fsdecode(encoded)),
+        folder = processes.run_before_restart() or Path(
+            processes.from_main(lambda: str(find_or_create_sweep(options) or find_or_create_run(options)))
         )
         if is_sweep(folder):
             return run_sweep(folder, options.workers or 1, verify=options.verify)

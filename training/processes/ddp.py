@@ -5,6 +5,7 @@ Each computes the gradients of its share of every batch, and all take the same d
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import warnings
@@ -57,20 +58,19 @@ class DDP(OneProcess):
         if self.is_main:
             self.store.set(RUN, os.fsencode(folder).hex())  # a path may not be UTF-8, but the store's values are
 
-    def from_main(self, work: Callable[[], T], *, pack: Callable[[T], bytes], unpack: Callable[[bytes], T]) -> T:
+    def from_main(self, work: Callable[[], T]) -> T:
         result = self.together(work if self.is_main else lambda: None)
-        content = self._broadcast(pack(result) if result is not None else b"")
-        return result if result is not None else unpack(content)
-
-    def _broadcast(self, content: bytes) -> bytes:
-        """Return the content that the main process has."""
-        size = torch.tensor(len(content))
+        packed = io.BytesIO()
+        torch.save(result, packed)
+        size = torch.tensor(len(packed.getbuffer()))
         dist.broadcast(size, src=0)
-        buffer = torch.empty(int(size), dtype=torch.uint8)
-        if self.is_main and content:
-            buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-        dist.broadcast(buffer, src=0)
-        return content if self.is_main else buffer.numpy().tobytes()
+        content = torch.empty(int(size), dtype=torch.uint8)
+        if self.is_main:
+            content = torch.frombuffer(packed.getbuffer(), dtype=torch.uint8)
+        dist.broadcast(content, src=0)
+        if result is not None:
+            return result
+        return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
 
     def together(self, work: Callable[[], T]) -> T:
         mistake = None

@@ -41,10 +41,10 @@ class OneProcess:
     def remember_run(self, folder: Path) -> None:
         """Store the run's folder for the processes that follow after a restart."""
 
-    def from_main(self, work: Callable[[], T], *, pack: Callable[[T], bytes], unpack: Callable[[bytes], T]) -> T:
+    def from_main(self, work: Callable[[], T]) -> T:
         """Return what work() returns in the main process, which alone calls it. Its mistake ends all processes.
 
-        pack, unpack: turn the result into bytes to send, and back.
+        The result is None, text, numbers or tensors, or lists and dictionaries of these.
         """
         return work()
 

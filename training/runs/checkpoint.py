@@ -96,7 +96,9 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
 
     keep: the new name of the file that the last path replaces.
     """
-    content = to_bytes(checkpoint)
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
+    content = _with_checksum(buffer)
     for path in paths:
         try:
             with replacing(path, keep=keep if path == paths[-1] else None) as file:
@@ -104,13 +106,6 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = No
         except OSError as error:
             reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
             raise OSError(error.errno, reason, str(path)) from None
-
-
-def to_bytes(checkpoint: Checkpoint) -> memoryview:
-    """Return the content of the checkpoint's file."""
-    buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
-    return _with_checksum(buffer)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -122,11 +117,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
         content = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
-    return from_bytes(content, path)
-
-
-def from_bytes(content: bytes, path: Path) -> Checkpoint:
-    """Return the checkpoint in the content of the file at `path`. Raises CheckpointError as `load_checkpoint` does."""
     _verify_checksum(content, path)
     with reading(path):
         fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from training.processes.ddp import OtherProcessError, reaching_others
 from training.processes.launching import become_torchrun
 from training.processes.one_process import OneProcess
 from training.runs.ancestor import adopt, open_ancestor
-from training.runs.checkpoint import Checkpoint, from_bytes, to_bytes
+from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
 from training.runs.saving import newest_checkpoint, restore
 from training.runtime import Runtime, prepare_machine, warn_if_slow
@@ -41,14 +39,16 @@ def opened_run(
     run = RunFolder(folder, writes=processes.is_main)
     with contextlib.ExitStack() as stack:
 
-        def read() -> Checkpoint | None:
+        def read() -> dict[str, Any] | None:
             RunFolder.find(folder)
             stack.enter_context(run.lock())
             stack.enter_context(run.removed_if_unused())
-            return newest_checkpoint(run)
+            newest = newest_checkpoint(run)
+            return vars(newest) if newest else None
 
-        checkpoint = processes.from_main(read, pack=_packed, unpack=partial(_unpacked, path=run.latest))
-        settings = processes.from_main(lambda: read_settings(run.config), pack=_as_json, unpack=json.loads)
+        fields = processes.from_main(read)
+        checkpoint = Checkpoint(**fields) if fields else None
+        settings = processes.from_main(lambda: read_settings(run.config))
 
         def prepare() -> tuple[Config, Corpus, Runtime]:
             config = build_config(checkpoint.settings if checkpoint else upgraded(settings), overrides)
@@ -63,11 +63,8 @@ def opened_run(
         warn_if_slow(runtime)
         state = TrainingState(config, corpus, runtime)
         starts_from_ancestor = checkpoint is None and config.train.ancestor is not None
-        ancestor = processes.from_main(
-            lambda: open_ancestor(config) if starts_from_ancestor else None,
-            pack=_packed,
-            unpack=partial(_unpacked, path=run.latest),
-        )
+        fields = processes.from_main(lambda: vars(open_ancestor(config)) if starts_from_ancestor else None)
+        ancestor = Checkpoint(**fields) if fields else None
 
         def begin() -> list[str]:
             if ancestor:
@@ -102,15 +99,3 @@ def _explained(run: RunFolder, processes: OneProcess) -> Iterator[None]:
         is_saved = run.has_checkpoints() or not run.config.exists()  # it may be on the main process's host only
         saved = f"resume with --resume {run.path}" if is_saved else "start again: nothing was saved yet"
         raise TrainingError(f"{explain(error)}; fix this, then {saved}") from error
-
-
-def _as_json(settings: dict[str, Any]) -> bytes:
-    return json.dumps(settings).encode()
-
-
-def _packed(checkpoint: Checkpoint | None) -> bytes:
-    return bytes(to_bytes(checkpoint)) if checkpoint else b""
-
-
-def _unpacked(content: bytes, *, path: Path) -> Checkpoint | None:
-    return from_bytes(content, path) if content else None
