@@ -37,22 +37,22 @@ def become_torchrun(n_processes: int, arguments: Sequence[str]) -> NoReturn:
 def join_processes(limit_s: float) -> Iterator[OneProcess]:
     """Connect this process with the others that torchrun started, if it did, and give it its share of the cores.
 
-    limit_s: a process that waits this long for another one ends. Raises LostProcessError if the others cannot be
-    reached.
+    If the user has set OMP_NUM_THREADS, that is its share. limit_s: a process that waits this long for another one
+    ends. Raises LostProcessError if the others cannot be reached.
     """
     environment = os.environ
     if "WORLD_SIZE" not in environment:
         yield OneProcess()
         return
-    numbers = {name: _number(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")}
-    missing = [name for name, number in numbers.items() if number < 0]
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+    missing = [name for name in names if not environment.get(name, "").isdecimal()]
     missing += ["MASTER_ADDR"] * ("MASTER_ADDR" not in environment)
     if missing:
         raise UserError(
             f"the environment variable WORLD_SIZE is set, but {' and '.join(missing)} not, as torchrun would; "
             "start the processes with torchrun, or unset WORLD_SIZE"
         )
-    rank, size, local_rank, local_size, port = numbers.values()
+    rank, size, local_rank, local_size, port = (int(environment[name]) for name in names)
     if prepare := stop_with(os.getppid()):
         prepare()  # without torchrun, nothing would restart or end this process
     limit = timedelta(seconds=limit_s)
@@ -69,7 +69,8 @@ def join_processes(limit_s: float) -> Iterator[OneProcess]:
             timeout=limit,
         )
         patient = dist.new_group(backend="gloo", timeout=PREPARATION)
-        divide_cores(local_size)
+        if local_size > 1 and not _user_set_threads():
+            torch.set_num_threads(max(1, n_cores() // local_size))
         yield DDP(rank, size, local_rank, local_size, store, patient)
         dist.destroy_process_group()  # not after an error: it may wait for the others
 
@@ -106,15 +107,6 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def divide_cores(n_processes: int) -> None:
-    """Give this process its share of the cores, unless the user has set OMP_NUM_THREADS.
-
-    n_processes: those that torchrun started on this host.
-    """
-    if n_processes > 1 and not _user_set_threads():
-        torch.set_num_threads(max(1, n_cores() // n_processes))
-
-
 def _user_set_threads() -> bool:
     """Return whether OMP_NUM_THREADS was set before torchrun, which sets it to 1 if it is not."""
     if "OMP_NUM_THREADS" not in os.environ:
@@ -124,9 +116,3 @@ def _user_set_threads() -> bool:
     except OSError:
         return os.environ["OMP_NUM_THREADS"] != "1"
     return any(variable.startswith(b"OMP_NUM_THREADS=") for variable in when_torchrun_started)
-
-
-def _number(variable: str) -> int:
-    """Return an environment variable that torchrun sets, or -1 if it is not a number."""
-    value = os.environ.get(variable, "")
-    return int(value) if value.isdecimal() else -1
