@@ -126,8 +126,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
             )
         fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
         fields["settings"] = upgraded(fields["settings"])
-        if fields.pop("part", None):
-            raise CheckpointError(f"{path}: is part of a checkpoint; join it with the version that saved it")
         checkpoint = Checkpoint(**fields)
         checkpoint.check_types()
         return checkpoint
