@@ -1,13 +1,10 @@
 """Write and read metrics.jsonl, which has one JSON record per line; no other code does."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
-
-TAIL_BYTES = 1 << 12
 
 
 def append_record(path: Path, record: dict[str, Any]) -> None:
@@ -25,22 +22,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def read_newest_record(path: Path) -> dict[str, Any]:
-    """Return the last record, or {} if there is none. Read only the end of the file.
-
-    Raises UserError if that line is damaged.
-    """
+    """Return the last record, or {} if there is none. Raises UserError if that line is damaged."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            n_bytes = min(size, TAIL_BYTES)
-            while True:
-                file.seek(size - n_bytes)
-                *lines, _ = file.read().split(b"\n")
-                if n_bytes == size or len(lines) > 1:  # the first of these lines may have lost its start
-                    return _parse(lines[-1], f"{path}, last line") if lines else {}
-                n_bytes = min(size, 2 * n_bytes)
+        *lines, _ = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return {}
+    return _parse(lines[-1], f"{path}, last line") if lines else {}
 
 
 def _parse(line: bytes, place: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class SweepFolder:
         return RunFolder(self.path / point.name)
 
     def is_finished(self, point: Point) -> bool:
-        """Return whether a point's run is finished. Read the end of its metrics, unless it was finished before."""
+        """Return whether a point's run is finished. Read its metrics, unless it was finished before."""
         if point.name not in self.finished:
             record = read_newest_record(self.run_of(point).metrics)
             self.steps[point.name] = record.get("step", 0)
