@@ -102,18 +102,14 @@ def evaluation_windows(
     if n_characters is not None:
         n_windows = min(n_full, -(-n_characters // block_size))
     batches = [range(first, min(first + batch_size, n_windows)) for first in range(0, n_windows, batch_size)]
-    for turn, numbers in enumerate(batches):
-        if turn % n_processes == process:
-            starts = [i * n_full // n_windows * block_size for i in numbers]
-            windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
-            yield torch.from_numpy(windows[:, :-1]).contiguous(), torch.from_numpy(windows[:, 1:]).contiguous()
-        else:
-            yield None
     n_left = (len(ids) - 1) % block_size
     if n_left and (n_characters is None or n_characters > n_full * block_size):
-        if len(batches) % n_processes == process:
-            rest = ids[n_full * block_size :].astype(np.int64)
-            yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
+        batches.append(range(n_windows, n_windows + 1))  # a shorter window, up to the end of ids
+    for turn, numbers in enumerate(batches):
+        if turn % n_processes == process:
+            starts = [i * n_full // max(n_windows, 1) * block_size for i in numbers]
+            windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
+            yield torch.from_numpy(windows[:, :-1]).contiguous(), torch.from_numpy(windows[:, 1:]).contiguous()
         else:
             yield None
 
