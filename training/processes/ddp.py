@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from cli.errors import LONGEST_LINE, UserError, explain, is_for_user
 from training.processes.one_process import OneProcess, T
 
-MESSAGE_BYTES = 4 * LONGEST_LINE
+MESSAGE_BYTES = 16 * LONGEST_LINE  # `explain` escapes a character by at most 10
 GLOO = ("third_party/gloo", "connectFullMesh", "monitoredBarrier")  # signs of Gloo's errors, which have no class
 RUN = "run"  # key of the run's folder in torchrun's store, which outlives a restart of the processes
 
@@ -80,7 +80,7 @@ class DDP(OneProcess):
             if not is_for_user(error):
                 raise
             mistake = error
-        message = _shortened(explain(mistake)) if mistake else ""
+        message = explain(mistake) if mistake else ""
         try:
             dist.barrier(group=self.patient)
             messages = self._gather_text(message)
@@ -137,10 +137,6 @@ class DDP(OneProcess):
         gathered = x.new_empty(self.size, *x.shape)
         dist.all_gather(list(gathered.unbind()), x)
         return gathered
-
-
-def _shortened(message: str) -> str:
-    return message.encode(errors="backslashreplace")[:MESSAGE_BYTES].decode(errors="ignore")
 
 
 @contextlib.contextmanager
