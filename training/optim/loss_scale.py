@@ -1,7 +1,5 @@
 """Loss scaling for float16, whose smallest numbers are larger than many gradients."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -20,9 +18,9 @@ class LossScale:
         self.value = torch.full((), INITIAL_SCALE, device=device)
         self.age = torch.zeros((), device=device)  # updates since it changed
 
-    def remove_from(self, gradients: Sequence[Tensor]) -> None:
+    def remove_from(self, gradients: list[Tensor]) -> None:
         """Divide gradients by the scale. Infinite ones stay infinite."""
-        torch._foreach_mul_(list(gradients), 1 / self.value)
+        torch._foreach_mul_(gradients, 1 / self.value)
 
     def update(self, found_inf: Tensor) -> None:
         """Adjust the scale after an update. found_inf (): 1 if it was skipped, otherwise 0."""
