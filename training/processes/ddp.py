@@ -35,9 +35,6 @@ class LostProcessError(UserError):
 class OtherProcessError(UserError):
     """Another process of the run reports its error; this one ends without a message."""
 
-    def __init__(self) -> None:
-        super().__init__("")
-
 
 class DDP(OneProcess):
     """One of several processes that torchrun started.
