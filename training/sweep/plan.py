@@ -152,10 +152,9 @@ def _described(point: Point) -> str:
 
 def describe(plan: Plan) -> dict[str, Any]:
     """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
-    axes: dict[str, list | dict] = {}
-    for key in plan.axes:
-        values = [setting(point.config, key) for point in plan.points]
-        axes[key] = [value for i, value in enumerate(values) if value not in values[:i]]
+    axes: dict[str, list | dict] = {
+        key: list(dict.fromkeys(setting(point.config, key) for point in plan.points)) for key in plan.axes
+    }
     if plan.variants:
         # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
         keys = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
