@@ -13,7 +13,7 @@ from model.gpt import GPT, store_by_columns
 
 V, B, T = 11, 2, 24
 SHAPES = {
-    "modern": {"n_layer": 2, "n_head": 2, "n_embd": 32, "conv_width": 3, "block_size": T},
+    "modern": {"n_layer": 1, "n_head": 2, "n_embd": 32, "conv_width": 3, "block_size": T},
     "with biases and everything else": {
         "n_layer": 1,
         "n_head": (4,),
@@ -28,7 +28,7 @@ SHAPES = {
         "logit_softcap": 0,
     },
     "GPT-2": {
-        "n_layer": 1,
+        "n_layer": 2,
         "n_head": 1,
         "n_embd": 16,
         "block_size": T,
