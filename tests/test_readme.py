@@ -42,7 +42,7 @@ SHORTER = {
     **{f"experiments/studies/heads/{name}": ["train.seed=0"] for name in ("rates", "tuned", "positions", "code")},
     "experiments/studies/heads/positions.yaml": ["model.n_head=8", "model.qk_norm=true"],
     "experiments/studies/heads/rates.yaml": ["model.n_head=4"],
-    "experiments/studies/heads/code_heads.yaml": ["model.n_head=4"],
+    "experiments/studies/heads/code_heads.yaml": ["--sweep", "model.n_head=2,4"],
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
