@@ -11,6 +11,8 @@ from helpers import run_python
 
 from experiments.benchmark.measurements import read_variants
 from model.gpt import GPT
+from training.settings.config_file import read_settings, to_dict
+from training.sweep.plan import make_plan
 
 STUDIES = ROOT / "experiments" / "studies"
 REPORTS = re.findall(
@@ -19,8 +21,9 @@ REPORTS = re.findall(
     re.MULTILINE,
 )
 
-PLANNED = ("rates", "rates_quarter", "tuned", "positions", "positions_800", "code_heads")  # the parts of plan.md
-# The contrasts of plan.md by their numbers: part, variant, other variant, seeds. Contrast 14 was not run.
+# The parts of plan.md.
+PLANNED = ("rates", "rates_quarter", "tuned", "positions", "positions_800", "code_heads", "code_recipe")
+# The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
     1: ("tuned", "8-heads", "4-heads", range(8, 16)),
     2: ("tuned", "16-heads", "8-heads", range(8, 16)),
@@ -35,14 +38,14 @@ FAMILY = {
     11: ("code_heads", "n_head=4", "n_head=2", range(8, 12)),
     12: ("code_heads", "n_head=8", "n_head=4", range(8, 12)),
     13: ("code_heads", "n_head=16", "n_head=8", range(8, 12)),
+    14: ("code_recipe", "recipe", "plain", range(8, 12)),
 }
-N_PLANNED = 14
 
 
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 10
+    assert len(packed) == 11
 
 
 def packed_losses(part):
@@ -58,11 +61,10 @@ def pairs(part, ours, theirs, seeds):
 
 
 def holm(p_values):
-    """Return p-values adjusted for all planned tests, those not run with p = 1 (Holm, 1979)."""
-    ranked = sorted([*p_values.items(), *((None, 1.0) for _ in range(N_PLANNED - len(p_values)))], key=lambda x: x[1])
+    """Return p-values adjusted for the number of tests (Holm, 1979)."""
     adjusted, highest = {}, 0.0
-    for i, (number, p) in enumerate(ranked):
-        highest = max(highest, min(1.0, (N_PLANNED - i) * p))
+    for i, (number, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        highest = max(highest, min(1.0, (len(p_values) - i) * p))
         adjusted[number] = highest
     return adjusted
 
@@ -72,8 +74,7 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
     page = (STUDIES / "heads.md").read_text(encoding="utf-8")
     section = page.partition("## The 14 contrasts of the plan")[2].partition("\n## ")[0].replace("\N{MINUS SIGN}", "-")
     cells = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| \d", line)]
-    assert [int(row[0]) for row in cells] == [*range(1, N_PLANNED + 1)]
-    assert [int(row[0]) for row in cells if row[-1] == "not run"] == [*set(range(1, N_PLANNED + 1)) - FAMILY.keys()]
+    assert [int(row[0]) for row in cells] == [*FAMILY] == [*range(1, 15)]
 
     samples = {number: pairs(*contrast) for number, contrast in FAMILY.items()}
     found = {number: stats.ttest_rel(a, b) for number, (a, b) in samples.items()}
@@ -116,6 +117,17 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
         if f"{sign * mean:.4f} [{low:.4f}, {high:.4f}]" in page:
             return
     raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
+
+
+@pytest.mark.parametrize("part", [part for part in PLANNED if (STUDIES / "heads" / f"{part}.yaml").is_file()])
+def test_a_packed_part_has_the_settings_of_its_sweep(part):
+    sweep = STUDIES / "heads" / part
+    with sweep.with_suffix(".jsonl").open(encoding="utf-8") as file:
+        plans = make_plan(json.loads(file.readline())), make_plan(read_settings(sweep.with_suffix(".yaml")))
+    packed, ours = ([(point.name, to_dict(point.config)) for point in plan.points] for plan in plans)
+    for _, settings in packed + ours:
+        del settings["train"]["name"]
+    assert packed == ours
 
 
 @pytest.mark.parametrize("part", PLANNED)
