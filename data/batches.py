@@ -104,7 +104,7 @@ def evaluation_windows(
     batches = [range(first, min(first + batch_size, n_windows)) for first in range(0, n_windows, batch_size)]
     n_left = (len(ids) - 1) % block_size
     if n_left and (n_characters is None or n_characters > n_full * block_size):
-        batches.append(range(n_windows, n_windows + 1))  # a shorter window, up to the end of ids
+        batches.append(range(n_windows, n_windows + 1))  # a shorter window; the only one of ids without a whole one
     for turn, numbers in enumerate(batches):
         if turn % n_processes == process:
             starts = [i * n_full // max(n_windows, 1) * block_size for i in numbers]

@@ -36,7 +36,8 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
             **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
         )
     )
-    biases = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}  # zeros
+    # Our model may have no biases; those of a new model are zero.
+    biases = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}
     its_model.load_state_dict(biases | renamed(trained.checkpoint.model, config.n_layer))
     its_model.save_pretrained(folder)
     characters = tokenizers.Tokenizer(tokenizers.models.WordLevel({c: i for i, c in enumerate(vocabulary.characters)}))

@@ -166,7 +166,7 @@ class RunFolder:
             reasons = "; ".join(damaged.values()) or "its files are missing; start the run again with --config"
             raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
         warnings = []
-        for path, reason in damaged.items():  # or the next save would keep one of these instead of an intact one
+        for path, reason in damaged.items():  # renamed, so that the next save keeps an intact checkpoint instead
             warnings.append(f"{reason}; it is now called {path.replace(path.with_suffix('.damaged')).name}")
         newest = max(whole, key=lambda checkpoint: checkpoint.step)
         if not self.latest.exists():
