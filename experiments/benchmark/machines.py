@@ -12,10 +12,10 @@ COLUMNS = {  # a figure of the benchmark: the title of its column
     "training, shakespeare.yaml": "training `shakespeare.yaml`, characters/s",
     "training, shakespeare.yaml: arithmetic": "its share of the product",
     "training, GPT-2 layers 6/6/384: arithmetic": "share, 6/6/384",
-    "sampling, shakespeare.yaml, 1 stream, no cache": "sampling `shakespeare.yaml` without a cache, characters/s",
-    "sampling, shakespeare.yaml, 1 stream": "with a cache",
-    "sampling, shakespeare.yaml, 1 stream, compiled": "compiled",
-    "sampling, shakespeare.yaml, 64 streams": "64 streams",
+    "sampling, shakespeare.yaml, one thread: plain GPT-2": "sampling on one thread, characters/s: plain GPT-2",
+    "sampling, shakespeare.yaml, one thread: 1 stream": "`shakespeare.yaml`",
+    "sampling, shakespeare.yaml, one thread: compiled": "compiled",
+    "sampling, shakespeare.yaml, one thread: 64 streams": "64 streams",
 }
 
 

@@ -11,11 +11,11 @@ import torch
 
 from experiments.benchmark.commands import ROOT, measure_encoding, measure_startup
 from experiments.benchmark.models import (
+    measure_against_plain,
     measure_cache,
     measure_context,
     measure_sampling,
     measure_training,
-    measure_without_cache,
 )
 from training.settings.config import Config
 from training.settings.config_file import build_config, load_config, naming, read_settings, without_sweep
@@ -66,11 +66,10 @@ def list_measurements(
             yield _training(name, config, products, repeats, quick=quick)
     for name, (file, overrides) in SAMPLED.items():
         model = load_config(ROOT / "configs" / file, overrides).model
-        yield f"sampling {name}", measure_without_cache, name, model, repeats, device
         for streams in (1,) if quick else (1, 64):
             yield f"sampling {name}", measure_sampling, name, model, streams, repeats, device
-        if device.type == "cpu" and not quick:
-            yield f"sampling {name}, compiled", measure_sampling, name, model, 1, repeats, device, True
+        if device.type == "cpu" and not (quick and model.n_embd > 128):
+            yield f"sampling {name}", measure_against_plain, name, model, max(1, repeats // 2), quick
     for form in ("fused", "auto"):
         for block_size in (256, 8192) if quick else (256, 1024, 4096, 8192):
             yield f"memory {block_size} {form}", measure_context, block_size, form, str(device)

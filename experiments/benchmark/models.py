@@ -1,7 +1,8 @@
 """Speed and memory of a model: of its training steps, and of sampling from it with one stream and with many."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import torch
@@ -10,10 +11,12 @@ import torch.nn.functional as F
 from data.config import DataConfig
 from data.corpus import open_corpus
 from experiments.benchmark.figures import Figure, time_repeats
+from experiments.benchmark.plain_gpt2 import plain_gpt2
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.generate import generate
 from model.gpt import GPT
+from model.textbook.chapter7b_gpt import sample as textbook_sample
 from training.runtime import Runtime, choose_runtime, keep_freed_memory, peak_memory_bytes
 from training.sampling.step_compiler import StepCompiler
 from training.sampling.texts import prepare_for_sampling
@@ -23,6 +26,8 @@ from training.step import TrainingStep
 
 VOCABULARY_SIZE = 65
 CHARACTERS = 8192  # whose memory is measured at each context length
+TEXT_LENGTH = 500
+CPU = torch.device("cpu")
 
 
 def flops_per_character(model: GPT, block_size: int) -> int:
@@ -83,9 +88,7 @@ def _step(model: GPT, ids: torch.Tensor, runtime: Runtime) -> None:
     F.cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
 
 
-def measure_sampling(
-    name: str, config: ModelConfig, streams: int, repeats: int, device: torch.device, compiled: bool = False
-) -> Figure:
+def measure_sampling(name: str, config: ModelConfig, streams: int, repeats: int, device: torch.device) -> Figure:
     """Measure characters per second of all streams together, from an empty context window until it is full.
 
     The limit is the speed of reading the same bytes with a sum. Sampling one character of every stream reads all
@@ -95,35 +98,43 @@ def measure_sampling(
     prepare_for_sampling(model, streams)
     prompt = torch.zeros(streams, 1, dtype=torch.long, device=device)
     length = config.block_size - 1
-    step = StepCompiler(model)(streams, config.block_size) if compiled else None
-
-    def sample() -> None:
-        for _ in generate(model, prompt, length, compiled=step):
-            pass
-
-    seconds = time_repeats(sample, repeats, device)
+    seconds = time_repeats(lambda: exhaust(generate(model, prompt, length)), repeats, device)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     caches = [2 * layer.n_kv_head * layer.head_size for layer in config.layers]
     cached = sum(caches) * config.block_size // 2 * model.lm_head.weight.element_size()
     read = torch.zeros((weights + streams * cached) // 4, device=device)
     limit = streams / min(time_repeats(read.sum, 20, device, warm_up=3))
-    title = f"sampling, {name}, {streams} {'stream' if streams == 1 else 'streams'}{', compiled' * compiled}"
+    title = f"sampling, {name}, {streams} {'stream' if streams == 1 else 'streams'}"
     rates = [streams * length / s for s in seconds]
     return Figure(title, "characters/s", rates, limit=limit, limit_is="the speed of reading weights and cache")
 
 
-def measure_without_cache(name: str, config: ModelConfig, repeats: int, device: torch.device) -> Figure:
-    """Measure characters per second of one stream that computes the full window for each character."""
-    model = _make_model(config, device)
+def measure_against_plain(name: str, config: ModelConfig, repeats: int, quick: bool) -> list[Figure]:
+    """Measure sampling of texts of 500 characters, on one thread of the CPU, against `plain_gpt2` of the same size.
+
+    All forms take turns, because the speed of a machine may vary from minute to minute.
+    """
+    model = _make_model(config, CPU)
     prepare_for_sampling(model, 1)
-    window = torch.zeros(1, config.block_size, dtype=torch.long, device=device)
-
-    @torch.inference_mode()
-    def sample_one() -> None:
-        model(window)[:, -1].softmax(-1).multinomial(1)
-
-    seconds = time_repeats(sample_one, 10 * repeats, device, warm_up=3)
-    return Figure(f"sampling, {name}, 1 stream, no cache", "characters/s", [1 / s for s in seconds])
+    start, plain = torch.zeros(64, 1, dtype=torch.long), plain_gpt2(config, VOCABULARY_SIZE).eval()
+    forms: dict[str, tuple[int, Callable[[], object]]] = {
+        "plain GPT-2": (1, lambda: textbook_sample(plain, start[0], TEXT_LENGTH)),
+        "1 stream": (1, lambda: exhaust(generate(model, start[:1], TEXT_LENGTH))),
+    }
+    if not quick:
+        forms["64 streams"] = 64, lambda: exhaust(generate(model, start, TEXT_LENGTH))
+        if step := StepCompiler(model)(1, TEXT_LENGTH + 1):
+            forms["compiled"] = 1, lambda: exhaust(generate(model, start[:1], TEXT_LENGTH, compiled=step))
+    rates: dict[str, list[float]] = {form: [] for form in forms}
+    for _ in range(repeats):
+        for form, (streams, run) in forms.items():
+            (seconds,) = time_repeats(run, 1, CPU, warm_up=0)
+            rates[form].append(streams * TEXT_LENGTH / seconds)
+    figures = [Figure(f"sampling, {name}, one thread: {form}", "characters/s", rates[form]) for form in forms]
+    for form in list(forms)[1:]:
+        ratios = [rate / base for rate, base in zip(rates[form], rates["plain GPT-2"], strict=True)]
+        figures.append(Figure(f"sampling, {name}, one thread: {form}", "times plain", ratios))
+    return figures
 
 
 def measure_cache(name: str, config: ModelConfig) -> Figure:
@@ -131,6 +142,10 @@ def measure_cache(name: str, config: ModelConfig) -> Figure:
     layers = KVCache(config, 1).layers
     n_bytes = sum(tensor.nbytes for layer in layers for tensor in (layer.keys, layer.values, layer.inputs))
     return Figure(f"cache of a stream, {name}", "kB", [n_bytes / 1e3])
+
+
+def exhaust(items: Iterator[object]) -> None:
+    deque(items, maxlen=0)
 
 
 def _make_model(config: ModelConfig, device: torch.device) -> GPT:

@@ -19,14 +19,16 @@ from experiments.benchmark.machines import COLUMNS, append_row
 from experiments.benchmark.measurements import PARTS, list_measurements, read_variants
 from experiments.benchmark.models import (
     flops_per_character,
+    measure_against_plain,
     measure_cache,
     measure_context,
     measure_sampling,
     measure_training,
-    measure_without_cache,
 )
+from experiments.benchmark.plain_gpt2 import plain_gpt2
 from model.config import ModelConfig
 from model.gpt import GPT
+from model.textbook.chapter7b_gpt import TextbookGPT
 from training.settings.config_file import load_config
 
 CPU = torch.device("cpu")
@@ -125,13 +127,28 @@ def test_every_measurement_of_the_benchmark_can_be_called_with_its_arguments(qui
     for name, measure, *arguments in measurements:
         assert name.startswith(PARTS)
         inspect.signature(measure).bind(*arguments)
-    assert {measure.__name__ for _, measure, *_ in measurements} >= {"measure_without_cache", "measure_cache"}
+    assert {measure.__name__ for _, measure, *_ in measurements} >= {"measure_against_plain", "measure_cache"}
 
 
-def test_sampling_without_a_cache_is_measured_for_each_character():
-    figure = measure_without_cache("tiny", ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8), 1, CPU)
-    assert len(figure.values) == 10
-    assert figure.median > 0
+def test_the_plain_gpt2_predicts_what_the_textbook_predicts():
+    config = ModelConfig(n_layer=2, n_head=2, n_embd=8, block_size=6)
+    plain = plain_gpt2(config, 5)
+    textbook = TextbookGPT(5, n_layer=2, n_head=2, n_embd=8, block_size=6)
+    weights = {name: w for name, w in plain.state_dict().items() if "qkv" not in name}
+    for layer, block in enumerate(plain.blocks):
+        for head, w in enumerate(block.attention.qkv.weight.view(3, 2, 4, 8).unbind(1)):
+            for part, w_part in zip(("query", "key", "value"), w, strict=True):
+                weights[f"blocks.{layer}.attention.heads.{head}.{part}.weight"] = w_part
+    textbook.load_state_dict(weights)
+    ids = torch.tensor([[0, 4, 2, 2, 1, 3]])
+    torch.testing.assert_close(plain(ids), textbook(ids))
+
+
+def test_sampling_is_measured_against_a_plain_gpt2_in_the_same_run():
+    config = ModelConfig(n_layer=1, n_head=2, n_embd=8, block_size=8)
+    plain, cached, ratio = measure_against_plain("tiny", config, 2, True)
+    assert ratio.unit == "times plain"
+    assert ratio.values == [a / b for a, b in zip(cached.values, plain.values, strict=True)]
 
 
 @pytest.mark.slow
