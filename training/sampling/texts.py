@@ -15,9 +15,14 @@ DEFAULT = Sampling(temperature=0.8)
 
 
 def prepare_for_sampling(model: GPT, n_samples: int) -> None:
-    """Make sampling faster for the rest of the process, if the model is on a CPU. Its weights keep their values."""
+    """Make sampling faster for the rest of the process, if the model is on a CPU. Its weights keep their values.
+
+    Give the model no other layers or parameters afterwards.
+    """
     if model.lm_head.weight.device.type == "cpu":
         store_by_columns(model)
+        for module in model.modules():  # Python finds these sooner than through nn.Module.__getattr__
+            vars(module).update(module._modules | module._parameters)
         if n_samples == 1:
             torch.set_num_threads(1)  # one character is too little work to share
 

@@ -7,7 +7,7 @@ from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampling, generate
 from model.gpt import GPT
-from training.sampling.texts import sample_text, stream_texts
+from training.sampling.texts import prepare_for_sampling, sample_text, stream_texts
 
 VOCABULARY = Vocabulary("\nabcdefghij")
 SAMPLING = Sampling(temperature=1.3, top_k=5)
@@ -68,3 +68,17 @@ def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, tr
 def test_an_unknown_character_in_the_prompt_is_an_error(model):
     with pytest.raises(UnknownCharacterError, match="'X'"):
         sample_text(model, VOCABULARY, "aXb", 5, seed=0)
+
+
+def test_a_model_prepared_for_sampling_keeps_its_logits_and_follows_new_weights_and_another_dtype(model):
+    ids = torch.tensor([[3, 1, 2]])
+    before, names, n_threads = model.eval()(ids), list(model.state_dict()), torch.get_num_threads()
+    prepare_for_sampling(model, 1)
+    torch.set_num_threads(n_threads)
+    torch.testing.assert_close(model(ids), before)
+    assert list(model.state_dict()) == names
+    model.load_state_dict({name: 2 * weight for name, weight in model.state_dict().items()})
+    fresh = GPT(model.config, model.lm_head.out_features).eval()
+    fresh.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(ids), fresh(ids))
+    torch.testing.assert_close(model.double()(ids), fresh.double()(ids))
