@@ -133,7 +133,7 @@ def measure_against_plain(name: str, config: ModelConfig, repeats: int, quick: b
     figures = [Figure(f"sampling, {name}, one thread: {form}", "characters/s", rates[form]) for form in forms]
     for form in list(forms)[1:]:
         ratios = [rate / base for rate, base in zip(rates[form], rates["plain GPT-2"], strict=True)]
-        figures.append(Figure(f"sampling, {name}, one thread: {form}", "times plain", ratios))
+        figures.append(Figure(f"sampling, {name}, one thread: {form} / plain", "times", ratios))
     return figures
 
 
