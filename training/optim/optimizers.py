@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 
 from model.gpt import GPT
 from training.optim.muon import Muon
+from training.optim.without_compiler import AdamW, skip_compiler
 from training.processes.one_process import OneProcess
 from training.settings.config import OptimConfig
 
@@ -20,6 +21,7 @@ def make_optimizers(
     dtype: of Muon's matrix products. processes: see `Muon`. Every group stores its peak learning rate as `peak_lr`; see
     `set_lr`.
     """
+    skip_compiler()
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
     head = model.lm_head.weight
