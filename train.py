@@ -60,6 +60,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
+        if options.overrides and Path(options.overrides[0]).exists():
+            parser.error(f"did you mean --config {options.overrides[0]} or --resume {options.overrides[0]}?")
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")

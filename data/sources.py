@@ -31,6 +31,10 @@ class DownloadError(UserError):
     """A named corpus is not in the cache and cannot be downloaded."""
 
 
+class MissingTextError(UserError):
+    """There is nothing at the path of a corpus."""
+
+
 @dataclass(frozen=True)
 class Download:
     """A text on the web, perhaps as the only file of a .zip archive. sha256, n_bytes: of the text."""
@@ -62,7 +66,8 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data
     corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders and .txt.gz and the like, sorted by
     path) or a glob. setting: its name in errors.
 
-    Raises DownloadError if a named corpus cannot be downloaded, ValueError if the path has no text file.
+    Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path, and
+    UserError if it has no text file.
     """
     source = NAMED.get(corpus)
     if isinstance(source, Download):
@@ -84,7 +89,7 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
-            raise UserError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
+            raise MissingTextError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.resolve() for p in files]
 
 

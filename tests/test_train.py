@@ -164,11 +164,17 @@ def test_a_mistake_produces_a_one_line_error_and_status_2_and_no_files(workplace
     assert not (workplace / "runs").exists()
 
 
-@pytest.mark.parametrize("arguments", [[], ["configs/shakespeare.yaml"], ["model.n_head=2"]])
+@pytest.mark.parametrize("arguments", [[], ["shakespeare"], ["model.n_head=2"]])
 def test_without_a_config_or_a_run_a_line_says_how_to_name_one(capsys, arguments):
     with pytest.raises(SystemExit, match="2"):
         train.main(arguments)
     assert capsys.readouterr().err.startswith("train.py: name a config or a run, such as --config configs/shakespeare")
+
+
+def test_a_config_without_its_option_produces_a_line_that_names_the_option(workplace, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        train.main(["tiny.yaml", "model.n_head=2"])
+    assert capsys.readouterr().err.startswith("train.py: did you mean --config tiny.yaml or --resume tiny.yaml?")
 
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):

@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import re
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import yaml
@@ -150,7 +151,8 @@ def test_aliases_that_describe_a_huge_value_produce_an_error_in_little_memory(tm
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("n_head=8", r"'n_head=8' is not an override; write section.key=value"),
+        ("n_head=8", r"'n_head=8' lacks a section; did you mean model.n_head=8\?"),
+        ("heads=8", r"'heads=8' is not an override; write section.key=value"),
         ("model.n_head", "is not an override"),
         ("my.txt", r"'my.txt' is not an override; .* or data.corpus=my.txt"),
         ("--model.n_head=8", r"unknown key --model; did you mean model\?"),
@@ -164,12 +166,16 @@ def test_overrides_are_as_strict_as_files(tmp_path, override, message):
         load(tmp_path, "model: {n_layer: 1}", override)
 
 
-def test_the_error_for_an_unreadable_config_names_the_file(tmp_path):
+def test_the_error_for_an_unreadable_config_names_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"gone.yaml: no such file$"):
         load_config(tmp_path / "gone.yaml")
     (tmp_path / "shakespeare.yaml").touch()
     with pytest.raises(ConfigError, match=r"no such file; did you mean .*/shakespeare.yaml\?"):
         load_config(tmp_path / "shakespere.yml")
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ConfigError, match=r"selmere.yaml: no such file in .*; did you mean configs/selmere.yaml\?"):
+        load_config(Path("selmere.yaml"))
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
     with pytest.raises(ConfigError, match=r"binary.yaml: cannot be read as a config \(not UTF-8"):
         load_config(tmp_path / "binary.yaml")

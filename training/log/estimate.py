@@ -69,8 +69,8 @@ def print_estimates(file: Path, config: Config, *, imports_s: float) -> None:
         compiled = _print_row("  with train.compile=true", compiled_config, imports_s)
         saved_s = (plain.steps_s - compiled.steps_s) / config.train.max_steps
         pays_after = (compiled.once_s - plain.once_s) / saved_s if saved_s > 0 else float("inf")
-        pays = f"pays after {pays_after:,.0f} steps" if saved_s > 0 else "does not pay"
-        print(f"  Compiling {pays}; this run has {config.train.max_steps:,}.")
+        pays = f"pays after {pays_after:,.0f} steps" if saved_s > 0 else "is no faster"
+        print(f"  Compiling {pays}; this run has {config.train.max_steps:,} steps.")
     fast = file.with_name("shakespeare_fast.yaml")
     if file.name == "shakespeare.yaml" and fast.exists():
         _print_row(fast.name, load_config(fast, [f"train.device={config.train.device}"]), imports_s)

@@ -1,14 +1,13 @@
 """Open the folder of a run to train it, from step 0 or from its newest checkpoint."""
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError, explain
-from data.corpus import Corpus, open_corpus
+from data.corpus import Corpus
 from training.processes.ddp import OtherProcessError, reaching_others
 from training.processes.launching import become_torchrun
 from training.processes.one_process import OneProcess
@@ -16,6 +15,7 @@ from training.runs.ancestor import adopt, open_ancestor
 from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
 from training.runs.saving import newest_checkpoint, restore
+from training.runs.starting import open_text_of_run
 from training.runtime import Runtime, prepare_machine, warn_if_slow
 from training.settings.config import Config
 from training.settings.config_file import build_config, read_settings, to_yaml, upgraded
@@ -52,8 +52,8 @@ def opened_run(
 
         def prepare() -> tuple[Config, Corpus, Runtime]:
             config = build_config(checkpoint.settings if checkpoint else upgraded(settings), overrides)
-            without_fallback = dataclasses.replace(config.data, fallback=None)  # a run never changes its text
-            return config, open_corpus(without_fallback, verify=verify), prepare_machine(config, processes)
+            corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH", verify=verify)
+            return config, corpus, prepare_machine(config, processes)
 
         config, corpus, runtime = processes.together(prepare)
         if config.train.processes > processes.size == 1 and "WORLD_SIZE" not in os.environ:

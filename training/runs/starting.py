@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 from cli.errors import UserError
+from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
+from data.sources import MissingTextError
 from training.runs.ancestor import open_ancestor
 from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
@@ -46,9 +48,17 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     return config, corpus, name
 
 
+def open_text_of_run(data: DataConfig, advice: str, *, verify: bool = False) -> Corpus:
+    """Open the text of a run, which has no fallback. Raises UserError with the advice if the text was moved."""
+    try:
+        return open_corpus(dataclasses.replace(data, fallback=None), verify=verify)
+    except MissingTextError as error:
+        raise UserError(f"{error}; if you moved the text, {advice}") from None
+
+
 def reopen_corpus(checkpoint: Checkpoint, path: Path) -> Corpus:
     """Return the text of the checkpoint at `path`. Raises UserError if it is missing or has changed."""
-    corpus = open_corpus(dataclasses.replace(checkpoint.config().data, fallback=None))
+    corpus = open_text_of_run(checkpoint.config().data, "put it back")
     if corpus.digest != checkpoint.corpus["digest"]:
         raise UserError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
     return corpus

@@ -72,8 +72,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        close = difflib.get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.yaml")], n=1)
-        hint = f"; did you mean {path.with_name(close[0] + '.yaml')}?" if close else ""
+        others = {file.stem: file for folder in (Path("configs"), path.parent) for file in folder.glob("*.yaml")}
+        close = difflib.get_close_matches(path.stem, others, n=1)
+        hint = f"; did you mean {others[close[0]]}?" if close else ""
         place = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise ConfigError(f"{path}: no such file{place}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -130,6 +131,8 @@ def split_override(override: str) -> tuple[str, str, str]:
     """Return section, name and value of `section.key=value`. Raises ConfigError if malformed or the key is unknown."""
     key, equals, value = override.partition("=")
     section, dot, name = key.partition(".")
+    if equals and not dot and (keys := _keys_named(key)):
+        raise ConfigError(f"{override!r} lacks a section; did you mean {keys[0]}={value}?")
     if not (equals and dot and section and name):
         raise ConfigError(
             f"{override!r} is not an override; write section.key=value without spaces, such as model.n_head=8 "
@@ -184,11 +187,15 @@ def _fields(kind: type) -> list[str]:
     return [f.name for f in dataclasses.fields(kind)]
 
 
+def _keys_named(name: str) -> list[str]:
+    return [f"{section}.{name}" for section, kind in typing.get_type_hints(Config).items() if name in _fields(kind)]
+
+
 def _check_key(key: str, known: list[str], section: str) -> None:
     if key in known:
         return
     full = f"{section}.{key}" if section else key
-    elsewhere = [f"{s}.{key}" for s, kind in typing.get_type_hints(Config).items() if key in _fields(kind)]
+    elsewhere = _keys_named(key)
     if full in REPLACED:
         raise ConfigError(f"{full} {REPLACED[full]}")
     if full == "sweep":

@@ -124,7 +124,7 @@ def _make_points(
         }
         points.append(Point(config, shown))
     if problems:
-        raise ConfigError(f"{problems.total()} of the sweep's {n_runs} runs are invalid: {'; '.join(problems)}")
+        raise ConfigError(f"the sweep has invalid runs, {problems.total()} of {n_runs}: {'; '.join(problems)}")
     _check_distinct(points)
     return tuple(points)
 

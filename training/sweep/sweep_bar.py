@@ -43,7 +43,7 @@ class SweepBar:
         self._console.say(f"{point.name}: FAILED, {reason}")
 
     def stopped(self, number: signal.Signals) -> None:
-        self._console.say(f"Stopped by {number.name}; {self._finished()} are finished")
+        self._console.say(f"Stopped by {number.name}; finished: {self._finished()}")
 
     def _finished(self) -> str:
         return f"{len(self.folder.finished)} of {len(self.folder.plan.points)} runs"

@@ -13,6 +13,7 @@ import train
 from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
+from experiments.heads.__main__ import main as heads
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
 
@@ -194,6 +195,18 @@ def test_an_interrupted_run_of_an_older_version_resumes_at_the_next_window(workp
     run.config.write_text(settings)
     assert train.main(["--resume", "runs/old", "optim.decay_fraction=0", "train.max_steps=30"]) == 0
     assert load_checkpoint(run.latest).progress["windows"] == 300
+
+
+def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
+    (workplace / "text.txt").rename(workplace / "moved.txt")
+    capsys.readouterr()
+    more = ["--resume", "runs/tiny", "train.max_steps=21"]
+    assert train.main(more) == 2
+    assert capsys.readouterr().err.endswith("; if you moved the text, add data.corpus=NEW_PATH\n")
+    assert heads(["--checkpoint", "runs/tiny"]) == 2
+    assert capsys.readouterr().err.endswith("; if you moved the text, put it back\n")
+    assert train.main([*more, "data.corpus=moved.txt"]) == 0
 
 
 def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):

@@ -186,7 +186,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sweep", "model.n_head=1,5"], "1 of the sweep's 2 runs are invalid: model.n_head=5 does not divide"),
+        (["--sweep", "model.n_head=1,5"], "the sweep has invalid runs, 1 of 2: model.n_head=5 does not divide"),
         (["--sweep", "model.block_size=16,100000"], "too short"),
         (["--sweep", "train.device=cpu,cuda:99"], "cuda:99"),
         (["--sweep", "data.corpus=text.txt,texd.txt"], "texd.txt"),
