@@ -74,6 +74,8 @@ def test_a_failed_step_is_listed_and_the_other_steps_still_run(tmp_path):
     ignored = shutil.ignore_patterns(".git", "cache", "__pycache__", ".venv", "*.svg")
     shutil.copytree(ROOT, project, ignore=ignored)
     shutil.rmtree(project / "runs", ignore_errors=True)
+    for folder in ("cli", "data", "experiments", "model", "training"):  # tests/test_cuda.py is enough to collect twice
+        shutil.rmtree(project / "tests" / folder)
     (project / "tests" / "test_broken.py").write_text("def test_cuda_is_broken():\n    assert 1 + 1 == 3\n")
     finished = run_gpu(project, out, DEVICE="cpu", OMP_NUM_THREADS="1")
     results = json.loads((out / "results.json").read_text())

@@ -9,6 +9,10 @@ from conftest import ROOT, train_tiny
 from helpers import run_python
 from nanogpt_files import nanogpt_checkpoint, write_files
 
+import train
+from training.settings.config_file import read_settings, to_yaml
+from training.sweep.plan import make_plan
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -31,26 +35,19 @@ SHORTER = {
     "--resume": ["train.max_steps=6"],
     "--sweep": ["train.seed=0"],
     "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
-    "configs/heads": ["train.seed=0"],
-    "configs/heads.yaml": ["--sweep", "model.n_head=2,4"],
-    "configs/heads_fixed_size": ["model.n_head=1"],
-    "configs/heads_grouped": ["--sweep", "model.n_kv_head=8,1"],
-    "train.name=rates-quarter": ["model.n_head=4", "--sweep", "train.seed=0,1"],
-    "train.name=recipe": ["train.seed=0,1"],
     "train.name=counts": ["model.n_head=1,2"],
-    "train.name=score": ["model.score=uniform,additive"],
-    **{f"experiments/studies/heads/{name}": ["train.seed=0"] for name in ("rates", "tuned", "positions", "code")},
-    "experiments/studies/heads/positions.yaml": ["model.n_head=8", "model.qk_norm=true"],
-    "experiments/studies/heads/rates.yaml": ["model.n_head=4"],
-    "experiments/studies/heads/code_heads.yaml": ["--sweep", "model.n_head=2,4"],
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
     "experiments.benchmark": ["--quick", "--only", "start-up"],
+    "--append": ["--only", "encoding", "--megabytes", "1"],
 }
+# The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
+# the other pages.
+PLANNED = ("model/README.md", "experiments/studies/README.md", "experiments/studies/heads.md")
 ALONE = ("experiments.benchmark", "experiments.race")  # long, and need no earlier command
-HAS_OWN_SHAPE = ("[8,4,4,2,2,2]", "heads_per_layer.yaml", "--config runs/")  # which a smaller model would not fit
+HAS_OWN_SHAPE = ("[8,4,4,2,2,2]", "--config runs/")  # which a smaller model would not fit
 
 
 def text(page):
@@ -89,6 +86,16 @@ def shortened(command):
     return arguments + [addition for word in words for addition in SHORTER[word]]
 
 
+def points_of(command):
+    """Return the runs of the sweep that a command of a page starts; none if it starts something else."""
+    program, *arguments = shlex.split(command)
+    if program != "python" or arguments[0] != "train.py":
+        return ()
+    options = train.parse(arguments[1:])
+    plan = options.config and make_plan(read_settings(ROOT / options.config), options.overrides, options.sweep)
+    return plan.points if plan else ()
+
+
 def test_readme_commands_that_are_not_tested_here_are_run_by_ci():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     install_all = {"pip install -r requirements.txt && python -m pytest", "pip install -r .ci/requirements.txt"}
@@ -112,8 +119,7 @@ def test_files_named_in_the_readme_exist():
 def parts():
     """Return three lists of commands for processes that test at once; each uses only runs of its earlier commands."""
     alone = [command for command in commands() if any(name in command for name in ALONE)]
-    names = ("model/README.md", "experiments/studies/README.md", "experiments/studies/heads.md")
-    studied = commands([ROOT / name for name in names])
+    studied = commands([ROOT / name for name in PLANNED])
     studied = [command for command in studied if command not in alone]
     return [alone, studied, [command for command in commands() if command not in alone + studied]]
 
@@ -130,10 +136,15 @@ def test_every_command_runs(part, tmp_path):
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
     (project / "prompts.txt").write_text("ROMEO:\nJULIET:\n", encoding="utf-8")
     write_files(project, nanogpt_checkpoint(bias=False))
+    planned = commands([ROOT / name for name in PLANNED])
     to_run = [c for c in part if c not in RUN_BY_CI and not c.startswith(TESTED_ELSEWHERE)]
     assert len(to_run) > 2
     for command in to_run:
-        finished = run_python(shortened(command), cwd=project, text_input="ROMEO:\n")
+        arguments = shortened(command)
+        if command in planned and (points := points_of(command)):
+            (project / "point.yaml").write_text(to_yaml(points[0].config), encoding="utf-8")
+            arguments = ["train.py", "--config", "point.yaml", *SHORT_RUN]
+        finished = run_python(arguments, cwd=project, text_input="ROMEO:\n")
         assert finished.returncode == 0, f"{command}\n{finished.stderr}"
         assert finished.stdout.strip(), command
 
