@@ -3,6 +3,7 @@
 Each measurement is a name, which begins with that of its part, a function that returns figures, and its arguments.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def list_measurements(
     if variants:
         return
     for name, (file, overrides, is_quick) in SHAPES.items():
-        if is_quick or not quick:
+        is_repeated = overrides == FLOAT32 and "bfloat16" not in products  # the row before it is in float32 already
+        if (is_quick or not quick) and not is_repeated:
             config = load_config(ROOT / "configs" / file, [*overrides, f"train.device={device}"])
             yield _training(name, config, products, repeats, quick=quick)
     for name, (file, overrides) in SAMPLED.items():
@@ -80,7 +82,9 @@ def list_measurements(
 
 def _training(name: str, config: Config, products: Mapping[str, float], repeats: int, *, quick: bool) -> Measurement:
     is_slow = config.model.n_embd > 128 and config.train.device == "cpu"
-    n = (1 if quick else 3) if is_slow else 10 * repeats
+    if is_slow and quick:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, batch_size=16))
+    n = (1 if quick else 3) if is_slow else (10 if quick else 70)
     return f"training {name}", measure_training, name, config, products, n
 
 

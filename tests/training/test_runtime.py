@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -30,6 +34,13 @@ def test_auto_selects_float32_on_a_processor_without_bfloat16(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
     assert not has_fast_bfloat16(torch.device("cpu"))
     assert choose_runtime("cpu", "auto").dtype == torch.float32
+
+
+def test_auto_selects_float32_if_the_environment_limits_onednn_to_instructions_without_bfloat16():
+    code = "from training.runtime import choose_runtime; print(choose_runtime('cpu', 'auto').dtype)"
+    limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    output = subprocess.check_output([sys.executable, "-c", code], env=os.environ | limits, text=True)
+    assert output == "torch.float32\n"
 
 
 def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(monkeypatch, capsys):
