@@ -67,12 +67,12 @@ def measure_startup(repeats: int) -> list[Figure]:
         for name, (prefix, arguments) in commands.items():
             seconds = [_seconds_until(prefix, arguments, folder) for _ in range(repeats)]
             figures.append(Figure(f"start-up: {name}", "s", seconds))
-        times_s = _key_to_character_s(next(Path(folder, "runs").iterdir()), repeats)
-    return [*figures, Figure("playground, from a key to a character", "ms", [1e3 * s for s in times_s])]
+        times_s = _request_to_character_s(next(Path(folder, "runs").iterdir()), repeats)
+    return [*figures, Figure("playground, from a request to a character", "ms", [1e3 * s for s in times_s])]
 
 
-def _key_to_character_s(run: Path, repeats: int) -> list[float]:
-    """Return the seconds from a key in the playground to the first character that the model writes after it."""
+def _request_to_character_s(run: Path, repeats: int) -> list[float]:
+    """Return the seconds of requests, as the page of the playground sends them, for the next character of a text."""
     text, times_s = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:200], []
     torch.set_num_threads(1)  # as the playground does
     with PlaygroundServer(("127.0.0.1", 0), [Model(load_model(run, "cpu"))], lambda nonce: "") as server:
