@@ -80,50 +80,25 @@ class Corpus:
 
 
 def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool = False) -> Corpus:
-    """Open the config's corpus or, if its download fails and the config names a fallback, the fallback.
+    """Open the config's corpus; if the cache does not have this content, encode it first.
 
-    verify: see `cached_text`. Raises UserError if the text is missing, empty, or not in data.encoding.
+    If the download fails and the config names a fallback, open that. verify: see `cached_text`. Raises UserError if the
+    text is missing, empty, or not in data.encoding.
     """
+    val_corpus, folder, is_bytes = config.val_corpus, cache / "encoded", config.level == "byte"
     try:
-        return load_corpus(
-            config.corpus,
-            config.encoding,
-            level=config.level,
-            val_corpus=config.val_corpus,
-            characters=config.characters or "",
-            cache=cache,
-            verify=verify,
-        )
+        train_files = find_files(config.corpus, cache=cache)
+        val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
     except DownloadError as error:
         if config.fallback is None:
             raise
         instead = dataclasses.replace(config, corpus=config.fallback, fallback=None)
         corpus = open_corpus(instead, cache=cache, verify=verify)
         return dataclasses.replace(corpus, fallback_reason=str(error))
-
-
-def load_corpus(
-    name: str,
-    encoding: str = "utf-8",
-    *,
-    level: str = "character",
-    val_corpus: str | None = None,
-    characters: str = "",
-    cache: Path = DEFAULT_CACHE,
-    verify: bool = False,
-) -> Corpus:
-    """Open a named corpus, file, folder or glob. If the cache does not have this content, encode it first.
-
-    level: "character" or "byte". val_corpus: a separate validation text, whose characters are in the vocabulary too.
-    characters: of the vocabulary, besides those of the text. verify: see `cached_text`.
-    """
-    folder = cache / "encoded"
-    train_files = find_files(name, cache=cache)
-    val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
-    text = cached_text(train_files + val_files, BYTES if level == "byte" else encoding, folder, verify=verify)
+    text = cached_text(train_files + val_files, BYTES if is_bytes else config.encoding, folder, verify=verify)
     n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
-    vocabulary = make_vocabulary(text.characters + characters, level)
+    vocabulary = make_vocabulary(text.characters + (config.characters or ""), config.level)
     ids = text.open(folder)
-    if len(vocabulary) > len(text.characters) and level == "character":
+    if len(vocabulary) > len(text.characters) and not is_bytes:
         ids = ids.renumbered(vocabulary.encode(text.characters))
-    return Corpus(name, text.digest, vocabulary, ids, n_train)
+    return Corpus(config.corpus, text.digest, vocabulary, ids, n_train)

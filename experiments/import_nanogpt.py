@@ -14,7 +14,8 @@ from torch import Tensor
 
 from cli.command import run_command
 from cli.errors import UserError
-from data.corpus import load_corpus
+from data.config import DataConfig
+from data.corpus import open_corpus
 from experiments import gpt2
 from experiments.command import command, option
 from training.runs.checkpoint import Checkpoint, reading
@@ -94,7 +95,7 @@ def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dic
     """Return the section `data` of the run's config, and a checkpoint's description of the text."""
     if name is None:
         return {"corpus": "unknown"}, {"name": "unknown", "digest": "unknown"}
-    corpus = load_corpus(name)
+    corpus = open_corpus(DataConfig(corpus=name))
     if unknown := set(corpus.vocabulary.characters) - set(vocabulary):
         raise UserError(f"{name} has characters that the model does not know: {''.join(sorted(unknown))!r:.60}")
     missing = "".join(sorted(set(vocabulary) - set(corpus.vocabulary.characters)))

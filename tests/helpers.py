@@ -14,6 +14,9 @@ import pytest
 import torch
 from conftest import ROOT
 
+from data.config import DataConfig
+from data.corpus import open_corpus
+from data.sources import DEFAULT_CACHE
 from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_records
 from training.settings.config import Config
@@ -22,6 +25,11 @@ from training.sweep.sweep_folder import SweepFolder
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "train", "training")
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
+
+
+def load_corpus(name, encoding="utf-8", *, cache=DEFAULT_CACHE, verify=False, **settings):
+    """Open the corpus that these settings of `data` describe."""
+    return open_corpus(DataConfig(corpus=name, encoding=encoding, **settings), cache=cache, verify=verify)
 
 
 def metrics(run):

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 pytest.importorskip("hypothesis")
-from helpers import make_checkpoint
+from helpers import load_corpus, make_checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sample
 from cli.errors import LONGEST_LINE, explain
-from data.corpus import load_corpus
 from data.vocabulary import Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampling

@@ -1,11 +1,15 @@
 """The structure of the project: imports point one way, and every name has one meaning."""
 
 import ast
+import dataclasses
 import re
+import typing
 from collections import Counter
 
 import pytest
 from conftest import ROOT
+
+from training.settings.config import Config
 
 PACKAGES = ("cli", "model", "data", "training", "experiments")
 MAY_IMPORT = {
@@ -116,3 +120,9 @@ def test_each_hand_written_operation_is_called_from_one_place():
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("hand_written."):
                 calls[node.func.attr] += 1
     assert {name: calls[name] for name in operations} == dict.fromkeys(operations, 1)
+
+
+def test_only_the_run_and_the_optimiser_share_the_name_of_a_setting_so_labels_of_sweeps_can_leave_out_the_section():
+    sections = typing.get_type_hints(Config).values()
+    counts = Counter(field.name for section in sections for field in dataclasses.fields(section))
+    assert [name for name, n in counts.items() if n > 1] == ["name"]  # a sweep cannot vary train.name

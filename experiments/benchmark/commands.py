@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from data.corpus import load_corpus
+from data.config import DataConfig
+from data.corpus import open_corpus
 from data.sources import BUNDLED
 from experiments.benchmark.figures import Figure, time_repeats
 from experiments.playground.models import Model
@@ -41,11 +42,11 @@ def measure_encoding(name: str, alphabet: str, megabytes: int, repeats: int) -> 
         for _ in range(repeats):
             shutil.rmtree(cache, ignore_errors=True)
             began_s = time.perf_counter()
-            load_corpus(str(path), cache=cache)
+            open_corpus(DataConfig(corpus=str(path)), cache=cache)
             rates.append(path.stat().st_size / (time.perf_counter() - began_s) / 1e6)
         grown = peak_memory_bytes(CPU) - before
         time.sleep(2.5)  # a text that has just been written is read again
-        opening_s = time_repeats(lambda: load_corpus(str(path), cache=cache), repeats, CPU)
+        opening_s = time_repeats(lambda: open_corpus(DataConfig(corpus=str(path)), cache=cache), repeats, CPU)
     return [
         Figure(f"encoding, {name}", "MB/s", rates),
         Figure(f"encoding, {name}: memory", "MB", [grown / 1e6]),

@@ -6,9 +6,10 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
+from helpers import load_corpus
 
 from data.config import DataConfig
-from data.corpus import load_corpus, open_corpus
+from data.corpus import open_corpus
 from data.vocabulary import ByteVocabulary
 from training.runs.checkpoint import load_checkpoint
 

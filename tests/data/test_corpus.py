@@ -3,10 +3,11 @@ import os
 
 import numpy as np
 import pytest
+from helpers import load_corpus
 
 from data import encoded_cache, encoding, sources
 from data.config import DataConfig
-from data.corpus import load_corpus, open_corpus
+from data.corpus import open_corpus
 from data.sources import Download, DownloadError
 
 

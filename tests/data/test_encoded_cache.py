@@ -11,10 +11,9 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from helpers import wait_for
+from helpers import load_corpus, wait_for
 
 from data import encoded_cache
-from data.corpus import load_corpus
 from data.encoded_text import DamagedTextError, EncodedText
 from data.files import exclusive
 
@@ -128,10 +127,11 @@ ENCODE = """
 import sys; sys.path.insert(0, {root!r})
 from pathlib import Path
 from data import encoded_cache
-from data.corpus import load_corpus
+from data.config import DataConfig
+from data.corpus import open_corpus
 encoded_cache.SETTLED_NS, encode, calls = -10**18, encoded_cache.encode, []
 encoded_cache.encode = lambda *arguments: calls.append(1) or encode(*arguments)
-load_corpus({text!r}, cache=Path({cache!r}))
+open_corpus(DataConfig(corpus={text!r}), cache=Path({cache!r}))
 print(len(calls))
 """
 

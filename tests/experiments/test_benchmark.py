@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from conftest import ROOT
 from torch.utils.flop_counter import FlopCounterMode
 
-from data.corpus import load_corpus
+from data.corpus import open_corpus
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import figures
 from experiments.benchmark.commands import measure_encoding
@@ -87,12 +87,12 @@ def test_the_sampling_benchmark_counts_the_characters_of_all_streams():
 def test_the_encoded_text_has_the_requested_size(monkeypatch):
     sizes = []
 
-    def load(path, cache):
-        corpus = load_corpus(path, cache=cache)
+    def opened(config, cache):
+        corpus = open_corpus(config, cache=cache)
         sizes.append(len(corpus.ids))
         return corpus
 
-    monkeypatch.setattr("experiments.benchmark.commands.load_corpus", load)
+    monkeypatch.setattr("experiments.benchmark.commands.open_corpus", opened)
     speed, _, opening = measure_encoding("tiny", "ä", 1, repeats=2)
     assert len(speed.values) == len(opening.values) == 2
     assert all(0.8e6 < size < 1.3e6 for size in sizes)

@@ -11,7 +11,17 @@ from typing import Any
 from cli.errors import UserError
 from training.settings.config import Config, TrainConfig
 from training.settings.config_file import ConfigError, build_config, split_override, to_dict, without_sweep
-from training.sweep.values import MOST_RUNS, VARIANTS, Axes, Variants, check_swept, read_sweep, split_values, spoken
+from training.sweep.values import (
+    MOST_RUNS,
+    VARIANTS,
+    Axes,
+    Variants,
+    check_swept,
+    labelled,
+    read_sweep,
+    split_values,
+    spoken,
+)
 
 SEED = "train.seed"
 LONGEST_NAME = 200  # bytes of a folder's name
@@ -106,7 +116,6 @@ def _make_points(
     seeds = [[(SEED, value)] for value in axes[SEED]] if SEED in axes else [[]]
     if (n_runs := len(seeds) * math.prod(map(len, choices))) > MOST_RUNS:
         raise ConfigError(f"the sweep has {n_runs:,} runs, but the limit is {MOST_RUNS:,}; vary fewer values")
-    short = _short_names(axes)
     points, problems = [], Counter[str]()
     for seed, others in itertools.product(seeds, itertools.product(*choices)):
         combination = [*others, *seed]  # the seed last, as in n_head=4,seed=0
@@ -119,7 +128,7 @@ def _make_points(
             problems[str(error)] += 1
             continue
         shown = {
-            short.get(key, key): value if key == VARIANTS else spoken(setting(config, key))
+            key.partition(".")[2] or key: value if key == VARIANTS else spoken(setting(config, key))
             for key, value in combination
         }
         points.append(Point(config, shown))
@@ -134,20 +143,14 @@ def _check_distinct(points: Sequence[Point]) -> None:
     first: dict[Config | str, Point] = {}
     for point in points:
         if not 0 < len(point.name.encode()) <= LONGEST_NAME:
-            raise ConfigError(f"{_described(point)} is not a valid folder name; give the variants short, plain names")
+            raise ConfigError(
+                f"{labelled(point.choices)} is not a valid folder name; give the variants short, plain names"
+            )
         for sign in (point.config, point.name):
             if (other := first.setdefault(sign, point)) is not point:
-                raise ConfigError(f"two runs of the sweep are the same: {_described(other)} and {_described(point)}")
-
-
-def _short_names(axes: Axes) -> dict[str, str]:
-    """Return short names of the settings: without the section, unless two sections have the same name."""
-    names = [key.partition(".")[2] for key in axes]
-    return {key: name if names.count(name) == 1 else key for key, name in zip(axes, names, strict=True)}
-
-
-def _described(point: Point) -> str:
-    return ", ".join(f"{axis}={value}" for axis, value in point.choices.items())
+                raise ConfigError(
+                    f"two runs of the sweep are the same: {labelled(other.choices)} and {labelled(point.choices)}"
+                )
 
 
 def describe(plan: Plan) -> dict[str, Any]:

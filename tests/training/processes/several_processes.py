@@ -18,7 +18,8 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from cli.command import run_command
 from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
-from data.corpus import load_corpus
+from data.config import DataConfig
+from data.corpus import open_corpus
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.evaluation import evaluate
@@ -99,7 +100,7 @@ def a_bad_gradient_in_one_process_is_skipped_by_all(processes: OneProcess) -> No
 def check_skipping(processes: OneProcess, parallel: str) -> None:
     training = TrainConfig(batch_size=6, max_steps=3, parallel=parallel)
     config = Config(model=TINY, optim=OptimConfig(warmup_steps=0), train=training)
-    corpus = load_corpus("selmere")
+    corpus = open_corpus(DataConfig(corpus="selmere"))
     state = TrainingState(config, corpus, float32(for_parallel(processes, parallel)))
     step = TrainingStep(state, corpus.ids)
     step.run()
@@ -124,7 +125,7 @@ def check_skipping(processes: OneProcess, parallel: str) -> None:
 
 def a_sharded_state_is_divided_among_all(processes: OneProcess) -> None:
     """Parameters, momentum and averages; three matrices of 16 rows differ by a row at most."""
-    training, corpus = TrainConfig(batch_size=6, parallel="fsdp"), load_corpus("selmere")
+    training, corpus = TrainConfig(batch_size=6, parallel="fsdp"), open_corpus(DataConfig(corpus="selmere"))
     config = Config(model=TINY, optim=OptimConfig(average_fraction=0.1), train=training)
     state = TrainingState(config, corpus, float32(for_parallel(processes, "fsdp")))
     TrainingStep(state, corpus.ids).run()
@@ -141,7 +142,7 @@ def a_sharded_state_is_divided_among_all(processes: OneProcess) -> None:
 def a_sharded_model_trains_after_an_evaluation_in_all(processes: OneProcess) -> None:
     """Neither an evaluation before the first step nor one without a save after it leaves whole parameters."""
     for fraction in (0, 0.1):
-        training, corpus = TrainConfig(batch_size=6, parallel="fsdp"), load_corpus("selmere")
+        training, corpus = TrainConfig(batch_size=6, parallel="fsdp"), open_corpus(DataConfig(corpus="selmere"))
         config = Config(model=TINY, optim=OptimConfig(average_fraction=fraction), train=training)
         state = TrainingState(config, corpus, float32(for_parallel(processes, "fsdp")))
         step = TrainingStep(state, corpus.ids)

@@ -8,10 +8,9 @@ import pytest
 import torch
 import yaml
 from conftest import TINY_TEXT
-from helpers import assert_same_state
+from helpers import assert_same_state, load_corpus
 
 import train
-from data.corpus import load_corpus
 from data.vocabulary import Vocabulary
 from experiments.export.__main__ import main as export
 from experiments.report.__main__ import main as report

@@ -102,7 +102,7 @@ def test_lists_can_be_swept_values():
         ({"variants": {"a": {"train.seed": "1"}}, "train.seed": ["0"]}, "variants.a sets train.seed"),
         ({"variants": ["a"]}, "variants must be names"),
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
-        ({"variants": {"a": "", "b": ""}}, "the same: variants=a, seed=0 and variants=b, seed=0"),
+        ({"variants": {"a": "", "b": ""}}, "the same: a, seed=0 and b, seed=0"),
         ("n_head", "must name settings"),
         ({"variants": {"x" * 300: ""}}, "is not a valid folder name"),
     ],
