@@ -59,8 +59,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--json", action="store_true", help="print a JSON object per text, with the log-probability of each character")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     options, others = parser.parse_known_args(arguments)
-    if others:
-        parser.error(f"unknown argument {others[0]!r}; a text to continue follows --prompt")
+    if others and others[0].startswith("-"):
+        parser.error(f"unrecognized arguments: {others[0]}")
+    elif others:
+        option = (
+            f"did you mean --checkpoint {others[0]}?"
+            if Path(others[0]).exists()
+            else "a text to continue follows --prompt"
+        )
+        parser.error(f"unknown argument {others[0]!r}; {option}")
     return options
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import difflib
 import os
 import re
 import signal
@@ -21,7 +22,13 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        unknown = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
+        if unknown and "." in unknown[1]:
+            message += "; write settings without dashes, as in train.max_steps=100"
+        elif unknown and (close := difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)):
+            message += f"; did you mean {close[0]}?"
+        see = f"{' See' if message.endswith('?') else '; see'} {self.prog} --help"
+        self.exit(2, f"{self.prog}: {one_line(message)}{see}\n")
 
 
 def existing(path: str) -> str:

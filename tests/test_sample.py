@@ -288,12 +288,20 @@ def test_text_is_printed_while_it_is_sampled(trained):
     assert "Exception" not in errors
 
 
-def test_a_prompt_without_its_option_produces_a_line_that_names_the_option(capsys):
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("ROMEO:", "unknown argument 'ROMEO:'; a text to continue follows --prompt; see sample.py --help"),
+        (str(ROOT), f"unknown argument '{ROOT}'; did you mean --checkpoint {ROOT}? See sample.py --help"),
+        ("--lenght=20", "unrecognized arguments: --lenght=20; did you mean --length? See sample.py --help"),
+    ],
+)
+def test_an_argument_without_its_option_or_with_a_misspelt_one_produces_a_line_that_names_the_option(
+    capsys, argument, message
+):
     with pytest.raises(SystemExit, match="2"):
-        sample.main(["ROMEO:"])
-    assert capsys.readouterr().err.startswith(
-        "sample.py: unknown argument 'ROMEO:'; a text to continue follows --prompt;"
-    )
+        sample.main([argument])
+    assert capsys.readouterr().err == f"sample.py: {message}\n"
 
 
 def test_help_is_complete_and_short(capsys):

@@ -150,7 +150,7 @@ def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_every
         (["--config", "tiny.yaml", "train.device=cuda:99"], "this machine has"),
         (["--config", "tiny.yaml", "train.device=tpu"], "device 'tpu' is not known"),
         (["--resume", "runs/gone"], "no such run folder"),
-        (["--resume", "tiny.yaml"], "no such run folder"),
+        (["--resume", "tiny.yaml"], "is not a run folder"),
     ],
 )
 def test_a_mistake_produces_a_one_line_error_and_status_2_and_no_files(workplace, capsys, arguments, message):
@@ -174,7 +174,15 @@ def test_without_a_config_or_a_run_a_line_says_how_to_name_one(capsys, arguments
 def test_a_config_without_its_option_produces_a_line_that_names_the_option(workplace, capsys):
     with pytest.raises(SystemExit, match="2"):
         train.main(["tiny.yaml", "model.n_head=2"])
-    assert capsys.readouterr().err.startswith("train.py: did you mean --config tiny.yaml or --resume tiny.yaml?")
+    assert capsys.readouterr().err == (
+        "train.py: did you mean --config tiny.yaml or --resume tiny.yaml? See train.py --help\n"
+    )
+
+
+def test_a_setting_written_as_an_option_produces_a_line_that_shows_how_to_write_it(workplace, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        train.main(["--config", "tiny.yaml", "--train.max_steps=100"])
+    assert "write settings without dashes, as in train.max_steps=100" in capsys.readouterr().err
 
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):

@@ -179,6 +179,10 @@ def test_the_error_for_an_unreadable_config_names_the_file(tmp_path, monkeypatch
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
     with pytest.raises(ConfigError, match=r"binary.yaml: cannot be read as a config \(not UTF-8"):
         load_config(tmp_path / "binary.yaml")
+    (tmp_path / "page.md").write_text("- a: b: c")
+    for path in (tmp_path, tmp_path / "page.md"):
+        with pytest.raises(ConfigError, match=r"; give a YAML file such as configs/selmere\.yaml"):
+            load_config(path)
     (tmp_path / "control.yaml").write_bytes(b"model: \x00")
     with pytest.raises(ConfigError, match=r"control.yaml: "):
         load_config(tmp_path / "control.yaml")

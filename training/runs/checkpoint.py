@@ -185,5 +185,7 @@ def _verify_checksum(content: bytes, path: Path) -> None:
         return
     is_archive = b"PK\3\4".startswith(content[:4])
     if not is_archive or content[-22:-18] == b"PK\5\6":  # an intact archive without a comment
-        raise CheckpointError(f"{path}: is not a checkpoint of this project (it carries no checksum)")
+        raise CheckpointError(
+            f"{path}: is not a checkpoint of this project (it carries no checksum); give a run folder"
+        )
     raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")

@@ -70,7 +70,13 @@ class RunFolder:
         """Return the run in a folder, or the run of a checkpoint. Raises CheckpointError if there is no run."""
         folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
         if not (folder / "config.yaml").is_file():
-            raise CheckpointError(f"{path}: no such run folder; {_hint(path, root)}")
+            problem = "is not a run folder" if path.exists() else "no such run folder"
+            raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
+        if folder != path and path.name != "latest.pt":
+            raise CheckpointError(
+                f"{path}: give its run, {folder}, which continues from the newest checkpoint; "
+                "--config and --from start a new run from this one"
+            )
         return cls(folder)
 
     @contextlib.contextmanager
@@ -244,15 +250,18 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     if path.is_dir():
         file = path / WEIGHTS if (path / WEIGHTS).is_file() else _best_or_latest(RunFolder(path))
         if file is None:
-            inside = sorted(str(config.parent) for config in path.glob("*/config.yaml"))
-            hint = f"; it contains runs, so give one of them, such as {inside[0]}" if inside else ""
-            raise CheckpointError(f"{path}: the folder has no checkpoints/best.pt and no checkpoints/latest.pt{hint}")
+            missing = "has no checkpoints/best.pt and no checkpoints/latest.pt"
+            raise CheckpointError(f"{path}: the folder {missing}; {_hint(path, root)}")
         return file
     return path
 
 
 def _hint(path: Path, root: Path) -> str:
+    if inside := sorted(path.glob("*/config.yaml")):
+        return f"it contains runs, so give one of them, such as {inside[0].parent}"
     close = root / path.name
+    if close == path:
+        return "train its run first"
     return f"did you mean {close}?" if (close / "config.yaml").is_file() else f"run folders are in {root}/"
 
 

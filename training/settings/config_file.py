@@ -69,6 +69,7 @@ def without_sweep(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return a YAML file as nested mappings and lists of text. Raises ConfigError if it is not a config."""
+    advice = "" if path.suffix in (".yaml", ".yml") else "; give a YAML file such as configs/selmere.yaml"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -79,11 +80,11 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file{place}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read as a config ({reason})") from None
+        raise ConfigError(f"{path}: cannot be read as a config ({reason}){advice}") from None
     try:
         settings = _StrictLoader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not a config ({_one_line(error)})") from None
+        raise ConfigError(f"{path}: is not a config ({_one_line(error)}){advice}") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply to be a config") from None
     if not isinstance(settings, dict) or not settings:

@@ -85,7 +85,9 @@ def make_plan(
     }
     if not axes and not variants:
         if sweep:
-            raise ConfigError("--sweep varies nothing; give a setting several values, as in model.n_head=1,2,4")
+            raise ConfigError(
+                "--sweep varies nothing; give a setting several values, as in model.n_head=1,2,4 or train.seed=0..3"
+            )
         return None
     if SEED not in axes and not any(SEED in changes for changes in variants.values()):
         axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always an axis, so that seeds can be added later

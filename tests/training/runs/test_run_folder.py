@@ -89,6 +89,8 @@ def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_pa
     assert find_checkpoint(old.latest) == old.latest
     with pytest.raises(CheckpointError, match="has no"):
         find_checkpoint(empty.path)
+    with pytest.raises(CheckpointError, match="train its run first"):
+        find_checkpoint(empty.path, root=empty.path.parent)
     with pytest.raises(CheckpointError, match=r"a: no such run or checkpoint; did you mean .*runs/a\?"):
         find_checkpoint(tmp_path / "a", root=root)
 
@@ -99,9 +101,23 @@ def test_a_run_is_found_from_its_folder_or_from_a_checkpoint_in_it(tmp_path):
     assert RunFolder.find(run.path).path == RunFolder.find(run.latest).path == run.path
     with pytest.raises(CheckpointError, match=r"a: no such run folder; did you mean .*runs/a\?"):
         RunFolder.find(tmp_path / "elsewhere" / "a", root=root)
-    for path in (tmp_path / "gone", root, run.latest.parent, tmp_path / "gone.pt"):
+    for path in (tmp_path / "gone", tmp_path / "gone.pt"):
         with pytest.raises(CheckpointError, match="no such run folder; run folders are in"):
             RunFolder.find(path, root=root)
+    with pytest.raises(CheckpointError, match="checkpoints: is not a run folder; run folders are in"):
+        RunFolder.find(run.latest.parent, root=root)
+    with pytest.raises(
+        CheckpointError, match=r"is not a run folder; it contains runs, so give one of them, such as .*a$"
+    ):
+        RunFolder.find(root, root=root)
+
+
+def test_a_run_does_not_resume_from_an_older_checkpoint(tmp_path):
+    run = make_run(tmp_path, "a", [(1, "best"), (2, "latest")])
+    with pytest.raises(
+        CheckpointError, match=r"best.pt: give its run, .*/a, which continues from the newest checkpoint"
+    ):
+        RunFolder.find(run.best, root=tmp_path)
 
 
 def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock(tmp_path):
