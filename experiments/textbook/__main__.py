@@ -42,7 +42,7 @@ DRAWERS = {"head": picture.draw, "pooling": pooling.draw}
     option("chapter", nargs="?", help="a number from 1 to 7, or the name of a part; without it: the list"),
     option("--output", type=new_file, metavar="FILE", help="also draw a picture (needs matplotlib, but for head)"),
     option("--seed", type=whole(0), default=0, metavar="N", help="random seed of a training or of examples (0)"),
-    option("--steps", type=whole(1), metavar="N", help="train for N steps (reversal: 600; gpt: a minute)"),
+    option("--steps", type=whole(1), metavar="N", help="train for N steps (reversal: 300; gpt: see --seconds)"),
     option("--seconds", type=positive, default=60, metavar="S", help="train gpt for S seconds (60)"),
     option("--corpus", default="selmere", metavar="NAME", help="the text of bigram: a named corpus or a file"),
 )

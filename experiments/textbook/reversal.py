@@ -11,7 +11,7 @@ from model.textbook.chapter5d_encoder_decoder import EncoderDecoder
 
 LETTERS, LONGEST = "abcdefghijkl", 10
 START, END = len(LETTERS), len(LETTERS) + 1  # ids 0 to 11 are the letters
-STEPS, BATCH_SIZE, LR, N_TEST, N_SHOWN = 600, 128, 2e-3, 1000, 5
+STEPS, BATCH_SIZE, LR, N_TEST, N_SHOWN = 300, 128, 2e-3, 1000, 5
 
 
 def reversal_batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
