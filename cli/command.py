@@ -25,7 +25,7 @@ class CommandParser(argparse.ArgumentParser):
         unknown = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
         if unknown and "." in unknown[1]:
             message += "; write settings without dashes, as in train.max_steps=100"
-        elif unknown and (close := difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)):
+        elif unknown and (close := difflib.get_close_matches(unknown[1], self._option_string_actions, 1, 0.8)):
             message += f"; did you mean {close[0]}?"
         see = f"{' See' if message.endswith('?') else '; see'} {self.prog} --help"
         self.exit(2, f"{self.prog}: {one_line(message)}{see}\n")
