@@ -230,9 +230,9 @@ def test_the_shakespeare_recipe_on_two_threads_resumes_bit_for_bit(workplace):
     config, environment = ROOT / "configs" / "selmere.yaml", os.environ | {"OMP_NUM_THREADS": "2"}
     settings = ["optim.decay_fraction=0", "train.name=a", "train.sample_length=0"]
     for arguments in (
+        ("--config", config, *settings, "train.max_steps=10"),
+        ("--resume", "runs/a", "train.max_steps=20"),
         ("--config", config, *settings, "train.max_steps=20"),
-        ("--resume", "runs/a", "train.max_steps=40"),
-        ("--config", config, *settings, "train.max_steps=40"),
     ):
         finished = run_script("train.py", *arguments, env=environment)
         assert finished.returncode == 0, finished.stderr
