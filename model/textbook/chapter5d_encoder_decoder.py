@@ -2,7 +2,7 @@
 
 The encoder reads the source; the decoder writes the target and looks up, at each step, what it needs in the source.
 Reversing a string is the smallest such task: position t of the target needs one position of the source, and the model
-must find out which. `python -m experiments.textbook reversal` trains it in a minute.
+must find out which. `python -m experiments.textbook reversal` trains it in half a minute.
 
 Next: `chapter6a_scores.py` compares queries and keys in other ways.
 """

@@ -26,7 +26,7 @@ def become_torchrun(n_processes: int, arguments: Sequence[str]) -> NoReturn:
     Raises UserError on Windows, where a process cannot be replaced.
     """
     if sys.platform == "win32":
-        raise UserError(f"train.processes={n_processes} works on Linux and macOS only; set train.processes=1")
+        raise UserError(f"train.processes={n_processes} does not work on Windows; set train.processes=1")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // n_processes)))
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
     sys.stdout.flush()

@@ -67,7 +67,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
-        """Return the run in a folder, or the run of a checkpoint. Raises CheckpointError if there is no run."""
+        """Return the run in a folder, or that of its latest checkpoint. Raises CheckpointError if there is no run."""
         folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
         if not (folder / "config.yaml").is_file():
             problem = "is not a run folder" if path.exists() else "no such run folder"
@@ -260,7 +260,7 @@ def _hint(path: Path, root: Path) -> str:
     if inside := sorted(path.glob("*/config.yaml")):
         return f"it contains runs, so give one of them, such as {inside[0].parent}"
     close = root / path.name
-    if close == path:
+    if close == path and path.exists():
         return "train its run first"
     return f"did you mean {close}?" if (close / "config.yaml").is_file() else f"run folders are in {root}/"
 
