@@ -40,12 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="sample.py", description="Sample text from a trained model.")
     add = parser.add_argument
-    add(
-        "--checkpoint",
-        type=Path,
-        metavar="PATH",
-        help="a run folder or a checkpoint (default: the newest best checkpoint)",
-    )
+    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the newest best one)")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
@@ -60,23 +55,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; may be repeated")
     add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
     add("--unknown", choices=("error", "skip"), default="error", help="handling of unknown prompt characters (error)")
-    add(
-        "--compile",
-        action="store_true",
-        help="compile the model first, once for each shape: small models are about 3 times as fast",
-    )
+    add("--compile", action="store_true", help="compile the model first: small models are about 3 times as fast")
     add("--json", action="store_true", help="print a JSON object per text, with the log-probability of each character")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     options, others = parser.parse_known_args(arguments)
     if others and others[0].startswith("-"):
         parser.error(f"unrecognized arguments: {others[0]}")
     elif others:
-        option = (
-            f"did you mean --checkpoint {others[0]}?"
-            if Path(others[0]).exists()
-            else "a text to continue follows --prompt"
-        )
-        parser.error(f"unknown argument {others[0]!r}; {option}")
+        hint = "a text to continue follows --prompt"
+        if Path(others[0]).exists():
+            hint = f"did you mean --checkpoint {others[0]}?"
+        parser.error(f"unknown argument {others[0]!r}; {hint}")
     return options
 
 

@@ -78,9 +78,8 @@ def run_all(runner: StepRunner, device: str, *, tiny: bool) -> None:
     figures = runner.folder / "benchmark.json"
     figures.unlink(missing_ok=True)
     benchmark = [python, "-m", "experiments.benchmark", "--device", device, "--json", figures]
-    benchmark += (
-        ["--quick", "--only", "encoding", "--megabytes", "1"] if tiny else ["--quick"] if runner.left_s < 150 else []
-    )
+    benchmark += ["--quick"] if tiny or runner.left_s < 150 else []
+    benchmark += ["--only", "encoding", "--megabytes", "1"] if tiny else []
     runner.run("benchmark", benchmark, share=1, cwd=ROOT, result=lambda _: benchmark_result(figures))
 
 

@@ -106,7 +106,8 @@ def has_fast_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
         capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-        if any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16")):  # oneDNN may be limited
+        if any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16")):
+            # ONEDNN_MAX_CPU_ISA may forbid oneDNN, which computes the products, to use these instructions.
             return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return False
 

@@ -82,7 +82,7 @@ def list_measurements(
 
 def _training(name: str, config: Config, products: Mapping[str, float], repeats: int, *, quick: bool) -> Measurement:
     is_slow = config.model.n_embd > 128 and config.train.device == "cpu"
-    if is_slow and quick:
+    if is_slow and quick:  # a step of the whole batch takes up to 15 s
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, batch_size=16))
     n = (1 if quick else 3) if is_slow else (10 if quick else 70)
     return f"training {name}", measure_training, name, config, products, n
