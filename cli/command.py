@@ -22,7 +22,9 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
+        unknown = re.match(r"unrecognized arguments: (-[^\s=]+)\S*", message)
+        if unknown:
+            message = unknown[0]  # argparse also lists the valid arguments after it
         if unknown and "." in unknown[1]:
             message += "; write settings without dashes, as in train.max_steps=100"
         elif unknown and (close := difflib.get_close_matches(unknown[1], self._option_string_actions, 1, 0.8)):
