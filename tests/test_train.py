@@ -181,8 +181,10 @@ def test_a_config_without_its_option_produces_a_line_that_names_the_option(workp
 
 def test_a_setting_written_as_an_option_produces_a_line_that_shows_how_to_write_it(workplace, capsys):
     with pytest.raises(SystemExit, match="2"):
-        train.main(["--config", "tiny.yaml", "--train.max_steps=100"])
-    assert "write settings without dashes, as in train.max_steps=100" in capsys.readouterr().err
+        train.main(["--config", "tiny.yaml", "optim.lr=0.1", "--train.max_steps=100", "model.n_head=2"])
+    said = capsys.readouterr().err
+    assert "write settings without dashes, as in train.max_steps=100" in said
+    assert "n_head" not in said  # this one is right
 
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):
