@@ -98,8 +98,7 @@ def points_of(command):
 
 def test_readme_commands_that_are_not_tested_here_are_run_by_ci():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    install_all = {"pip install -r requirements.txt && python -m pytest", "pip install -r .ci/requirements.txt"}
-    for command in RUN_BY_CI - {INSTALL} | install_all:
+    for command in RUN_BY_CI - {INSTALL} | {"pip install -r .ci/requirements.txt"}:
         assert command in script
 
 
