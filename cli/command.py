@@ -22,13 +22,12 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (-[^\s=]+)\S*", message)
-        if unknown:
+        if unknown := re.match(r"unrecognized arguments: (-[^\s=]+)\S*", message):
             message = unknown[0]  # argparse also lists the valid arguments after it
-        if unknown and "." in unknown[1]:
-            message += "; write settings without dashes, as in train.max_steps=100"
-        elif unknown and (close := difflib.get_close_matches(unknown[1], self._option_string_actions, 1, 0.8)):
-            message += f"; did you mean {close[0]}?"
+            if close := difflib.get_close_matches(unknown[1], self._option_string_actions, 1, 0.8):
+                message += f"; did you mean {close[0]}?"
+            elif any(action.dest == "overrides" for action in self._actions):
+                message += "; write settings without dashes, as in model.n_head=8"
         see = f"{' See' if message.endswith('?') else '; see'} {self.prog} --help"
         self.exit(2, f"{self.prog}: {one_line(message)}{see}\n")
 

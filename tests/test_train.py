@@ -179,12 +179,13 @@ def test_a_config_without_its_option_produces_a_line_that_names_the_option(workp
     )
 
 
-def test_a_setting_written_as_an_option_produces_a_line_that_shows_how_to_write_it(workplace, capsys):
+@pytest.mark.parametrize("option", ["--train.max_steps=100", "--max_steps=100"])
+def test_a_setting_written_as_an_option_produces_a_line_that_shows_how_to_write_it(workplace, capsys, option):
     with pytest.raises(SystemExit, match="2"):
-        train.main(["--config", "tiny.yaml", "optim.lr=0.1", "--train.max_steps=100", "model.n_head=2"])
+        train.main(["--config", "tiny.yaml", "optim.lr=0.1", option, "optim.beta1=0.8"])
     said = capsys.readouterr().err
-    assert "write settings without dashes, as in train.max_steps=100" in said
-    assert "n_head" not in said  # this one is right
+    assert f"{option}; write settings without dashes, as in model.n_head=8" in said
+    assert "optim" not in said  # these settings are right
 
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):
