@@ -18,10 +18,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cli.errors import LONGEST_LINE, UserError, explain, is_for_user
+from cli.errors import UserError, is_for_user
 from training.processes.one_process import OneProcess, T
 
-MESSAGE_BYTES = 16 * LONGEST_LINE  # `explain` escapes a character by at most 10
 GLOO = ("third_party/gloo", "connectFullMesh", "monitoredBarrier")  # signs of Gloo's errors, which have no class
 RUN = "run"  # key of the run's folder in torchrun's store, which outlives a restart of the processes
 
@@ -77,22 +76,22 @@ class DDP(OneProcess):
             if not is_for_user(error):
                 raise
             mistake = error
-        message = explain(mistake) if mistake else ""
         try:
             dist.barrier(group=self.patient)
-            messages = self._gather_text(message)
+            first = self.size - self.agree(self.size - self.rank if mistake else 0)  # the process with a mistake
         except RuntimeError:
             if mistake:
                 raise mistake from None  # a process that waited for this one has given up
             raise
-        if mistake and message not in messages[: self.rank]:
+        if mistake and first == self.rank:
             raise mistake
-        if any(messages):
+        if first < self.size:
             raise OtherProcessError
         return result
 
     def check_same(self, text: str, reason: str) -> None:
-        if len(set(self._gather_text(hashlib.sha256(text.encode()).hexdigest()))) > 1:
+        digest = torch.tensor(list(hashlib.sha256(text.encode()).digest()))
+        if (self._gather_all(digest) != digest).any():
             raise UserError(reason) if self.is_main else OtherProcessError
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -122,12 +121,6 @@ class DDP(OneProcess):
         mine = torch.arange(self.rank * n, (self.rank + 1) * n, device=rows.device).clamp(max=len(rows) - 1)
         result = function(rows[mine]).contiguous()
         return self._gather_all(result).flatten(0, 1)[: len(rows)]
-
-    def _gather_text(self, text: str) -> list[str]:
-        mine = torch.zeros(MESSAGE_BYTES, dtype=torch.uint8)
-        if content := text.encode():
-            mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        return [bytes(row).rstrip(b"\0").decode() for row in self._gather_all(mine).tolist()]
 
     def _gather_all(self, x: Tensor) -> Tensor:
         """Return x of every process, (size, *x.shape)."""
