@@ -7,13 +7,13 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cli.command import run_command
 from cli.errors import UserError
 from experiments.command import command, option, whole
-from training.runs.metrics import read_records
+from experiments.report.runs import read_run
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
 from training.settings.config_file import load_config, to_yaml
@@ -22,22 +22,12 @@ from training.sweep.workers import TRAIN
 POLL_EVERY_S = 0.1
 
 
-@dataclass(frozen=True)
-class RaceResult:
-    """The first evaluation at or below the target, or the best one if no evaluation reached it.
+class RaceResult(NamedTuple):
+    """An evaluation of a run. elapsed_s: since the start of the training command, as its metrics record it."""
 
-    elapsed_s: since the start of the training command, as its metrics record it.
-    """
-
-    run: Path
-    elapsed_s: float
     step: int
+    elapsed_s: float
     loss: float
-    reached: bool
-
-    def __str__(self) -> str:
-        outcome = "reached" if self.reached else "NOT REACHED, best"
-        return f"{outcome} {self.loss:.4f} at step {self.step:,}, {self.elapsed_s:.1f} s"
 
 
 @command(
@@ -50,20 +40,21 @@ class RaceResult:
 def main(options: Namespace) -> int:
     """Train with each seed and return the exit status: 1 if a seed did not reach the target."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the training command too
-    results = []
+    reached = []
     for seed in range(options.seeds):
-        results.append(race(options.config, options.target, seed, options.overrides))
-        print(f"seed {seed}: {results[-1]}", flush=True)
-    reached = [result.elapsed_s for result in results if result.reached]
-    if len(reached) < len(results):
-        print(f"{len(reached)} of {len(results)} seeds reached {options.target}")
+        step, elapsed_s, loss = race(options.config, options.target, seed, options.overrides)
+        reached += [elapsed_s] if loss <= options.target else []
+        outcome = "reached" if loss <= options.target else "NOT REACHED, best"
+        print(f"seed {seed}: {outcome} {loss:.4f} at step {step:,}, {elapsed_s:.1f} s", flush=True)
+    if len(reached) < options.seeds:
+        print(f"{len(reached)} of {options.seeds} seeds reached {options.target}")
         return 1
     print(f"Median time to {options.target}: {statistics.median(reached):.1f} s from the start of the command")
     return 0
 
 
 def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> RaceResult:
-    """Train with a seed up to the first evaluation at or below the target, and stop there.
+    """Train with a seed up to the first evaluation at or below the target, and return that, or else the best one.
 
     The time includes evaluations and checkpoints; train.eval_every_steps sets the resolution. Raises UserError if the
     config is invalid or the training command fails.
@@ -75,30 +66,22 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         try:
-            best, running = None, True
-            while running and not (best and best.reached):
+            reached, running = None, True
+            while running and not reached:
                 time.sleep(POLL_EVERY_S)
                 running = process.poll() is None  # checked before reading, so that no record is missed
-                best = _best(folder, target)
+                run = read_run(folder, config)
+                results = [RaceResult(*evaluation) for evaluation in run.evaluations] if run else []
+                reached = next((result for result in results if result.loss <= target), None)
         finally:
             process.terminate()
             process.wait()
-        if process.returncode and not (best and best.reached):
+        if process.returncode and not reached:
             errors.seek(0)
             raise UserError(errors.read().strip() or f"the run ended with status {process.returncode}")
-    if best is None:
+    if not results:
         raise UserError("the run ended before its first evaluation; lower train.eval_every_steps")
-    return best
-
-
-def _best(folder: RunFolder, target: float) -> RaceResult | None:
-    """Return the first evaluation so far at or below the target, or else the best one."""
-    results = [
-        RaceResult(folder.path, record["elapsed_s"], record["step"], loss, loss <= target)
-        for record in read_records(folder.metrics)
-        if (loss := record.get("val_loss")) is not None
-    ]
-    return next((r for r in results if r.reached), min(results, key=lambda r: r.loss, default=None))
+    return reached or min(results, key=lambda result: result.loss)
 
 
 if __name__ == "__main__":

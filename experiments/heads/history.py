@@ -17,7 +17,6 @@ from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runtime import Runtime
-from training.settings.config_file import load_run_config
 
 HERE = Path(__file__).parent
 PLOT_HEIGHT = 1.75  # inches
@@ -76,7 +75,8 @@ both count from 0.</p>
 <ul>{sentences}</ul>
 <p class="faint">Choose one or more heads to see them alone; choose them again to release them. Colours stand for
 layers. The steps are on a logarithmic scale, because heads form early. Dashed: the weight of a head with equal weights
-on all visible characters.{_caveat(run)}</p>
+on all visible characters. All heads are measured with the full context, even at steps that trained with a shorter one
+(train.grow_context_at). Weights that are averages (optim.average_fraction) follow the trained ones with a delay.</p>
 <div class="chips">{chips}</div>
 <figure class="history">{chart}</figure>
 <h2>All heads at one step</h2>
@@ -89,21 +89,6 @@ the characters that have such a target in their window. {escape("; ".join(map(":
 <script type="application/json" id="history-data">{json_for_script(data)}</script>"""
     style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("history.css", "history.js"))
     return make_html("How the attention heads formed", body, style=style, script=script)
-
-
-def _caveat(run: RunFolder) -> str:
-    """Return what a run's settings add to changes of its heads."""
-    config = load_run_config(run.config)
-    sentences = ""
-    if config.optim.average_fraction:
-        sentences += " The weights are averages over recent steps, so they follow the trained ones with a delay."
-    if config.train.grow_context_at:
-        grown = round(config.train.grow_context_at[-1] * config.train.max_steps)
-        sentences += (
-            f" The run trained with shorter contexts until step {grown:,}; all heads are measured with "
-            f"{config.model.block_size} characters."
-        )
-    return sentences
 
 
 def appearances(history: HeadHistory) -> list[str]:
