@@ -40,8 +40,7 @@ SHORTER = {
     "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.race": ["--target", "5", "--seeds", "1"],
-    "experiments.benchmark": ["--quick", "--only", "start-up"],
-    "--append": ["--only", "encoding", "--megabytes", "1"],
+    "experiments.benchmark": ["--quick", "--only", "encoding", "--megabytes", "1"],
 }
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
 # the other pages.

@@ -154,14 +154,14 @@ def test_sampling_is_measured_against_a_plain_gpt2_in_the_same_run():
 @pytest.mark.slow
 def test_the_benchmark_writes_all_figures_as_json(tmp_path):
     file = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "experiments.benchmark", "--quick", "--only", "encoding", "--megabytes", "1"]
+    command = [sys.executable, "-m", "experiments.benchmark", "--quick", "--only", "start-up"]
     finished = subprocess.run([*command, "--json", file], cwd=ROOT, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     kept = json.loads(file.read_text())
     assert {"machine", "torch", "python", "figures"} <= set(kept)
     names = [figure["name"] for figure in kept["figures"]]
     assert "matrix product, float32" in names
-    assert "encoding, ASCII" in names
+    assert "start-up: sample.py, first character" in names
     assert all(figure["values"] for figure in kept["figures"])
 
 
