@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cli.command import run_command
 from cli.errors import UserError
 from experiments.command import command, option, whole
-from experiments.report.runs import read_run
+from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
 from training.settings.config_file import load_config, to_yaml
@@ -70,8 +70,8 @@ def race(config_file: Path, target: float, seed: int, overrides: list[str]) -> R
             while running and not reached:
                 time.sleep(POLL_EVERY_S)
                 running = process.poll() is None  # checked before reading, so that no record is missed
-                run = read_run(folder, config)
-                results = [RaceResult(*evaluation) for evaluation in run.evaluations] if run else []
+                records = [record for record in read_records(folder.metrics) if "val_loss" in record]
+                results = [RaceResult(r["step"], r["elapsed_s"], r["val_loss"]) for r in records]
                 reached = next((result for result in results if result.loss <= target), None)
         finally:
             process.terminate()
