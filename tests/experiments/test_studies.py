@@ -21,8 +21,10 @@ REPORTS = re.findall(
     re.MULTILINE,
 )
 
-# The parts of plan.md.
-PLANNED = ("rates", "rates_quarter", "tuned", "positions", "positions_800", "code_heads", "code_recipe")
+# The parts of each plan.
+PLANNED = dict.fromkeys(
+    ("rates", "rates_quarter", "tuned", "positions", "positions_800", "code_heads", "code_recipe"), "plan.md"
+) | dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "plan_adamw_rate.md")
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
     1: ("tuned", "8-heads", "4-heads", range(8, 16)),
@@ -45,7 +47,7 @@ FAMILY = {
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 11
+    assert len(packed) == 13
 
 
 def packed_losses(part):
@@ -101,6 +103,8 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
         *(("fixed_size", f"head_size=16,n_head={2 * n}", f"head_size=32,n_head={n}", range(8)) for n in (1, 2, 4)),
         *(("grouped", f"n_kv_head={n}", "n_kv_head=8", range(8)) for n in (1, 2, 4)),
         *(("per_layer", f"many-{when}", "same-number", range(8)) for when in ("early", "late")),
+        *(("adamw_rate", f"n_head={n}", f"n_head={n // 2}", range(8)) for n in (2, 4, 8, 16, 32)),
+        ("adamw_rate_2000", "8-heads", "4-heads", range(8, 12)),
         *FAMILY.values(),
     ],
 )
@@ -130,15 +134,15 @@ def test_a_packed_part_has_the_settings_of_its_sweep(part):
     assert packed == ours
 
 
-@pytest.mark.parametrize("part", PLANNED)
-def test_the_commit_that_trained_a_part_already_contained_the_plan(part):
+@pytest.mark.parametrize(("part", "plan"), PLANNED.items())
+def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
     lines = (STUDIES / "heads" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
     for commit in {json.loads(line)["records"][-1]["commit"] for line in lines}:
-        command = ["git", "-C", str(ROOT), "show", f"{commit}:experiments/studies/heads/plan.md"]
+        command = ["git", "-C", str(ROOT), "show", f"{commit}:experiments/studies/heads/{plan}"]
         found = subprocess.run(command, capture_output=True)
         if found.returncode:
             pytest.skip("this checkout lacks the history")
-        assert found.stdout == (STUDIES / "heads/plan.md").read_bytes()
+        assert found.stdout == (STUDIES / "heads" / plan).read_bytes()
 
 
 def test_the_variants_of_the_study_of_scaling_are_valid_and_have_the_sizes_that_their_names_give():
