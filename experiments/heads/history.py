@@ -75,8 +75,9 @@ both count from 0.</p>
 <ul>{sentences}</ul>
 <p class="faint">Choose one or more heads to see them alone; choose them again to release them. Colours stand for
 layers. The steps are on a logarithmic scale, because heads form early. Dashed: the weight of a head with equal weights
-on all visible characters. All heads are measured with the full context, even at steps that trained with a shorter one
-(train.grow_context_at). Weights that are averages (optim.average_fraction) follow the trained ones with a delay.</p>
+on all visible characters. All heads are measured with the full context, even if the run trained with shorter ones first
+(train.grow_context_at). If the run averages its weights (optim.average_fraction), the heads are those of the averages,
+which follow the trained weights with a delay.</p>
 <div class="chips">{chips}</div>
 <figure class="history">{chart}</figure>
 <h2>All heads at one step</h2>

@@ -78,7 +78,7 @@ class DDP(OneProcess):
             mistake = error
         try:
             dist.barrier(group=self.patient)
-            first = self.size - self.agree(self.size - self.rank if mistake else 0)  # the process with a mistake
+            first = self.size - self.agree(self.size - self.rank if mistake else 0)  # size if none has a mistake
         except RuntimeError:
             if mistake:
                 raise mistake from None  # a process that waited for this one has given up
