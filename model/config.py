@@ -87,7 +87,7 @@ class ModelConfig:
             raise ValueError(
                 f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {self.score}"
             )
-        for layer in self.layers:
+        for layer in dict.fromkeys(self.layers):  # equal layers have the same mistake
             self._check_heads(layer)
 
     @cached_property
