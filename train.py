@@ -26,7 +26,7 @@ from training.runs.run_folder import RunFolder, is_sweep
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
 from training.runtime import keep_freed_memory
-from training.settings.config_file import load_config
+from training.config_file import load_config
 from training.state import TrainingState
 from training.step import TrainingStep
 from training.sweep.launch import find_or_create_sweep, run_sweep

@@ -18,10 +18,10 @@ from data.config import DataConfig
 from data.corpus import open_corpus
 from experiments import gpt2
 from experiments.command import command, option
+from training.config_file import build_config, to_dict, to_yaml
 from training.runs.checkpoint import Checkpoint, reading
 from training.runs.portable import check_size
 from training.runs.run_folder import RunFolder
-from training.settings.config_file import build_config, to_dict, to_yaml
 from training.state import Progress
 
 OPTIM = {"name": "adamw", "lr": 1e-3, "beta2": 0.99, "weight_decay": 0.1, "warmup_steps": 100, "grad_clip": 1.0}

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from cli.command import run_command
 from cli.errors import UserError
 from experiments.command import command, option, whole
+from training.config_file import load_config, to_yaml
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
-from training.settings.config_file import load_config, to_yaml
 from training.sweep.workers import TRAIN
 
 POLL_EVERY_S = 0.1

@@ -20,9 +20,9 @@ from model.config import ModelConfig
 from model.generate import Sampling, generate
 from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
+from training.config_file import load_config
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
-from training.settings.config_file import load_config
 from training.state import TrainingState
 from training.step import TrainingStep
 

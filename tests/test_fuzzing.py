@@ -22,12 +22,12 @@ from data.vocabulary import Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampling
 from model.gpt import GPT
+from training.config import Config
+from training.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
 from training.runs import checkpoint as checkpoint_module
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.sampling.texts import stream_texts
-from training.settings.config import Config
-from training.settings.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
 from training.sweep.plan import make_plan
 
 fuzz = settings(

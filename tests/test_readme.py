@@ -10,7 +10,7 @@ from helpers import run_python
 from nanogpt_files import nanogpt_checkpoint, write_files
 
 import train
-from training.settings.config_file import read_settings, to_yaml
+from training.config_file import read_settings, to_yaml
 from training.sweep.plan import make_plan
 
 PAGES = [

@@ -16,10 +16,10 @@ import sample
 from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config import Config
+from training.config_file import to_dict
 from training.runs.checkpoint import save_checkpoint
 from training.sampling.texts import DEFAULT, stream_texts
-from training.settings.config import Config
-from training.settings.config_file import to_dict
 from training.trained_model import load_model
 
 

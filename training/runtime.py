@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from cli.errors import UserError
+from training.config import Config
 from training.processes.launching import for_parallel
 from training.processes.one_process import OneProcess
-from training.settings.config import Config
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from torch.utils.checkpoint import checkpoint as checkpoint_activations
 from cli.errors import UserError
 from data.corpus import Corpus
 from model.gpt import GPT
+from training.config import Config
 from training.optim.averaging import WeightAverage
 from training.optim.gate import UpdateGate
 from training.optim.loss_scale import INITIAL_SCALE, LossScale
 from training.optim.optimizers import make_optimizers
 from training.runtime import Runtime
-from training.settings.config import Config
 
 MOST_SKIPPED = 10  # updates in a row; then the run ends
 

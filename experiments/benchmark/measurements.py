@@ -18,8 +18,8 @@ from experiments.benchmark.models import (
     measure_sampling,
     measure_training,
 )
-from training.settings.config import Config
-from training.settings.config_file import build_config, load_config, naming, read_settings, without_sweep
+from training.config import Config
+from training.config_file import build_config, load_config, naming, read_settings, without_sweep
 from training.sweep.plan import SEED, make_plan
 from training.sweep.values import labelled
 

@@ -17,10 +17,10 @@ from model.config import ModelConfig
 from model.generate import generate
 from model.gpt import GPT
 from model.textbook.chapter7b_gpt import sample as textbook_sample
+from training.config import Config
 from training.runtime import Runtime, choose_runtime, keep_freed_memory, peak_memory_bytes
 from training.sampling.step_compiler import StepCompiler
 from training.sampling.texts import prepare_for_sampling
-from training.settings.config import Config
 from training.state import TrainingState
 from training.step import TrainingStep
 

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 from string import Template
 
+from training.config_file import dump_yaml, to_dict
 from training.runs.checkpoint import Checkpoint
 from training.runs.portable import plain_name, without_paths
-from training.settings.config_file import dump_yaml, to_dict
 
 CARDS = Path(__file__).parent / "cards"
 

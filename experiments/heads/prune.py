@@ -8,12 +8,12 @@ import torch
 
 from cli.errors import UserError
 from experiments.heads.model_access import HeadIndex
+from training.config_file import to_dict, to_yaml
 from training.evaluation import evaluate
 from training.runs.checkpoint import Checkpoint
 from training.runs.metrics import append_record
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
-from training.settings.config_file import to_dict, to_yaml
 from training.state import Progress
 from training.trained_model import TrainedModel
 

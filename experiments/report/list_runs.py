@@ -6,8 +6,8 @@ from pathlib import Path
 from cli.errors import UserError, explain
 from experiments.formatting import in_columns
 from experiments.report.runs import flat, read_run
+from training.config_file import load_run_config
 from training.runs.run_folder import RUNS, RunFolder
-from training.settings.config_file import load_run_config
 from training.sweep.plan import SEED
 from training.sweep.values import spoken
 

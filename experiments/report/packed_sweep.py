@@ -7,9 +7,9 @@ from typing import Any
 
 from cli.errors import UserError, checking_values
 from data.files import replace_text
+from training.config_file import upgraded
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.settings.config_file import upgraded
 from training.sweep.plan import Plan, describe, make_plan
 from training.sweep.sweep_folder import read_plan
 

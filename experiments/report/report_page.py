@@ -7,7 +7,7 @@ from experiments.html_page import make_html
 from experiments.report.charts import Chart
 from experiments.report.runs import flat
 from experiments.report.table import Comparison, contrast_cells, table
-from training.settings.config_file import dump_yaml
+from training.config_file import dump_yaml
 
 STYLE = """
 td.significant { font-weight: 600; }

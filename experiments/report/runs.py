@@ -9,10 +9,10 @@ from typing import Any
 
 from cli.errors import UserError
 from experiments.report.packed_sweep import ENDING, unpack
+from training.config import Config
+from training.config_file import load_run_config, to_dict
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.settings.config import Config
-from training.settings.config_file import load_run_config, to_dict
 from training.sweep.plan import SEED, Plan
 from training.sweep.sweep_folder import read_plan
 from training.sweep.values import VARIANTS, labelled, spoken

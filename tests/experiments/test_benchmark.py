@@ -29,7 +29,7 @@ from experiments.benchmark.plain_gpt2 import plain_gpt2
 from model.config import ModelConfig
 from model.gpt import GPT
 from model.textbook.chapter7b_gpt import TextbookGPT
-from training.settings.config_file import load_config
+from training.config_file import load_config
 
 CPU = torch.device("cpu")
 

@@ -16,13 +16,13 @@ from experiments.heads.history import HeadHistory, appearances, trace_heads
 from experiments.heads.model_access import HeadIndex
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config import Config
+from training.config_file import to_dict
 from training.evaluation import evaluate
 from training.optim.schedule import kept_steps
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
-from training.settings.config import Config
-from training.settings.config_file import to_dict
 from training.trained_model import load_model
 
 KEEP = "train.keep_checkpoints=7"

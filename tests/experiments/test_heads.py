@@ -20,10 +20,10 @@ from experiments.heads.prune import choose, prune
 from experiments.heads.silence import silenced
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config import Config
+from training.config_file import to_dict
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
-from training.settings.config import Config
-from training.settings.config_file import to_dict
 from training.trained_model import weights_of
 
 TEXT = "so\n\nANN:\nno, no!\n\nBOB:\nso so"

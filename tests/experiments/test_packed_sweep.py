@@ -8,7 +8,7 @@ from conftest import SHORT
 from helpers import finished_sweep
 
 from experiments.report.__main__ import main as report_command
-from training.settings.config_file import read_settings
+from training.config_file import read_settings
 from training.sweep.plan import make_plan
 from training.sweep.sweep_folder import SweepFolder
 

@@ -16,8 +16,8 @@ from experiments.report.__main__ import main as report_command
 from experiments.report.charts import draw_charts
 from experiments.report.runs import find_runs
 from experiments.report.table import compare
+from training.config_file import read_settings
 from training.runs.run_folder import RunFolder
-from training.settings.config_file import read_settings
 from training.sweep.plan import make_plan
 from training.sweep.sweep_folder import SweepFolder
 

@@ -11,7 +11,7 @@ from helpers import run_python
 
 from experiments.benchmark.measurements import read_variants
 from model.gpt import GPT
-from training.settings.config_file import read_settings, to_dict
+from training.config_file import read_settings, to_dict
 from training.sweep.plan import make_plan
 
 STUDIES = ROOT / "experiments" / "studies"

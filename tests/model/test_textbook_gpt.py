@@ -8,8 +8,8 @@ from conftest import ROOT
 import train as train_command
 from model.gpt import GPT
 from model.textbook.chapter7b_gpt import TextbookGPT, decode, encode, random_windows, sample, train
+from training.config_file import load_config
 from training.runs.checkpoint import load_checkpoint
-from training.settings.config_file import load_config
 
 V, B, T = 11, 3, 7
 SIZES = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 8}

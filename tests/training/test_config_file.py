@@ -8,8 +8,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from training.settings.config import Config
-from training.settings.config_file import ConfigError, build_config, load_config, read_settings, to_dict, to_yaml
+from training.config import Config
+from training.config_file import ConfigError, build_config, load_config, read_settings, to_dict, to_yaml
 from training.sweep.plan import make_plan
 
 

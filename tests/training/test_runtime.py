@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from training.config import Config, TrainConfig
 from training.runtime import (
     check_can_compile,
     choose_device,
@@ -13,7 +14,6 @@ from training.runtime import (
     prepare_machine,
     warn_if_slow,
 )
-from training.settings.config import Config, TrainConfig
 
 
 def test_auto_always_selects_a_usable_device_and_dtype():

@@ -4,10 +4,10 @@ import torch.nn.functional as F
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
+from training.config import Config
+from training.config_file import ConfigError, build_config, load_config
 from training.optim.schedule import context_length
 from training.runtime import Runtime
-from training.settings.config import Config
-from training.settings.config_file import ConfigError, build_config, load_config
 from training.state import TrainingState
 from training.step import TrainingStep
 

@@ -14,6 +14,8 @@ from cli.errors import UserError
 from data.corpus import Corpus
 from data.sources import NAMED, Download, find_files
 from data.vocabulary import Vocabulary
+from training.config import Config
+from training.config_file import load_config
 from training.evaluation import evaluate
 from training.optim.schedule import context_length
 from training.runs.ancestor import open_ancestor
@@ -25,8 +27,6 @@ from training.runtime import (
     prepare_machine,
     processor_name,
 )
-from training.settings.config import Config
-from training.settings.config_file import load_config
 from training.state import TrainingState
 from training.step import TrainingStep
 

@@ -5,10 +5,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from model.gpt import GPT
+from training.config import OptimConfig
 from training.optim.muon import Muon
 from training.optim.without_compiler import AdamW, skip_compiler
 from training.processes.one_process import OneProcess
-from training.settings.config import OptimConfig
 
 
 def make_optimizers(

@@ -2,7 +2,7 @@
 
 import math
 
-from training.settings.config import Config, OptimConfig
+from training.config import Config, OptimConfig
 
 
 def lr_factor(optim: OptimConfig, step: int, max_steps: int) -> float:

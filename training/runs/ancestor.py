@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from data.vocabulary import Vocabulary
+from training.config import Config
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.run_folder import open_checkpoint
 from training.runs.saving import load_models, model_differences
-from training.settings.config import Config
 from training.state import TrainingState
 
 BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # one row for each character

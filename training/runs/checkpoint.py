@@ -16,8 +16,8 @@ from cli.errors import UserError, is_out_of_memory
 from data.files import replacing
 from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
-from training.settings.config import Config
-from training.settings.config_file import build_config, upgraded
+from training.config import Config
+from training.config_file import build_config, upgraded
 
 FORMAT = 1
 RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ

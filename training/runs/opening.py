@@ -8,6 +8,8 @@ from typing import Any
 
 from cli.errors import UserError, explain
 from data.corpus import Corpus
+from training.config import Config
+from training.config_file import build_config, read_settings, to_yaml, upgraded
 from training.processes.ddp import OtherProcessError, reaching_others
 from training.processes.launching import become_torchrun
 from training.processes.one_process import OneProcess
@@ -17,8 +19,6 @@ from training.runs.run_folder import RunFolder
 from training.runs.saving import newest_checkpoint, restore
 from training.runs.starting import open_text_of_run
 from training.runtime import Runtime, prepare_machine, warn_if_slow
-from training.settings.config import Config
-from training.settings.config_file import build_config, read_settings, to_yaml, upgraded
 from training.state import DivergedError, TrainingError, TrainingState
 
 

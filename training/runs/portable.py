@@ -13,8 +13,8 @@ import torch
 from cli.optional import optional_library
 from data.files import replacing
 from model.gpt import GPT
+from training.config_file import upgraded
 from training.runs.checkpoint import Checkpoint, CheckpointError, reading
-from training.settings.config_file import upgraded
 
 WEIGHTS, SETTINGS, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
 LIBRARY = "safetensors.torch"

@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from model.config import ModelConfig
+from training.config import Config
+from training.config_file import load_run_config, to_dict
 from training.optim.schedule import kept_steps
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_weights
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
 from training.runtime import peak_memory_bytes
-from training.settings.config import Config
-from training.settings.config_file import load_run_config, to_dict
 from training.state import Progress, TrainingState
 
 # Settings of the model that may change when a run resumes: a trained model computes the same with any of them.

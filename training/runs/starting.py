@@ -8,11 +8,11 @@ from cli.errors import UserError
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
+from training.config import Config
+from training.config_file import to_yaml
 from training.runs.ancestor import open_ancestor
 from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
-from training.settings.config import Config
-from training.settings.config_file import to_yaml
 
 
 def create_run(config: Config, name: str) -> Path:

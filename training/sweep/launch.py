@@ -11,11 +11,11 @@ from pathlib import Path
 from cli.command import cause_of
 from cli.errors import UserError
 from data.corpus import open_corpus
+from training.config import Config
+from training.config_file import naming, read_settings
 from training.runs.run_folder import PLAN_FILE, is_sweep
 from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
-from training.settings.config import Config
-from training.settings.config_file import naming, read_settings
 from training.sweep.plan import Plan, make_plan
 from training.sweep.sweep_folder import SweepFolder, read_plan
 from training.sweep.workers import WorkerPool

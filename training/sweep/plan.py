@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.errors import UserError
-from training.settings.config import Config, TrainConfig
-from training.settings.config_file import ConfigError, build_config, split_override, to_dict, without_sweep
+from training.config import Config, TrainConfig
+from training.config_file import ConfigError, build_config, split_override, to_dict, without_sweep
 from training.sweep.values import (
     MOST_RUNS,
     VARIANTS,

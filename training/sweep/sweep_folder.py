@@ -8,9 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from data.files import replace_text
-from training.runs.metrics import read_newest_record
-from training.runs.run_folder import PLAN_FILE, RUNS, RunFolder, is_sweep, numbered
-from training.settings.config_file import (
+from training.config_file import (
     ConfigError,
     dump_yaml,
     load_run_config,
@@ -19,6 +17,8 @@ from training.settings.config_file import (
     to_yaml,
     upgraded,
 )
+from training.runs.metrics import read_newest_record
+from training.runs.run_folder import PLAN_FILE, RUNS, RunFolder, is_sweep, numbered
 from training.sweep.plan import Plan, Point, describe, make_plan, merged
 
 FAILURE = "failure.txt"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.settings.config_file import ConfigError, split_override
+from training.config_file import ConfigError, split_override
 
 VARIANTS = "variants"
 MOST_RUNS = 10_000

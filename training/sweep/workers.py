@@ -14,8 +14,8 @@ import torch
 
 from cli.command import cause_of
 from cli.stopping import StopRequest
+from training.config import TrainConfig
 from training.processes.launching import n_cores, stop_with
-from training.settings.config import TrainConfig
 from training.sweep.plan import Point
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 import train
+from training.config_file import build_config
 from training.log.estimate import measure, n_validation_characters
-from training.settings.config_file import build_config
 
 TINY = ["model.n_layer=1", "model.n_head=1", "model.n_embd=16", "model.block_size=16", "train.batch_size=2"]
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import metrics
 
+from training.config_file import load_config, to_yaml
 from training.evaluation import Evaluation
 from training.log import clock as clock_module
 from training.log import run_log
@@ -17,7 +18,6 @@ from training.log.run_log import RunLog
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
-from training.settings.config_file import load_config, to_yaml
 from training.state import TrainingState
 
 

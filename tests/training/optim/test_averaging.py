@@ -8,13 +8,13 @@ from data.corpus import open_corpus
 from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config_file import build_config
 from training.optim.averaging import WeightAverage
 from training.processes.one_process import OneProcess
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runs.saving import capture, restore
 from training.runtime import choose_runtime
-from training.settings.config_file import build_config
 from training.state import TrainingState
 
 

@@ -8,12 +8,12 @@ from helpers import metrics
 
 import train
 from data.corpus import open_corpus
+from training.config_file import load_config
 from training.optim.gate import UpdateGate
 from training.optim.muon import Muon
 from training.runs.checkpoint import load_checkpoint
 from training.runs.saving import capture
 from training.runtime import Runtime
-from training.settings.config_file import load_config
 from training.state import MOST_SKIPPED, TrainingError, TrainingState
 from training.step import TrainingStep
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from data.corpus import open_corpus
+from training.config_file import build_config
 from training.optim import loss_scale
 from training.optim.loss_scale import LossScale
 from training.runtime import choose_runtime
-from training.settings.config_file import build_config
 from training.state import TrainingState
 from training.step import TrainingStep
 

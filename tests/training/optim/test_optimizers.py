@@ -3,9 +3,9 @@ import torch
 
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config import OptimConfig
 from training.optim.muon import Muon, orthogonalise
 from training.optim.optimizers import make_optimizers, set_lr
-from training.settings.config import OptimConfig
 
 
 def test_orthogonalised_matrices_have_singular_values_near_one_and_the_same_singular_vectors():

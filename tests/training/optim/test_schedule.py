@@ -1,7 +1,7 @@
 import pytest
 
+from training.config import OptimConfig
 from training.optim.schedule import lr_factor
-from training.settings.config import OptimConfig
 
 
 def test_the_learning_rate_rises_stays_constant_and_decays():

@@ -22,6 +22,7 @@ from data.config import DataConfig
 from data.corpus import open_corpus
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config import Config, OptimConfig, TrainConfig
 from training.evaluation import evaluate
 from training.optim import muon
 from training.processes.ddp import OtherProcessError
@@ -29,7 +30,6 @@ from training.processes.fsdp import FSDP
 from training.processes.launching import for_parallel, join_processes, n_cores
 from training.processes.one_process import OneProcess
 from training.runtime import Runtime
-from training.settings.config import Config, OptimConfig, TrainConfig
 from training.state import TrainingState
 from training.step import TrainingStep
 

@@ -11,10 +11,10 @@ from helpers import make_checkpoint
 
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config import Config
+from training.config_file import to_dict
 from training.runs import checkpoint as checkpoint_module
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from training.settings.config import Config
-from training.settings.config_file import to_dict
 
 
 @pytest.fixture

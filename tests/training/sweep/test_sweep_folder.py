@@ -10,9 +10,9 @@ from conftest import ROOT
 from helpers import metrics, untimed
 
 import train
+from training.config import TrainConfig
+from training.config_file import read_settings
 from training.runs.run_folder import RunFolder
-from training.settings.config import TrainConfig
-from training.settings.config_file import read_settings
 from training.sweep.plan import make_plan
 from training.sweep.sweep_bar import SweepBar
 from training.sweep.sweep_folder import SweepFolder

@@ -1,6 +1,6 @@
 import pytest
 
-from training.settings.config_file import ConfigError, build_config
+from training.config_file import ConfigError, build_config
 from training.sweep.plan import describe, make_plan
 from training.sweep.values import split_values
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from cli.errors import UserError, checking_values
-from training.settings.config import Config
+from training.config import Config
 
 # Settings of earlier versions, and what to write instead.
 REPLACED = {

@@ -1,1 +1,0 @@
-"""Read, check and write the settings of a run."""
