@@ -16,7 +16,6 @@ from pathlib import Path
 from cli.command import CommandParser, existing, report_errors, run_command
 from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
-from training.log.estimate import print_estimates
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
@@ -54,7 +53,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--sweep", nargs="+", action="extend", metavar="section.key=values", help="run every combination of values")
     add("--from", dest="ancestor", type=existing, metavar="PATH", help="start from a model's weights (fine-tuning)")
-    add("--estimate", action="store_true", help="measure a few steps, print the expected time and memory, and stop")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
@@ -67,8 +65,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--timeout must be above 0 and at most 1,000,000")
     if options.resume and (options.sweep or options.ancestor):
         parser.error("--sweep and --from need --config; to add values to a sweep, repeat its command with more values")
-    if options.estimate and (options.resume or options.sweep):
-        parser.error("--estimate needs --config, without --sweep")
     options.overrides += [f"train.ancestor={options.ancestor}"] if options.ancestor else []
     if options.workers is not None and options.workers < 1:
         parser.error("--workers must be at least 1")
@@ -78,10 +74,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     """Find or create the folder of a run or a sweep, and train what it describes: starting is resuming at step 0."""
     keep_freed_memory()
-    if options.estimate:
-        imports_s = time.perf_counter() - STARTED_S
-        print_estimates(options.config, load_config(options.config, options.overrides), imports_s=imports_s)
-        return 0
     with join_processes(options.timeout) as processes:
         folder = processes.run_before_restart() or Path(
             processes.from_main(lambda: str(find_or_create_sweep(options) or find_or_create_run(options)))

@@ -9,7 +9,6 @@ from data.files import replace_text
 from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
 from experiments.export.model_card import model_card
-from experiments.export.onnx import write_onnx
 from training.runs.metrics import read_newest_record
 from training.runs.portable import write_portable
 from training.trained_model import TrainedModel, load_model
@@ -18,7 +17,6 @@ MODEL = "a run folder or a checkpoint (default: the newest run's best)"
 FORMATS = {
     "safetensors": lambda trained, folder: write_portable(trained.checkpoint, folder),
     "huggingface": write_huggingface,
-    "onnx": write_onnx,
 }
 
 

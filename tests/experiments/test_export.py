@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -81,12 +80,10 @@ def test_safetensors_are_loaded_by_every_command_with_identical_logits(tmp_path,
         assert capsys.readouterr().out.replace(str(folder / "model.safetensors"), "") == of_run
 
 
-@pytest.mark.parametrize("form", ["safetensors", "onnx"])
-def test_exported_files_contain_no_path_of_this_machine(tmp_path, form, trained):
+def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained):
     pytest.importorskip("safetensors")
-    pytest.importorskip("onnxscript")
-    train_tiny(trained, f"data.corpus={trained}/words.txt", "train.max_steps=2", f"train.name=paths-{form}")
-    for file in exported(tmp_path, f"paths-{form}", form).iterdir():
+    train_tiny(trained, f"data.corpus={trained}/words.txt", "train.max_steps=2", "train.name=paths")
+    for file in exported(tmp_path, "paths", "safetensors").iterdir():
         content = file.read_bytes()
         for path in (trained, Path(__file__).parents[2], Path(sys.prefix), tmp_path):
             assert str(path).encode() not in content, (file, path)
@@ -201,14 +198,6 @@ def test_a_vocabulary_that_is_no_list_of_characters_is_refused(tmp_path, change)
         load_model(folder)
 
 
-def test_a_model_of_bytes_has_no_onnx_form(trained, tmp_path, capsys):
-    pytest.importorskip("onnxscript")
-    train_tiny(trained, "data.level=byte", "train.max_steps=1", "train.name=bytes")
-    assert export(["--checkpoint", "runs/bytes", "--to", "onnx", "--output", str(tmp_path / "x")]) == 2
-    assert "model of bytes" in capsys.readouterr().err
-    assert not (tmp_path / "x").exists()
-
-
 @pytest.mark.parametrize("run", ["gpt2", "biased"])
 def test_a_model_of_gpt2s_shape_has_the_same_logits_in_transformers(tmp_path, run):
     transformers = pytest.importorskip("transformers")
@@ -245,33 +234,6 @@ def test_another_shape_than_gpt2s_is_one_line_that_names_the_settings(trained, t
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("run", ["gpt2", "modern"])
-def test_onnx_graphs_of_a_window_and_of_a_step_have_the_same_logits(tmp_path, run):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    folder = exported(tmp_path, run, "onnx")
-    ids, expected = ids_and_logits(run)
-    (logits,) = onnxruntime.InferenceSession(folder / "window.onnx").run(None, {"ids": ids.numpy()})
-    np.testing.assert_allclose(logits, expected.detach().numpy(), atol=1e-4)
-    step = onnxruntime.InferenceSession(folder / "step.onnx")
-    names = [each.name for each in step.get_inputs()]
-    types = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
-    cache = [np.zeros(each.shape, types[each.type]) for each in step.get_inputs()[1:]]
-    for t in range(16):
-        logits, *cache = step.run(None, dict(zip(names, [ids[:, t : t + 1].numpy(), *cache], strict=True)))
-        np.testing.assert_allclose(logits[0, 0], expected[0, t].detach().numpy(), atol=1e-4)
-
-
-def test_the_example_beside_the_onnx_graphs_writes_text_past_the_context_length(tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    folder = exported(tmp_path, "modern", "onnx")
-    command = [sys.executable, "example.py", "3 bottles", "40"]
-    written = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-    assert written.startswith("3 bottles")
-    assert len(written) == len("3 bottles") + 40 + 1
-
-
 def test_the_model_card_names_text_loss_and_processor(tmp_path):
     pytest.importorskip("safetensors")
     card = (exported(tmp_path, "modern", "safetensors") / "README.md").read_text()
@@ -282,9 +244,9 @@ def test_the_model_card_names_text_loss_and_processor(tmp_path):
 
 def test_an_existing_folder_is_not_overwritten_and_a_missing_library_is_named(tmp_path, capsys, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
-    assert export(["--to", "onnx", "--output", str(tmp_path)]) == 2
+    assert export(["--to", "safetensors", "--output", str(tmp_path)]) == 2
     assert "name a new folder" in capsys.readouterr().err
-    for form, library in (("onnx", "onnx"), ("safetensors", "safetensors"), ("huggingface", "transformers")):
+    for form, library in (("safetensors", "safetensors"), ("huggingface", "transformers")):
         monkeypatch.setitem(sys.modules, library, None)
         monkeypatch.setitem(sys.modules, f"{library}.torch", None)
         run = "gpt2" if form == "huggingface" else "modern"

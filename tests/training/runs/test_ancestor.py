@@ -93,9 +93,7 @@ def test_characters_that_are_special_in_yaml_survive(workplace, capsys):
 
 
 @pytest.mark.parametrize("path", ["", "null", "runs/none"])
-@pytest.mark.parametrize(
-    "options", [[], ["--estimate"], ["--sweep", "train.seed=0,1"]], ids=["run", "estimate", "sweep"]
-)
+@pytest.mark.parametrize("options", [[], ["--sweep", "train.seed=0,1"]], ids=["run", "sweep"])
 def test_an_ancestor_that_does_not_exist_is_an_error_before_anything_is_written(workplace, capsys, path, options):
     with pytest.raises(SystemExit, match="2"):
         train.main([*OPTIONS, "--from", path, *options])
@@ -106,7 +104,6 @@ def test_an_ancestor_that_does_not_exist_is_an_error_before_anything_is_written(
 def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, capsys):
     descend("--sweep", "model.n_head=3,2", status=2)
     assert "model.n_head was 3 and is 2" in capsys.readouterr().err
-    descend("--estimate", "model.n_head=2", status=2)
     assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
 
 
