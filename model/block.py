@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from model.cache import LayerCache
 from model.causal_conv import CausalConv
 from model.config import LayerShape, ModelConfig
+from model.intermediates import Intermediates
 from model.mlp import MLP
 from model.norm import make_norm
 from model.positions import Places, PositionScheme
@@ -25,9 +26,16 @@ class Block(nn.Module):
         self.conv = CausalConv(config.n_embd, config.conv_width) if config.conv_width > 1 else None
         self.mlp = MLP(config.mlp, config.n_embd, bias=config.bias, dropout=config.dropout)
 
-    def forward(self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        scheme: PositionScheme,
+        places: Places,
+        cache: LayerCache | None = None,
+        kept: Intermediates | None = None,
+    ) -> Tensor:
         """Map x (B, T, C) to (B, T, C). Other arguments: see `SelfAttention.forward`."""
-        x = x + self.attention(self.attention_norm(x), scheme, places, cache)
+        x = x + self.attention(self.attention_norm(x), scheme, places, cache, kept)
         y = self.mlp_norm(x)
         if self.conv is not None:
             y = self.conv(y, places, cache)

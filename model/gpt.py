@@ -11,6 +11,7 @@ from model.cache import KVCache
 from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
+from model.intermediates import Intermediates
 from model.norm import make_norm
 from model.positions import POSITIONS, Places
 from model.query_key_norm import QueryKeyNorm
@@ -73,11 +74,11 @@ class GPT(nn.Module):
             nn.init.zeros_(block.mlp.proj.weight)
         nn.init.zeros_(self.lm_head.weight)
 
-    def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: KVCache | None = None, kept: Intermediates | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
 
-        Logits are float32, or float64 for a float64 model. Raises ValueError if ids are not two-dimensional or the
-        positions exceed block_size.
+        Logits are float32, or float64 for a float64 model. kept: receives each layer's attention weights and output.
+        Raises ValueError if ids are not two-dimensional or the positions exceed block_size.
         """
         if ids.ndim != 2:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")
@@ -88,7 +89,9 @@ class GPT(nn.Module):
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
-            x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i])
+            x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i], kept)
+            if kept is not None:
+                kept.outputs.append(x)
         if cache is not None:
             cache.length += T
         return self.predict(x)

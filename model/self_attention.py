@@ -6,6 +6,7 @@ from model.attention import attend, attention_weights
 from model.cache import LayerCache
 from model.config import LayerShape, ModelConfig
 from model.dropout import dropout
+from model.intermediates import Intermediates
 from model.positions import Places, PositionScheme
 from model.query_key_norm import QueryKeyNorm
 from model.scoring import make_score
@@ -25,39 +26,41 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
-    def forward(self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None) -> Tensor:
-        """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache."""
-        q, k, v = self.project(x, scheme, places, cache)
-        if cache is not None:
-            k, v = cache.update(k, v, places.index)  # (B, K, S, D)
-        y = attend(
-            q,
-            k,
-            v,
-            score=self.score,
-            visible=places.visible,
-            causal=places.visible is None,
-            bias=scheme.bias(self.n_head, places, k.size(2)),
-            dropout=self.dropout if self.training else 0.0,
-            form=self.form,
-        )  # (B, H, T, D)
-        y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
-        return dropout(self.proj(y), self.dropout, training=self.training)
+    def forward(
+        self,
+        x: Tensor,
+        scheme: PositionScheme,
+        places: Places,
+        cache: LayerCache | None = None,
+        kept: Intermediates | None = None,
+    ) -> Tensor:
+        """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache.
 
-    def project(
-        self, x: Tensor, scheme: PositionScheme, places: Places, cache: LayerCache | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, H, T, D), keys and values (B, K, T, D) of x (B, T, C)."""
+        kept: receives the attention weights.
+        """
         B, T, _ = x.shape
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
         if self.qk_norm is not None:
             qk = self.qk_norm(qk, cache)
         q, k = scheme.rotate(qk, places).split((H, K), dim=2)
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-
-    def weights(self, x: Tensor, scheme: PositionScheme, places: Places) -> Tensor:
-        """Return the attention weights (B, H, T, T) of x (B, T, C), without dropout, for inspection."""
-        q, k, _ = self.project(x, scheme, places)
-        bias = scheme.bias(self.n_head, places, k.size(2))
-        return attention_weights(q, k, score=self.score, causal=True, bias=bias)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), (B, K, T, D), (B, K, T, D)
+        if cache is not None:
+            k, v = cache.update(k, v, places.index)  # (B, K, S, D)
+        visible, bias = places.visible, scheme.bias(H, places, k.size(2))
+        if kept is not None:
+            weights = attention_weights(q, k, score=self.score, visible=visible, causal=visible is None, bias=bias)
+            kept.weights.append(weights)  # (B, H, T, S)
+        y = attend(
+            q,
+            k,
+            v,
+            score=self.score,
+            visible=visible,
+            causal=visible is None,
+            bias=bias,
+            dropout=self.dropout if self.training else 0.0,
+            form=self.form,
+        )  # (B, H, T, D)
+        y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
+        return dropout(self.proj(y), self.dropout, training=self.training)

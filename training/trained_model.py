@@ -6,7 +6,6 @@ model = load_model("runs/shakespeare")
 print(model.generate("ROMEO:", 200, seed=1))
 """
 
-import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,7 @@ from data.encoded_text import EncodedText
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
-from model.self_attention import SelfAttention
+from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
 from training.runs.portable import WEIGHTS
@@ -133,19 +132,17 @@ class TrainedModel:
 
 
 @torch.inference_mode()
+def look_inside(model: GPT, ids: np.ndarray) -> Intermediates:
+    """Return the attention weights and outputs of the model's layers for ids (T,)."""
+    kept = Intermediates()
+    with evaluation_mode(model):
+        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device), kept=kept)
+    return kept
+
+
 def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
     """Return each layer's attention weights (H, T, T) for ids (T,), float32, on the CPU."""
-    weights: list[Tensor] = []
-
-    def keep(layer: SelfAttention, inputs: tuple) -> None:
-        x, positions, places, _ = inputs
-        weights.append(layer.weights(x, positions, places)[0].float().cpu())
-
-    with contextlib.ExitStack() as hooks, evaluation_mode(model):
-        for block in model.blocks:
-            hooks.enter_context(block.attention.register_forward_pre_hook(keep))
-        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device))
-    return weights
+    return [weights[0].float().cpu() for weights in look_inside(model, ids).weights]
 
 
 def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedModel:

@@ -1,6 +1,5 @@
 """What a model makes of a text: predictions, surprise, attention and the lens, each by its one forward path."""
 
-import contextlib
 import dataclasses
 import math
 import threading
@@ -18,7 +17,7 @@ from experiments.heads.viewer import make_viewer, visible
 from model.cache import KVCache
 from model.generate import Sampling, window_start
 from training.sampling.texts import StopText, stream_texts
-from training.trained_model import TrainedModel, weights_of
+from training.trained_model import TrainedModel, look_inside
 
 SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a layer's
 
@@ -85,13 +84,10 @@ class Reader:
     def look_inside(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
         """Return the viewer's HTML of all attention weights, and what each layer would predict at each position."""
         ids, _ = self._window(text)
-        outputs: list[Tensor] = []
-        with contextlib.ExitStack() as hooks:
-            hooks.enter_context(silenced(self.model, self._heads(off)))
-            for block in self.model.blocks:
-                hooks.enter_context(block.register_forward_hook(lambda _block, _inputs, x: outputs.append(x)))
-            weights = torch.cat(weights_of(self.model, ids))  # (N, T, T)
-        lens = [self.model.predict(x)[0].softmax(-1).cpu() for x in outputs]  # of each layer (T, V)
+        with silenced(self.model, self._heads(off)):
+            inside = look_inside(self.model, ids)
+        weights = torch.cat([each[0] for each in inside.weights]).float().cpu()  # (N, T, T)
+        lens = [self.model.predict(x)[0].softmax(-1).cpu() for x in inside.outputs]  # of each layer (T, V)
         return {
             "viewer": make_viewer(self.heads, self.trained.vocabulary, ids, weights),
             "lens": [[self._likeliest(row, IN_LENS) for row in layer] for layer in lens],
