@@ -12,13 +12,20 @@ DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
-    corpus: str = "shakespeare"  # a name, a file, a folder of .txt files, or a glob
-    val_corpus: str | None = None  # a separate validation text
-    fallback: str | None = None  # used, after a warning, if the download of the corpus fails
-    split: tuple[float, ...] = DEFAULT_SPLIT  # training, validation, test; fractions of the text, or characters
+    # `shakespeare`, `selmere`, `enwik8`, a file (.gz, .zip and .zst are unpacked), a folder of .txt files, or a glob
+    # pattern
+    corpus: str = "shakespeare"
+    # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
+    val_corpus: str | None = None
+    fallback: str | None = None  # corpus to use if the download fails
+    # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
+    # characters
+    split: tuple[float, ...] = DEFAULT_SPLIT
+    # `byte`: any file at all, with a vocabulary of the 256 bytes
     level: Literal["character", "byte"] = "character"
-    encoding: str = "utf-8"
-    characters: str | None = None  # of the vocabulary, besides those of the text
+    encoding: str = "utf-8"  # encoding of the text
+    # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's
+    characters: str | None = None
 
     def __post_init__(self) -> None:
         self._check_split()

@@ -1,22 +1,16 @@
 """The shape of a GPT, checked once and never changed afterwards."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from operator import ge, gt, le, lt
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-# The largest values accepted, far above any that trains: larger ones are typing errors that would run for hours.
-LARGEST = {
-    "n_layer": 1_000,
-    "n_head": 10_000,
-    "n_kv_head": 10_000,
-    "n_embd": 1_000_000,
-    "block_size": 10_000_000,
-    "head_size": 100_000,
-    "conv_width": 1_000,
-    "score_hidden": 100_000,
-}
+# Types with a rule, which `check_rules` applies. The upper limits keep typing errors from running for years.
+Size = Annotated[int, "at least 1 and at most 1,000,000"]
+Positive = Annotated[float, "above 0"]
+NotNegative = Annotated[float, "at least 0"]
+BelowOne = Annotated[float, "at least 0 and below 1"]
 
 
 @dataclass(frozen=True)
@@ -38,51 +32,48 @@ class ModelConfig:
     Raises ValueError, naming the setting, if a value is invalid.
     """
 
-    n_layer: int = 4
-    n_head: int | tuple[int, ...] = 4  # one number for all layers, or one for each
-    n_kv_head: int | None = None  # heads of keys and values, shared by the query heads; None: n_head
-    n_embd: int = 128
-    block_size: int = 256
-    head_size: int | None = None  # None: n_embd / n_head
-    dropout: float = 0.0
-    bias: bool = False
+    n_layer: Annotated[int, "at least 1 and at most 1,000"] = 4  # number of blocks
+    # heads per block: one number, or a list with one number per block, such as `[8, 4, 4, 2]`
+    n_head: Size | tuple[Size, ...] = 4
+    n_kv_head: Size | None = None  # number of key and value heads, each shared by several query heads; null: `n_head`
+    n_embd: Size = 128  # width of the model
+    block_size: Size = 256  # context length: how many characters the model can look back
+    head_size: Size | None = None  # width of a head; null: `n_embd / n_head`
+    dropout: BelowOne = 0.0  # dropout probability
+    bias: bool = False  # use biases in linear maps and layer norms
+    # `rope`: rotary; `alibi`: scores fall with the distance, and memory is quadratic in the context length
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
-    rope_base: float = 10_000.0  # of the rotary frequencies
-    norm: Literal["rms", "layer"] = "rms"
-    mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"
-    conv_width: int = 1  # of the causal convolution before each MLP, which also mixes positions; 1: none
-    qk_norm: bool = True
-    qk_scale: Literal["learned", "sqrt_head_size"] | float = "learned"  # of qk_norm's scaled_dot scores
-    logit_softcap: float = 15.0  # 0: no cap
+    # base of the rotary frequencies: a lower one rotates the slow pairs of channels faster
+    rope_base: Annotated[float, "above 1"] = 10_000.0
+    norm: Literal["rms", "layer"] = "rms"  # `rms` has no parameters
+    mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"  # activation function of the MLP
+    # width of a causal convolution before each MLP; 1: none. With 3, the MLP also reads the two characters before, so
+    # attention is no longer the only way between positions
+    conv_width: Annotated[int, "at least 1 and at most 1,000"] = 1
+    qk_norm: bool = True  # normalise queries and keys before their product
+    # with `qk_norm` and `score: scaled_dot`, the score is this scale times the cosine of query and key: a number,
+    # `learned` (one per head), or `sqrt_head_size` (√D, which harms narrow heads)
+    qk_scale: Literal["learned", "sqrt_head_size"] | Positive = "learned"
+    logit_softcap: NotNegative = 15.0  # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
+    # implementation of attention; `auto`: on a CPU, the one measured to be fastest
     attention: Literal["auto", "explicit", "fused"] = "auto"
+    # scoring function
     score: Literal["uniform", "dot", "scaled_dot", "additive", "gaussian"] = "scaled_dot"
-    score_hidden: int = 16  # hidden width of the additive score
-    score_width: float | None = None  # width of the gaussian kernel; None: learned
+    score_hidden: Size = 16  # hidden width of the additive score
+    score_width: Positive | None = None  # width of the Gaussian kernel; null: learned
 
     def __post_init__(self):
-        for field in fields(self):
-            value, names = getattr(self, field.name), get_args(field.type)
-            if str in map(type, names) and value not in names:
-                raise ValueError(f"model.{field.name}={value} must be one of {', '.join(names)}")
-        for name, largest in LARGEST.items():
-            value = getattr(self, name)
-            for number in value if isinstance(value, tuple) else (value,):
-                if number is not None and not 1 <= number <= largest:
-                    raise ValueError(f"model.{name}={number} must be at least 1 and at most {largest:,}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"model.dropout={self.dropout} must be at least 0 and below 1")
-        if not self.logit_softcap >= 0:
-            raise ValueError(f"model.logit_softcap={self.logit_softcap} must be 0 (no cap) or above")
-        if not 1 < self.rope_base < math.inf:
-            raise ValueError(f"model.rope_base={self.rope_base} must be above 1 and finite")
+        check_rules("model", self)
         if isinstance(self.n_head, tuple) and len(self.n_head) != self.n_layer:
             raise ValueError(
                 f"model.n_head={list(self.n_head)} has {len(self.n_head)} entries; give one for each of the "
                 f"{self.n_layer} layers, or one number for all"
             )
-        self._check_qk_scale()
-        if self.score_width is not None and not self.score_width > 0:
-            raise ValueError(f"model.score_width={self.score_width} must be above 0")
+        if not isinstance(self.qk_scale, str) and not (self.qk_norm and self.score == "scaled_dot"):
+            raise ValueError(
+                f"model.qk_scale={self.qk_scale} is the scale of normalised queries and keys and needs "
+                "model.qk_norm=true and model.score=scaled_dot"
+            )
         if self.attention == "fused" and self.score != "scaled_dot":
             raise ValueError(
                 f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {self.score}"
@@ -95,18 +86,6 @@ class ModelConfig:
         """The shape of each layer's attention."""
         heads = self.n_head if isinstance(self.n_head, tuple) else (self.n_head,) * self.n_layer
         return tuple(LayerShape(n, self.n_kv_head or n, self.head_size or self.n_embd // n) for n in heads)
-
-    def _check_qk_scale(self) -> None:
-        scale = self.qk_scale
-        if scale in ("learned", "sqrt_head_size"):
-            return
-        if isinstance(scale, str) or not scale > 0:
-            raise ValueError(f"model.qk_scale={scale} must be above 0, learned or sqrt_head_size")
-        if not self.qk_norm or self.score != "scaled_dot":
-            raise ValueError(
-                f"model.qk_scale={scale} is the scale of normalised queries and keys and needs model.qk_norm=true and "
-                "model.score=scaled_dot"
-            )
 
     def _check_heads(self, layer: LayerShape) -> None:
         n_head, unit = layer.n_head, 2 if self.positions == "rope" else 1  # unit: rope rotates pairs of channels
@@ -133,3 +112,33 @@ class ModelConfig:
 def _in_words(numbers: Sequence[int]) -> str:
     *most, last = map(str, numbers)
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def check_rules(section: str, settings: Any) -> None:
+    """Raise ValueError if a setting is not one of the values that its type names, or breaks the rule of its type."""
+    rules = get_type_hints(type(settings), include_extras=True)
+    for name, kind in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if isinstance(value, str) and (names := named_values(kind)) and value not in names:
+            raise ValueError(f"{section}.{name}={value} must be one of {', '.join(names)}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)) and not follows(number, rule := rule_of(rules[name])):
+                raise ValueError(f"{section}.{name}={number} must be {rule}")
+
+
+def named_values(kind: Any) -> tuple[str, ...]:
+    """Return the strings that a type such as `Literal["learned"] | float` allows, if it names them."""
+    return tuple(name for part in (kind, *get_args(kind)) for name in get_args(part) if isinstance(name, str))
+
+
+def rule_of(kind: Any) -> str:
+    """Return the rule of an annotated type, or of the first one in a union or tuple; "" if there is none."""
+    own = getattr(kind, "__metadata__", ("",))[0]
+    return own or next(filter(None, map(rule_of, get_args(kind))), "")
+
+
+def follows(number: float, rule: str) -> bool:
+    """Return whether a number follows a rule such as "at least 0 and below 1". Each number follows an empty rule."""
+    comparisons = {"at least": ge, "above": gt, "at most": le, "below": lt}
+    parts = [part.rpartition(" ") for part in rule.replace(",", "").split(" and ") if part]
+    return all(comparisons[words](number, float(limit)) for words, _, limit in parts)

@@ -1,106 +1,98 @@
-"""The settings of a run: one frozen dataclass per section."""
+"""The settings of a run: one frozen dataclass per section.
 
-from collections.abc import Callable, Iterable
+The comment of each setting is its description in configs/README.md, and its type has the rule for its values.
+"""
+
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from data.config import DataConfig
-from model.config import ModelConfig
+from model.config import BelowOne, ModelConfig, NotNegative, Positive, Size, check_rules
+
+Fraction = Annotated[float, "at least 0 and at most 1"]
+Count = Annotated[int, "at least 1"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     """Section `optim` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
-    name: Literal["adamw", "muon"] = "muon"  # muon: Muon for the blocks' matrices, AdamW for the rest
-    lr: float = 3e-3  # AdamW's peak learning rate
-    muon_lr: float = 0.02  # Muon's peak learning rate
-    muon_momentum: float = 0.95
-    beta1: float = 0.9
-    beta2: float = 0.95
-    weight_decay: float = 0.0  # of the blocks' matrices only; scaled by the learning rate
-    lm_head_weight_decay: float = 0.0  # scaled by the learning rate; makes predictions less overconfident
-    warmup_steps: int = 20  # linear, from 0
-    decay_fraction: float = 0.5  # fraction of the run, at its end, in which the learning rate falls
-    decay: Literal["linear", "cosine"] = "linear"
-    final_lr_fraction: float = 0.0  # of the peak learning rate, at the end of the run
-    average_fraction: float = 0.0  # evaluate and sample with averaged weights; their mean age as a fraction of the run
-    grad_clip: float = 0.0  # maximum global gradient norm; 0 disables clipping
+    name: Literal["adamw", "muon"] = "muon"  # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
+    lr: Positive = 0.003  # peak learning rate of AdamW; beside Muon, the recipes use 0.012
+    muon_lr: Positive = 0.02  # peak learning rate of Muon
+    muon_momentum: BelowOne = 0.95  # momentum of Muon
+    beta1: BelowOne = 0.9  # first beta of AdamW
+    beta2: BelowOne = 0.95  # second beta of AdamW
+    # weight decay of the blocks' matrices; with `muon`, it skips weights that their update moves away from 0
+    weight_decay: NotNegative = 0.0
+    # weight decay of the output layer (the language-model head), which makes predictions less overconfident
+    lm_head_weight_decay: NotNegative = 0.0
+    # steps over which the learning rate rises from 0 to its peak
+    warmup_steps: Annotated[int, "at least 0"] = 20
+    decay_fraction: Fraction = 0.5  # fraction of the run, at its end, over which the learning rate falls
+    decay: Literal["linear", "cosine"] = "linear"  # how the learning rate falls
+    final_lr_fraction: Fraction = 0.0  # final learning rate as a fraction of the peak
+    # evaluate, sample and save with averaged weights; with 0.1, their mean age is 10 % of the run so far; 0 disables it
+    average_fraction: BelowOne = 0.0
+    grad_clip: NotNegative = 0.0  # maximum norm of the gradient; 0 disables clipping
 
     def __post_init__(self):
-        positive, below_1 = ("lr", "muon_lr"), ("muon_momentum", "beta1", "beta2", "average_fraction")
-        _check(self, "optim", positive, lambda value: value > 0, "above 0")
-        _check(self, "optim", below_1, lambda value: 0 <= value < 1, "at least 0 and below 1")
-        _check(
-            self,
-            "optim",
-            ("weight_decay", "lm_head_weight_decay", "warmup_steps", "grad_clip"),
-            lambda value: value >= 0,
-            "0 or above",
-        )
-        fractions = ("decay_fraction", "final_lr_fraction")
-        _check(self, "optim", fractions, lambda value: 0 <= value <= 1, "at least 0 and at most 1")
-
-
-# The largest values accepted, far above any that trains: larger ones are typing errors that would run for years.
-LARGEST = {
-    "max_steps": 10**9,
-    "batch_size": 10**6,
-    "accumulate": 10**4,
-    "log_every_steps": 10**9,
-    "eval_every_steps": 10**9,
-    "checkpoint_every_steps": 10**9,
-    "keep_checkpoints": 1_000,
-    "processes": 1_000,
-    "patience": 10**9,
-    "sample_length": 100_000,
-}
+        check_rules("optim", self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Section `train` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
-    name: str | None = None  # name of the folder in runs/; None: the config file's name
-    ancestor: str | None = None  # a run, checkpoint or exported model whose weights a new run starts with
-    max_steps: int = 2000
-    batch_size: int = 8  # windows of block_size characters
-    accumulate: int = 1  # gradient accumulation: batches per step
-    grow_context_at: tuple[float, ...] = ()  # fractions of the run at which the context length doubles
-    seed: int = 0
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the arithmetic; parameters stay float32
-    processes: int = 1  # that train together on this machine; torchrun may start another number
-    parallel: Literal["ddp", "fsdp"] = "ddp"  # ddp: each process has the whole model; fsdp: a part of everything
-    activation_checkpointing: bool = False  # compute activations twice instead of storing them
-    deterministic: bool = False  # on a GPU: the same weights every time, at the cost of speed; a CPU needs no setting
-    compile: bool = False  # torch.compile: starts slowly, then runs faster; pays off in runs of an hour
-    log_every_steps: int = 50
-    eval_every_steps: int = 250
-    eval_characters: int | None = None  # evaluate on this many, evenly spread; None: the whole validation split
-    checkpoint_every_steps: int = 250
-    keep_checkpoints: int = 0  # weights kept from this many steps of the run, see `schedule.kept_steps`
-    patience: int = 0  # evaluations without a better loss before the run stops; 0: no limit
-    sample_length: int = 300  # characters sampled at each evaluation
-    tensorboard: bool = False
+    name: str | None = None  # name of the folder in `runs/`; null: name of the config file
+    # a run, checkpoint or exported model whose weights the run starts with; `train.py --from` sets it
+    ancestor: str | None = None
+    max_steps: Count = 2000  # number of optimiser steps
+    batch_size: Size = 8  # windows of `block_size` characters per batch
+    accumulate: Size = 1  # gradient accumulation: batches per step
+    # fractions of the run at which the context length doubles, up to `model.block_size`; `[0.4, 0.8]` trains on a
+    # quarter of it, then half, then all
+    grow_context_at: tuple[float, ...] = ()
+    seed: Annotated[int, "at least 0 and below 4,294,967,296"] = 0  # seed of weights, batches and dropout
+    device: str = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
+    # dtype of the arithmetic: `float32`, `bfloat16`, or `float16` with loss scaling; auto: bfloat16 if the hardware has
+    # it, CPUs included; otherwise float16 on an NVIDIA GPU and float32 elsewhere
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    # processes that train together on this machine; `torchrun` may start another number
+    processes: Annotated[int, "at least 1 and at most 1,000"] = 1
+    # several processes: `ddp`, each has the whole model, or `fsdp`, each has a part of every parameter, gradient and
+    # optimiser state
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    # compute the activations of each block again in the backward pass instead of storing them
+    activation_checkpointing: bool = False
+    # ask PyTorch for deterministic operations on a GPU, which are slower; a CPU gives the same weights without it
+    deterministic: bool = False
+    compile: bool = False  # use `torch.compile`, which starts slowly and pays off in long runs
+    # on an NVIDIA GPU, record the operations of a step once and repeat them with one call, which is faster
+    cuda_graphs: bool = True
+    log_every_steps: Count = 50  # steps between training lines
+    eval_every_steps: Count = 250  # steps between evaluations
+    # characters to evaluate on: whole windows, evenly spread and always the same; null: the whole validation split
+    eval_characters: Count | None = None
+    checkpoint_every_steps: Count = 250  # steps between checkpoints
+    # how many steps to keep the weights of (at least 3; most are early in the run), to see how heads form
+    # ([`experiments/README.md`](../experiments/README.md)); 0 disables this
+    keep_checkpoints: Annotated[int, "at least 0 and at most 1,000"] = 0
+    # stop after this many evaluations without a better loss; 0 disables this
+    patience: Annotated[int, "at least 0"] = 0
+    # characters to sample at each evaluation
+    sample_length: Annotated[int, "at least 0 and at most 100,000"] = 300
+    tensorboard: bool = False  # write event files to the run folder; needs `pip install tensorboard`
 
     def __post_init__(self):
-        for name, largest in LARGEST.items():
-            if (value := getattr(self, name)) > largest:
-                raise ValueError(f"train.{name}={value} must be at most {largest:,}")
-        counts = ("max_steps", "batch_size", "accumulate", "log_every_steps", "eval_every_steps")
-        _check(self, "train", (*counts, "checkpoint_every_steps", "processes"), lambda value: value >= 1, "at least 1")
-        if len(self.grow_context_at) > 20:
-            raise ValueError(f"train.grow_context_at has {len(self.grow_context_at)} entries; give at most 20")
-        if list(self.grow_context_at) != sorted(part for part in set(self.grow_context_at) if 0 < part < 1):
+        check_rules("train", self)
+        growth = self.grow_context_at
+        if len(growth) > 20 or list(growth) != sorted(part for part in set(growth) if 0 < part < 1):
             raise ValueError(
-                f"train.grow_context_at={list(self.grow_context_at)} must be rising fractions between 0 and 1"
+                f"train.grow_context_at={list(growth)} must be rising fractions between 0 and 1, at most 20"
             )
-        _check(self, "train", ("seed", "patience", "sample_length"), lambda value: value >= 0, "0 or above")
-        _check(self, "train", ("keep_checkpoints",), lambda value: value == 0 or value >= 3, "0, or at least 3")
-        _check(self, "train", ("seed",), lambda value: value < 2**32, "below 2^32")
-        if self.eval_characters is not None:
-            _check(self, "train", ("eval_characters",), lambda value: value >= 1, "at least 1, or null")
+        if self.keep_checkpoints in (1, 2):
+            raise ValueError(f"train.keep_checkpoints={self.keep_checkpoints} must be 0, or at least 3")
         if self.name is not None and (not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "."):
             raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")
 
@@ -124,15 +116,9 @@ class Config:
             raise ValueError("train.compile and train.parallel=fsdp exclude each other; leave one out")
         if self.train.parallel == "fsdp" and self.model.score == "gaussian" and self.model.score_width is None:
             raise ValueError("a learned model.score_width cannot be sharded (train.parallel=fsdp); set it to a number")
-        shortest = 2 ** len(self.train.grow_context_at)
-        if self.model.block_size % shortest:
+        n_times = len(self.train.grow_context_at)
+        if self.model.block_size % 2**n_times:
             raise ValueError(
-                f"train.grow_context_at doubles the context length {len(self.train.grow_context_at)} times; "
-                f"model.block_size={self.model.block_size} must be a multiple of {shortest}"
+                f"train.grow_context_at doubles the context length {n_times} times; "
+                f"model.block_size={self.model.block_size} must be a multiple of {2**n_times}"
             )
-
-
-def _check(settings: Any, section: str, names: Iterable[str], is_valid: Callable[[Any], bool], rule: str) -> None:
-    for name in names:
-        if not is_valid(value := getattr(settings, name)):
-            raise ValueError(f"{section}.{name}={value} must be {rule}")

@@ -54,7 +54,6 @@ def test_each_layer_can_have_a_different_head_count():
         ({"score_hidden": 0}, "model.score_hidden=0 must be at least 1"),
         ({"positions": "ropes"}, "model.positions=ropes must be one of rope, learned, alibi, none"),
         ({"rope_base": 1.0}, "model.rope_base=1.0 must be above 1"),
-        ({"rope_base": float("inf")}, "model.rope_base=inf must be above 1"),
         ({"n_head": 0}, "model.n_head=0 must be at least 1"),
         ({"n_head": -1}, "model.n_head=-1 must be at least 1"),
         ({"n_layer": 0}, "model.n_layer=0"),
