@@ -38,12 +38,11 @@ SHORTER = {
     "experiments.textbook": ["--steps", "3"],
     "experiments.playground": ["--text", "The", "--export", "page.html"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
-    "experiments.benchmark": ["--quick", "--only", "encoding", "--megabytes", "1"],
+    "experiments.benchmark": ["--quick", "--config", "configs/selmere.yaml", *SMALL_MODEL],
 }
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
 # the other pages.
 PLANNED = ("model/README.md", "experiments/studies/README.md", "experiments/studies/heads.md")
-ALONE = ("experiments.benchmark",)  # long, and needs no earlier command
 HAS_OWN_SHAPE = ("[8,4,4,2,2,2]", "--config runs/")  # which a smaller model would not fit
 
 
@@ -113,15 +112,13 @@ def test_files_named_in_the_readme_exist():
 
 
 def parts():
-    """Return three lists of commands for processes that test at once; each uses only runs of its earlier commands."""
-    alone = [command for command in commands() if any(name in command for name in ALONE)]
+    """Return two lists of commands for processes that test at once; each uses only runs of its earlier commands."""
     studied = commands([ROOT / name for name in PLANNED])
-    studied = [command for command in studied if command not in alone]
-    return [alone, studied, [command for command in commands() if command not in alone + studied]]
+    return [studied, [command for command in commands() if command not in studied]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", parts(), ids=["that need no run", "of the model and the studies", "of other pages"])
+@pytest.mark.parametrize("part", parts(), ids=["of the model and the studies", "of other pages"])
 def test_every_command_runs(part, tmp_path):
     for library in ("matplotlib", "safetensors", "transformers"):
         pytest.importorskip(library)

@@ -2,17 +2,13 @@
 
 import ctypes
 import importlib.util
-import multiprocessing
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -154,12 +150,6 @@ def keep_freed_memory() -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(m_mmap_max, 0)
     libc.mallopt(m_trim_threshold, 2**31 - 1)
-
-
-def in_new_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do the work in a new process, so that its peak memory is that of the work alone."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(work, *arguments).result()
 
 
 def peak_memory_bytes(device: torch.device) -> int:
