@@ -10,25 +10,25 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import CommandParser, existing, report_errors, run_command
-from cli.errors import UserError
+from cli.errors import UserError, error_file
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
 from training.processes.launching import join_processes
 from training.runs.opening import opened_run
-from training.runs.run_folder import RunFolder, is_sweep
+from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
 from training.runtime import keep_freed_memory
-from training.config_file import load_config
+from training.config_file import build_config, naming, read_settings
 from training.state import TrainingState
 from training.step import TrainingStep
-from training.sweep.launch import find_or_create_sweep, run_sweep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,21 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog="train.py",
-        description="Train a character-level GPT, or all runs of a sweep, and write the results to runs/NAME/; "
-        "or resume a run or a sweep.",
-        epilog="examples: 'train.py --config configs/selmere.yaml model.n_head=8'; 'train.py --resume runs/selmere'; "
-        "'train.py --config configs/selmere.yaml --sweep model.n_head=1,2,4 train.seed=0..3'",
+        description="Train a character-level GPT and write the results to runs/NAME/; or resume a run.",
+        epilog="examples: 'train.py --config configs/selmere.yaml model.n_head=8'; 'train.py --resume runs/selmere'",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
-    source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run or sweep in a folder")
+    source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run in a folder")
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
-    add("--sweep", nargs="+", action="extend", metavar="section.key=values", help="run every combination of values")
     add("--from", dest="ancestor", type=existing, metavar="PATH", help="start from a model's weights (fine-tuning)")
     add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
-    add("--workers", type=int, metavar="N", help="parallel runs of a sweep, which share cores and GPUs (1)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
+    for earlier in ("--sweep", "--workers"):
+        add(earlier, nargs="+", action="extend", default=[], help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
         if options.overrides and Path(options.overrides[0]).exists():
@@ -63,36 +61,42 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")
-    if options.resume and (options.sweep or options.ancestor):
-        parser.error("--sweep and --from need --config; to add values to a sweep, repeat its command with more values")
+    if options.resume and options.ancestor:
+        parser.error("--from needs --config")
     options.overrides += [f"train.ancestor={options.ancestor}"] if options.ancestor else []
-    if options.workers is not None and options.workers < 1:
-        parser.error("--workers must be at least 1")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find or create the folder of a run or a sweep, and train what it describes: starting is resuming at step 0."""
+    """Find or create the folder of a run, and train what it describes: starting is resuming at step 0."""
     keep_freed_memory()
     with join_processes(options.timeout) as processes:
-        folder = processes.run_before_restart() or Path(
-            processes.from_main(lambda: str(find_or_create_sweep(options) or find_or_create_run(options)))
-        )
-        if is_sweep(folder):
-            return run_sweep(folder, options.workers or 1, verify=options.verify)
+        folder = processes.run_before_restart() or Path(processes.from_main(lambda: str(find_or_create_run(options))))
         overrides = options.overrides if options.resume else []  # the config of a new run has them
-        with opened_run(folder, processes, overrides, verify=options.verify, timeout_s=options.timeout) as opened:
+        with (
+            error_file(RunFolder(folder).error),
+            opened_run(folder, processes, overrides, verify=options.verify, timeout_s=options.timeout) as opened,
+        ):
             return train(*opened)
 
 
 def find_or_create_run(options: argparse.Namespace) -> Path:
     """Return the folder of the run given with --resume, or a new one for the config."""
-    if options.workers:
-        raise UserError("--workers is for sweeps, but this is a single run; vary a setting with --sweep")
+    settings = read_settings(options.config) if options.config else {}
+    if options.sweep or options.workers or "sweep" in settings:
+        raise UserError(f"this is a sweep; start it with {sweep_command(options)}")
     if options.resume:
         return RunFolder.find(options.resume).path
-    config = load_config(options.config, options.overrides)
+    with naming(options.config):
+        config = build_config(settings, options.overrides)
     return create_run(config, config.train.name or options.config.stem)
+
+
+def sweep_command(options: argparse.Namespace) -> str:
+    source = ["--config", str(options.config)] if options.config else ["--resume", str(options.resume)]
+    workers = ["--workers", options.workers[0]] if options.workers else []
+    values = [*options.overrides, *options.workers[1:], *options.sweep]
+    return shlex.join(["python", "-m", "experiments.sweep", *source, *workers, *values])
 
 
 def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:

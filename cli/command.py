@@ -86,23 +86,6 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         return 1
 
 
-def cause_of(output: str, program: str) -> str:
-    """Return the reason for which a command failed, from its output: its error or, of a bug, the exception.
-
-    Of several errors, it is the first: other processes and torchrun report the end of the first one after it.
-    """
-    errors = re.findall(rf"^{re.escape(program)}: (?!warning: )(.*)", output, re.MULTILINE)
-    if errors and errors[0] != BUG:
-        return errors[0]
-    if not errors and (killed := re.findall(r"^ *exitcode .*\((SIG\w+)\)$", output, re.MULTILINE)):
-        return f"ended by {killed[-1]}"  # of torchrun's processes, the one that ended first is the last in its summary
-    before = output.partition(f"{program}: {BUG}")[0]
-    if exceptions := re.findall(r"^Traceback.*\n(?: .*\n)+(.+)", before, re.MULTILINE):
-        return exceptions[-1]
-    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(f"{program}: warning: ")]
-    return lines[-1] if lines else "no output"
-
-
 def run_command(main: Callable[[], int]) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:

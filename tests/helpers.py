@@ -17,11 +17,11 @@ from conftest import ROOT
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.sources import DEFAULT_CACHE
+from experiments.sweep.sweep_folder import SweepFolder
 from training.config import Config
 from training.config_file import to_dict
 from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_records
-from training.sweep.sweep_folder import SweepFolder
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "train", "training")
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs

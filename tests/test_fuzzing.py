@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import sample
 from cli.errors import LONGEST_LINE, explain
 from data.vocabulary import Vocabulary
+from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
 from model.generate import Sampling
 from model.gpt import GPT
@@ -28,7 +29,6 @@ from training.runs import checkpoint as checkpoint_module
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.sampling.texts import stream_texts
-from training.sweep.plan import make_plan
 
 fuzz = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "25")),
@@ -88,17 +88,17 @@ def test_any_file_is_a_config_or_an_error_in_one_line(folder, content):
 
 
 @fuzz
-@given(overrides=st.lists(OVERRIDES, max_size=4), sweep=st.lists(OVERRIDES, max_size=3))
-def test_any_override_and_any_sweep_are_a_plan_or_an_error_in_one_line(folder, overrides, sweep):
+@given(overrides=st.lists(OVERRIDES, max_size=4))
+def test_any_override_is_a_config_and_a_plan_or_an_error_in_one_line(folder, overrides):
     (folder / "empty.yaml").write_text("model: {n_layer: 1}\n", encoding="utf-8")
     try:
-        plan = make_plan(read_settings(folder / "empty.yaml"), overrides, sweep)
+        plan = make_plan(read_settings(folder / "empty.yaml"), overrides)
         config = load_config(folder / "empty.yaml", overrides)
     except ConfigError as error:
         assert_one_line(error)
         return
     assert config.model.n_layer >= 1
-    assert plan is None or len({point.name for point in plan.points}) == len(plan.points)
+    assert len({point.name for point in plan.points}) == len(plan.points)
 
 
 ENCODINGS = ["utf-8", "utf-16", "cp1252", "shift_jis", "utf-7"]

@@ -9,9 +9,8 @@ from conftest import ROOT, train_tiny
 from helpers import run_python
 from nanogpt_files import nanogpt_checkpoint, write_files
 
-import train
+from experiments.sweep.plan import make_plan
 from training.config_file import read_settings, to_yaml
-from training.sweep.plan import make_plan
 
 PAGES = [
     ROOT / "README.md",
@@ -32,7 +31,7 @@ SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
 SHORTER = {
     "--config": SHORT_RUN,
     "--resume": ["train.max_steps=6"],
-    "--sweep": ["train.seed=0"],
+    "experiments.sweep": ["train.seed=0"],
     "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
     "train.name=counts": ["model.n_head=1,2"],
     "experiments.textbook": ["--steps", "3"],
@@ -85,11 +84,10 @@ def shortened(command):
 def points_of(command):
     """Return the runs of the sweep that a command of a page starts; none if it starts something else."""
     program, *arguments = shlex.split(command)
-    if program != "python" or arguments[0] != "train.py":
+    if program != "python" or arguments[:2] != ["-m", "experiments.sweep"]:
         return ()
-    options = train.parse(arguments[1:])
-    plan = options.config and make_plan(read_settings(ROOT / options.config), options.overrides, options.sweep)
-    return plan.points if plan else ()
+    config = arguments[arguments.index("--config") + 1]
+    return make_plan(read_settings(ROOT / config), [argument for argument in arguments if "=" in argument]).points
 
 
 def test_readme_commands_that_are_not_tested_here_are_run_by_ci():

@@ -84,6 +84,13 @@ def test_shared_modules_of_the_experiments_import_none_of_their_packages():
             assert not [other for other in used if other.startswith("experiments.") and other.count(".") > 1], name
 
 
+def test_only_the_experiments_know_sweeps_and_train_py_their_command():
+    files = {
+        file.relative_to(ROOT).as_posix() for file in product_files() if "sweep" in file.read_text(encoding="utf-8")
+    }
+    assert {name for name in files if not name.startswith("experiments/")} == {"train.py"}
+
+
 def test_tests_import_no_other_tests():
     for file in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

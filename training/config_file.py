@@ -38,7 +38,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     settings = read_settings(path)
     with naming(path):
-        return build_config(settings if settings.get("sweep") else without_sweep(settings), overrides)
+        return build_config(settings, overrides)
 
 
 def load_run_config(path: Path) -> Config:
@@ -60,11 +60,6 @@ def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(train := settings.get("train"), dict):
         train.pop("sharded_checkpoints", None)
     return settings
-
-
-def without_sweep(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a single run."""
-    return {section: values for section, values in settings.items() if section != "sweep"}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -199,9 +194,6 @@ def _check_key(key: str, known: list[str], section: str) -> None:
     elsewhere = _keys_named(key)
     if full in REPLACED:
         raise ConfigError(f"{full} {REPLACED[full]}")
-    if full == "sweep":
-        raise ConfigError("these are the settings of a sweep, not of a single run; train.py --config runs sweeps")
-    known = known if section else [*known, "sweep"]
     close = elsewhere or [f"{section}.{k}" if section else k for k in difflib.get_close_matches(key, known, n=1)]
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
     raise ConfigError(f"unknown key {full}; {hint}")

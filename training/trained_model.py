@@ -24,7 +24,7 @@ from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
 from training.runs.portable import WEIGHTS
-from training.runs.run_folder import is_sweep, open_checkpoint
+from training.runs.run_folder import RUNS, open_checkpoint
 from training.runs.starting import reopen_corpus
 from training.runtime import Runtime, choose_runtime
 from training.sampling.texts import sample_text
@@ -61,11 +61,11 @@ class TrainedModel:
 
     @property
     def name(self) -> str:
-        """The name of the run, preceded by the name of its sweep if it has one."""
+        """The path of the run below runs/, with dashes; of another folder, its name."""
         if not self.run_folder:
             return self.path.parent.name if self.path.name == WEIGHTS else self.path.stem
-        folder = self.run_folder.resolve()
-        return f"{folder.parent.name}-{folder.name}" if is_sweep(folder.parent) else folder.name
+        folder, runs = self.run_folder.resolve(), RUNS.resolve()
+        return "-".join(folder.relative_to(runs).parts) if folder.is_relative_to(runs) else folder.name
 
     @property
     def run_folder(self) -> Path | None:

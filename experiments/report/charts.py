@@ -9,8 +9,8 @@ from experiments.report.contrasts import Contrast
 from experiments.report.runs import Variant, flat
 from experiments.report.significance import PairedTest, paired_difference
 from experiments.report.table import LONGEST_LABEL, Comparison
-from training.sweep.plan import setting
-from training.sweep.values import labelled
+from experiments.sweep.plan import setting
+from experiments.sweep.values import labelled
 
 LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 

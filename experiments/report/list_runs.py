@@ -6,10 +6,10 @@ from pathlib import Path
 from cli.errors import UserError, explain
 from experiments.formatting import in_columns
 from experiments.report.runs import flat, read_run
+from experiments.sweep.plan import SEED
+from experiments.sweep.values import spoken
 from training.config_file import load_run_config
 from training.runs.run_folder import RUNS, RunFolder
-from training.sweep.plan import SEED
-from training.sweep.values import spoken
 
 
 def list_runs(root: Path = RUNS) -> str:

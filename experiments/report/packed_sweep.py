@@ -7,11 +7,11 @@ from typing import Any
 
 from cli.errors import UserError, checking_values
 from data.files import replace_text
+from experiments.sweep.plan import Plan, describe, make_plan
+from experiments.sweep.sweep_folder import read_plan
 from training.config_file import upgraded
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.sweep.plan import Plan, describe, make_plan
-from training.sweep.sweep_folder import read_plan
 
 ENDING = ".jsonl"
 
@@ -28,7 +28,9 @@ def pack(folder: Path, file: Path) -> None:
     for point in plan.points:
         records = read_records(RunFolder(folder / point.name).metrics)
         if not records or not records[-1].get("finished"):
-            raise UserError(f"{folder / point.name}: is not finished; finish the sweep with train.py --resume {folder}")
+            raise UserError(
+                f"{folder / point.name}: is not finished; finish it with python -m experiments.sweep --resume {folder}"
+            )
         lines.append({"point": point.name, "records": _shortened(records)})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -42,8 +44,6 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     packed: dict[Any, Any] = {run.get("point"): run.get("records") for run in runs}
     with checking_values(f"{file}: is not a packed sweep: "):
         plan = make_plan(upgraded(settings))
-        if plan is None:
-            raise UserError("its first line has no sweep")
         for point in plan.points:
             lines = packed.get(point.name)
             if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):

@@ -9,13 +9,13 @@ from typing import Any
 
 from cli.errors import UserError
 from experiments.report.packed_sweep import ENDING, unpack
+from experiments.sweep.plan import SEED, Plan
+from experiments.sweep.sweep_folder import read_plan
+from experiments.sweep.values import VARIANTS, labelled, spoken
 from training.config import Config
 from training.config_file import load_run_config, to_dict
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.sweep.plan import SEED, Plan
-from training.sweep.sweep_folder import read_plan
-from training.sweep.values import VARIANTS, labelled, spoken
 
 # Settings that do not make a variant: seed, name, what follows from train.ancestor, and how often a run logs and saves.
 NO_VARIANT = {

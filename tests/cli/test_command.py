@@ -10,8 +10,8 @@ from conftest import ROOT
 
 import sample
 import train
-from cli.command import BUG, cause_of, report_errors
-from cli.errors import LONGEST_LINE, one_line
+from cli.command import report_errors
+from cli.errors import LONGEST_LINE, UserError, error_file, one_line
 from model.gpt import GPT
 
 
@@ -55,7 +55,7 @@ def test_any_value_of_a_setting_produces_one_short_line_without_control_characte
     assert len(said) < 1_200
 
 
-@pytest.mark.parametrize("argument", ["--zzz\n", "--workers=\x1b"])
+@pytest.mark.parametrize("argument", ["--zzz\n", "--timeout=\x1b"])
 def test_an_invalid_option_produces_one_line_without_control_characters(capsys, argument):
     with pytest.raises(SystemExit) as end:
         train.main(["--config", "tiny.yaml", argument])
@@ -115,43 +115,15 @@ def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
     assert error in finished.stderr
 
 
-TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    main()\n'
-SUMMARY = f"""{TRACEBACK}torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-==========
-train.py FAILED
-----------
-Root Cause (first observed failure):
-  exitcode  : -9 (pid: 27372)  (SIGKILL)
-==========
-"""
-
-
-@pytest.mark.parametrize(
-    ("output", "cause"),
-    [
-        ("Corpus x\ntrain.py: out of memory; lower train.batch_size\n", "out of memory; lower train.batch_size"),
-        ("train.py: warning: train.dtype=bfloat16: slow\nCorpus x\nKilled\n", "Killed"),
-        (f"train.py: warning: slow\nTraceback\n  line 1\nRuntimeError: no\ntrain.py: {BUG}\n", "RuntimeError: no"),
-        ("train.py: a mistake\n=====\ntrain.py FAILED\n-----\nRoot Cause\n  rank: 0\n=====\n", "a mistake"),
-        (f"{TRACEBACK}RuntimeError: no\n  see\nthe page\ntrain.py: {BUG}\n{SUMMARY}", "RuntimeError: no"),
-        (f"{TRACEBACK}KeyError: 'a'\ntrain.py: {BUG}\ntrain.py: another process has ended\n", "KeyError: 'a'"),
-        (f"train.py: warning: slow\nstep 10/20  loss 3.2\n{SUMMARY}", "ended by SIGKILL"),
-        (f"{TRACEBACK}ImportError: no torch\n", "ImportError: no torch"),
-        ("step 10/20  loss 3.2\ntrain.py: warning: slow\n", "step 10/20  loss 3.2"),
-        ("\n", "no output"),
-    ],
-    ids=[
-        "an error",
-        "a warning",
-        "a bug",
-        "torchrun's summary",
-        "a bug with a long message",
-        "a bug in one of several processes",
-        "processes that were killed",
-        "a failed import",
-        "a warning at the end",
-        "nothing",
-    ],
-)
-def test_the_cause_of_a_failure_is_the_error_and_not_a_warning_or_a_summary(output, cause):
-    assert cause_of(output, "train.py") == cause
+def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
+    file = tmp_path / "error.txt"
+    for error, line in ((UserError("the disk is full"), "the disk is full"), (KeyError("lr"), "KeyError: 'lr'")):
+        with pytest.raises(type(error)), error_file(file):
+            with pytest.raises(UserError), error_file(tmp_path / "other.txt"):
+                raise UserError("another")
+            assert not file.exists()
+            raise error
+        assert file.read_text() == f"{line}\n"
+    with error_file(file):
+        pass
+    assert not file.exists()

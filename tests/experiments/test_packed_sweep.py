@@ -8,14 +8,14 @@ from conftest import SHORT
 from helpers import finished_sweep
 
 from experiments.report.__main__ import main as report_command
+from experiments.sweep.plan import make_plan
+from experiments.sweep.sweep_folder import SweepFolder
 from training.config_file import read_settings
-from training.sweep.plan import make_plan
-from training.sweep.sweep_folder import SweepFolder
 
 
 def test_a_packed_sweep_gives_the_same_table_as_its_runs(runs_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(runs_folder)
-    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), SHORT, ["model.n_head=1,2", "train.seed=0,1"])
+    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), [*SHORT, "model.n_head=1,2", "train.seed=0,1"])
     finished_sweep("packed", plan, runs_folder)
     file = tmp_path / "heads.jsonl"
     assert report_command(["runs/packed", "--pack", str(file)]) == 0
@@ -55,10 +55,8 @@ def test_packed_sweeps_with_the_same_file_name_can_be_compared(runs_folder, tmp_
     monkeypatch.chdir(runs_folder)
     files = [tmp_path / name / "heads.jsonl" for name in ("a", "b")]
     for n, file in enumerate(files, start=1):
-        overrides = [*SHORT, f"model.n_head={n}"]
-        finished_sweep(
-            f"alike{n}", make_plan(read_settings(runs_folder / "tiny.yaml"), overrides, ["train.seed=0,1"]), runs_folder
-        )
+        values = [*SHORT, f"model.n_head={n}", "train.seed=0,1"]
+        finished_sweep(f"alike{n}", make_plan(read_settings(runs_folder / "tiny.yaml"), values), runs_folder)
         assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
         shutil.move(runs_folder / "runs" / f"alike{n}", tmp_path)
     assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0
@@ -68,9 +66,9 @@ def test_packed_sweeps_with_the_same_file_name_can_be_compared(runs_folder, tmp_
 
 def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
     settings = read_settings(runs[0].parents[1] / "tiny.yaml")
-    sweep = SweepFolder.open("begun", make_plan(settings, SHORT, ["train.seed=0,1"]))
+    sweep = SweepFolder.open("begun", make_plan(settings, [*SHORT, "train.seed=0,1"]))
     assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
-    assert "is not finished; finish the sweep with train.py --resume" in capsys.readouterr().err
+    assert "is not finished; finish it with python -m experiments.sweep --resume" in capsys.readouterr().err
     shutil.rmtree(sweep.path)
     assert report_command(["runs/1-0", "--pack", str(tmp_path / "a.jsonl")]) == 2
     assert "is not the folder of a sweep" in capsys.readouterr().err

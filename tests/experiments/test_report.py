@@ -16,10 +16,10 @@ from experiments.report.__main__ import main as report_command
 from experiments.report.charts import draw_charts
 from experiments.report.runs import find_runs
 from experiments.report.table import compare
+from experiments.sweep.plan import make_plan
+from experiments.sweep.sweep_folder import SweepFolder
 from training.config_file import read_settings
 from training.runs.run_folder import RunFolder
-from training.sweep.plan import make_plan
-from training.sweep.sweep_folder import SweepFolder
 
 
 def losses(runs_folder, n):
@@ -167,7 +167,7 @@ def test_long_names_are_numbered_and_explained_in_the_table(runs_folder, runs, t
 
 
 def test_a_sweep_with_one_finished_variant_names_that_variant(runs_folder, runs, tmp_path):
-    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), SHORT, ["model.n_head=1,2"])
+    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), [*SHORT, "model.n_head=1,2"])
     sweep = SweepFolder.open("begun", plan, root=tmp_path)
     by_hand = runs_folder / "runs" / "1-0" / "metrics.jsonl"
     sweep.run_of(plan.points[0]).metrics.write_bytes(by_hand.read_bytes())

@@ -9,8 +9,8 @@ import pytest
 from conftest import ROOT
 from helpers import run_python
 
+from experiments.sweep.plan import make_plan
 from training.config_file import read_settings, to_dict
-from training.sweep.plan import make_plan
 
 STUDIES = ROOT / "experiments" / "studies"
 REPORTS = re.findall(

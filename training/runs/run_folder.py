@@ -17,7 +17,6 @@ from training.runs.metrics import append_record, read_newest_record
 from training.runs.portable import WEIGHTS, read_portable
 
 RUNS = Path("runs")
-PLAN_FILE = "sweep.yaml"  # in the folder of a sweep, beside the run folders of its points
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
 
 
@@ -36,6 +35,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.txt"
+        self.error = path / "error.txt"  # why the last session failed, if it did
         self.latest = path / "checkpoints" / "latest.pt"
         self.previous = path / "checkpoints" / "previous.pt"
         self.best = path / "checkpoints" / "best.pt"
@@ -212,12 +212,8 @@ class RunFolder:
         return [path.stat().st_size for path in (self.metrics, self.samples)]
 
 
-def is_sweep(path: Path) -> bool:
-    return (path / PLAN_FILE).is_file()
-
-
 def numbered(path: Path) -> Iterator[Path]:
-    """Yield NAME, NAME-2, NAME-3, ...: the folders among which a run or a sweep takes the first that is free."""
+    """Yield NAME, NAME-2, NAME-3, ...: the folders of which a new run takes the first that is free."""
     yield path
     for number in itertools.count(2):
         yield path.with_name(f"{path.name}-{number}")

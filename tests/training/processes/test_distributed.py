@@ -12,6 +12,8 @@ from helpers import assert_same_but_for_the_name, metrics, untimed
 from several_processes import CHECKS
 from torchrun import LIMIT_S, finish, lines_of_train, losses, torchrun, train, wait_for_step, workers
 
+from experiments.sweep.__main__ import main as sweep
+
 LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
 
 
@@ -99,7 +101,6 @@ def test_several_processes_exchange_values_and_act_together(n):
         (["train.batch_size=9"], "train.batch_size=9 cannot be divided among 2 processes; use 8 or 10"),
         (["train.batch_size=1"], "train.batch_size=1 cannot be divided among 2 processes; use 2"),
         (["data.corpus=missing.txt"], "no such file"),
-        (["--sweep", "train.seed=0,1"], "a sweep starts the processes of its runs itself"),
         (["train.device=cuda:0"], "device cuda:0"),
     ],
 )
@@ -192,10 +193,8 @@ def test_a_process_whose_others_never_start_gives_up(workplace):
 
 @pytest.mark.slow
 def test_a_sweep_over_the_number_of_processes_starts_them_by_itself(workplace):
-    import train as command
-
-    settings = ["train.batch_size=8", "train.max_steps=10", "train.dtype=float32", "--sweep", "train.processes=1,2"]
-    assert command.main(["--config", "tiny.yaml", *settings]) == 0
+    settings = ["train.batch_size=8", "train.max_steps=10", "train.dtype=float32", "train.processes=1,2"]
+    assert sweep(["--config", "tiny.yaml", *settings]) == 0
     one, two = (Path(f"runs/tiny/processes={n},seed=0") for n in (1, 2))
     assert losses(two, "train_loss") == pytest.approx(losses(one, "train_loss"), abs=1e-4)
     assert "2 processes, each on cpu" in metrics(two)[-1]["machine"]

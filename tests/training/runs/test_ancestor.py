@@ -14,6 +14,7 @@ import train
 from data.vocabulary import Vocabulary
 from experiments.export.__main__ import main as export
 from experiments.report.__main__ import main as report
+from experiments.sweep.__main__ import main as sweep
 from training.runs.ancestor import with_vocabulary
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
@@ -93,16 +94,15 @@ def test_characters_that_are_special_in_yaml_survive(workplace, capsys):
 
 
 @pytest.mark.parametrize("path", ["", "null", "runs/none"])
-@pytest.mark.parametrize("options", [[], ["--sweep", "train.seed=0,1"]], ids=["run", "sweep"])
-def test_an_ancestor_that_does_not_exist_is_an_error_before_anything_is_written(workplace, capsys, path, options):
+def test_an_ancestor_that_does_not_exist_is_an_error_before_anything_is_written(workplace, capsys, path):
     with pytest.raises(SystemExit, match="2"):
-        train.main([*OPTIONS, "--from", path, *options])
+        train.main([*OPTIONS, "--from", path])
     assert "no such file or folder" in capsys.readouterr().err
     assert not (workplace / "runs").exists()
 
 
 def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, capsys):
-    descend("--sweep", "model.n_head=3,2", status=2)
+    assert sweep([*OPTIONS, "train.ancestor=runs/old", "data.corpus=new.txt", "model.n_head=3,2"]) == 2
     assert "model.n_head was 3 and is 2" in capsys.readouterr().err
     assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
 
@@ -122,7 +122,8 @@ def test_an_exported_model_can_be_the_ancestor(ancestor):
 
 
 def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
-    descend("train.max_steps=4", "train.eval_every_steps=2", "train.name=sweep", "--sweep", "train.seed=0,1")
+    settings = ["train.ancestor=runs/old", "data.corpus=new.txt", "train.max_steps=4", "train.eval_every_steps=2"]
+    assert sweep([*OPTIONS, *settings, "train.name=sweep", "train.seed=0,1"]) == 0
     page = (ancestor.parent / "sweep/report.md").read_text()
     assert "All runs started from the weights of runs/old." in page
     assert report(["runs/sweep"]) == 0

@@ -1,5 +1,6 @@
 """Resuming runs that were stopped, killed, damaged or extended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -237,3 +238,22 @@ def test_the_shakespeare_recipe_on_two_threads_resumes_bit_for_bit(workplace):
         finished = run_script("train.py", *arguments, env=environment)
         assert finished.returncode == 0, finished.stderr
     assert_same_state(workplace / "runs/a/checkpoints/latest.pt", workplace / "runs/a-2/checkpoints/latest.pt")
+
+
+def test_a_run_without_a_first_checkpoint_restarts_but_a_run_that_lost_its_checkpoint_does_not(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    run = RunFolder(workplace / "runs" / "tiny")
+    whole = untimed(metrics(run.path))
+    for path in (run.best, run.latest, run.previous):
+        path.unlink()
+    assert train.main(["--resume", str(run.path)]) == 2
+    assert "its files are missing" in capsys.readouterr().err
+    lines = run.metrics.read_text().splitlines()
+    last = json.loads(lines[-1]) | {"step": 20}
+    run.metrics.write_text(json.dumps(last) + "\n")  # finished at its first save
+    assert train.main(["--resume", str(run.path)]) == 2
+    run.saved_note.unlink()  # as in a run of an earlier version
+    assert train.main(["--resume", str(run.path)]) == 2
+    run.metrics.write_text('{"step": 10, "train_loss": 3.0}\n{"step": 20, "val')  # killed in the first save
+    assert train.main(["--resume", str(run.path)]) == 0
+    assert untimed(metrics(run.path)) == whole

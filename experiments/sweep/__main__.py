@@ -1,0 +1,119 @@
+"""Train every combination of settings: python -m experiments.sweep --config configs/selmere.yaml model.n_head=1,2,4"""
+
+import dataclasses
+import shlex
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from cli.command import run_command
+from cli.console import Console
+from cli.errors import UserError
+from data.corpus import open_corpus
+from experiments.command import command, option, whole
+from experiments.report.__main__ import main as report
+from experiments.sweep.plan import Plan, make_plan
+from experiments.sweep.sweep_folder import SweepFolder, read_plan
+from experiments.sweep.workers import Workers
+from training.config_file import naming, read_settings
+from training.runs.metrics import read_newest_record
+from training.runs.run_folder import RunFolder
+from training.runs.starting import prepare_text
+from training.runtime import prepare_machine
+
+
+@command(
+    option("values", nargs="*", metavar="section.key=values", help="values to try, such as 1,2,4 or 0..3, or to fix"),
+    option("--config", type=Path, metavar="FILE", help="the settings of all runs; its section `sweep` can vary some"),
+    option("--resume", type=Path, metavar="FOLDER", help="resume the sweep in a folder"),
+    option("--workers", type=whole(1), default=1, metavar="N", help="parallel runs, which share cores and GPUs (1)"),
+    option("--plan", action="store_true", help="create the runs, print the folder of each unfinished one, and stop"),
+)
+def main(options: Namespace) -> int:
+    folder = open_sweep(options)
+    if options.plan:
+        for point in folder.unfinished():
+            print(folder.run_of(point).path)
+        return 0
+    try:
+        with FileLock(folder.path / ".lock", timeout=0):
+            status = train_points(folder, options.workers)
+    except Timeout:
+        raise UserError(f"{folder.path}: another process runs this sweep; wait for it or stop it") from None
+    if len(folder.unfinished()) < len(folder.plan.points):
+        print()
+        status = report([str(folder.path)]) or status
+    if status:
+        again = ["python", "-m", "experiments.sweep", "--resume", str(folder.path), f"--workers={options.workers}"]
+        print(f"To resume: {shlex.join(again)}")
+    return status
+
+
+def open_sweep(options: Namespace) -> SweepFolder:
+    """Return the folder of the sweep that the options name or describe.
+
+    Raises UserError, before anything is written, if a combination is invalid or a point's text or device is missing.
+    """
+    if bool(options.config) == bool(options.resume):
+        raise UserError("give --config FILE to start a sweep, or --resume FOLDER to resume one")
+    if options.resume:
+        plan = read_plan(options.resume)
+        if plan is None:
+            raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
+        if options.values:
+            raise UserError("settings cannot change; to add values, repeat the first command with more values")
+        _check_machine(plan)
+        return SweepFolder(options.resume, plan)
+    settings = read_settings(options.config)
+    with naming(options.config):
+        plan = make_plan(settings, options.values)
+    _check_machine(plan)
+    points = [dataclasses.replace(point, config=prepare_text(point.config, "")[0]) for point in plan.points]
+    name = points[0].config.train.name or options.config.stem
+    folder = SweepFolder.open(name, dataclasses.replace(plan, points=tuple(points)))
+    if folder.path.name != name:
+        other = folder.path.with_name(name)
+        print(f"{other} contains another run or sweep; using {folder.path}", file=sys.stderr)
+    return folder
+
+
+def _check_machine(plan: Plan) -> None:
+    """Raise UserError if the text or the device of a point is missing."""
+    for data in {point.config.data for point in plan.points}:
+        open_corpus(dataclasses.replace(data, fallback=None))  # a sweep never changes its text
+    for point in plan.points:
+        prepare_machine(point.config)
+
+
+def train_points(folder: SweepFolder, n_workers: int) -> int:
+    """Train every unfinished point and return the exit status: 1 if one failed, 128 + n if signal n stopped them."""
+    n_points, unfinished = len(folder.plan.points), folder.unfinished()
+    n_before, failed = n_points - len(unfinished), {}
+    console = Console(n_before, n_points, doing="Sweep")
+    console.say(f"Sweep of {n_points} runs in {folder.path}" + (f", {n_before} finished before" if n_before else ""))
+
+    def ended(run: RunFolder, reason: str | None) -> None:
+        if reason:
+            failed[run.path.name] = reason
+            console.say(f"{run.path.name}: FAILED, {reason}")
+            return
+        console.advance()
+        end = read_newest_record(run.metrics)
+        loss, seconds = end["best_val_loss"] or float("nan"), end["elapsed_s"]
+        console.say(f"{run.path.name}: validation loss {loss:.4f}, {seconds:.0f} s")
+
+    runs = [(folder.run_of(point), point.config.train) for point in unfinished]
+    number = Workers(n_workers).train(runs, ended)
+    console.close()
+    for name, reason in failed.items():
+        print(f"experiments.sweep: {name} failed: {reason}", file=sys.stderr)
+    if number:
+        print(f"Stopped by {number.name}; finished: {n_points - len(folder.unfinished())} of {n_points} runs")
+        return 128 + number
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,169 @@
+"""The plan of a sweep: every combination of its values, each as a checked config; and its description in a file."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cli.errors import UserError
+from experiments.sweep.values import (
+    VARIANTS,
+    Axes,
+    Variants,
+    check_varies,
+    labelled,
+    read_sweep,
+    split_values,
+    spoken,
+)
+from training.config import Config, TrainConfig
+from training.config_file import ConfigError, build_config, split_override, to_dict
+
+SEED = "train.seed"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep. choices: its value on each axis, by the name of the axis, as text to show."""
+
+    config: Config
+    choices: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, such as n_head=4,seed=0."""
+        parts = [value if axis == VARIANTS else f"{axis}={value}" for axis, value in self.choices.items()]
+        return re.sub(r'[/\\:*?"<>|\s]+', "-", ",".join(parts)).strip(".-")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep whose settings are all valid and whose points all differ.
+
+    axes: the values of each setting that varies. variants: the named sets of settings.
+    """
+
+    points: tuple[Point, ...]
+    axes: Axes
+    variants: Variants
+
+
+def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Plan:
+    """Return the sweep of a config's settings; a sweep that varies nothing has one point.
+
+    arguments: `section.key=values`, with values as in `1,2,4` or `0..3`; the last one for a setting wins. Several
+    values are an axis; a single value fixes the setting, even if the config or its variants vary it.
+
+    Raises ConfigError if any combination is invalid, with the number of such combinations and the reasons.
+    """
+    settings = dict(settings)
+    axes, variants = read_sweep(settings.pop("sweep", None))
+    fixed: dict[str, str] = {}
+    for argument in arguments:
+        section, name, text = split_override(argument)
+        key, values = f"{section}.{name}", split_values(f"{section}.{name}", text)
+        axes.pop(key, None)
+        fixed.pop(key, None)
+        if len(values) > 1:
+            axes[key] = values
+        else:
+            fixed[key] = values[0]
+    variants = {
+        name: {key: value for key, value in changes.items() if key not in fixed} for name, changes in variants.items()
+    }
+    varied = {key for changes in variants.values() for key in changes}
+    for key in [*axes, *varied]:
+        check_varies(key)
+    if both := sorted(varied & axes.keys()):
+        raise ConfigError(f"{both[0]} varies twice: in sweep.variants and as an axis; remove one of them")
+    if SEED not in axes and SEED not in varied:
+        axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always an axis, so that seeds can be added later
+    return Plan(_make_points(settings, fixed, axes, variants), axes, variants)
+
+
+def setting(config: Config, key: str) -> Any:
+    """Return the value of `section.name`."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
+def _seed_of(settings: Mapping[str, Any]) -> str:
+    section = settings.get("train")
+    return str(section.get("seed", TrainConfig.seed) if isinstance(section, Mapping) else TrainConfig.seed)
+
+
+def _make_points(
+    settings: Mapping[str, Any], fixed: Mapping[str, str], axes: Axes, variants: Variants
+) -> tuple[Point, ...]:
+    """Return all combinations, ordered by seed, so that variants can be compared early."""
+    choices = [[(VARIANTS, name) for name in variants]] if variants else []
+    choices += [[(key, value) for value in axes[key]] for key in axes if key != SEED]
+    seeds = [[(SEED, value)] for value in axes[SEED]] if SEED in axes else [[]]
+    points, invalid = [], []
+    for seed, others in itertools.product(seeds, itertools.product(*choices)):
+        combination = dict([*others, *seed])  # the seed last, as in n_head=4,seed=0
+        changes = {**fixed, **combination, **variants.get(combination.get(VARIANTS, ""), {})}
+        changes.pop(VARIANTS, None)
+        try:
+            config = build_config(settings, [f"{key}={value}" for key, value in changes.items()])
+        except UserError as error:
+            invalid.append((str(error), labelled(combination)))
+            continue
+        shown = {
+            key.partition(".")[2] or key: value if key == VARIANTS else spoken(setting(config, key))
+            for key, value in combination.items()
+        }
+        points.append(Point(config, shown))
+    if invalid:
+        reasons = "; ".join(f"{first}: {reason}" for reason, first in dict(reversed(invalid)).items())
+        raise ConfigError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
+    _check_distinct(points)
+    return tuple(points)
+
+
+def _check_distinct(points: Sequence[Point]) -> None:
+    """Raise ConfigError if two points are the same or have the same name."""
+    first: dict[Config | str, Point] = {}
+    for point in points:
+        for sign in (point.config, point.name):
+            if (other := first.setdefault(sign, point)) is not point:
+                both = f"{labelled(other.choices)} and {labelled(point.choices)}"
+                raise ConfigError(f"two runs of the sweep are the same: {both}")
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
+    axes: dict[str, list | dict] = {
+        key: list(dict.fromkeys(setting(point.config, key) for point in plan.points)) for key in plan.axes
+    }
+    in_variants = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
+    if plan.variants:
+        # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
+        configs = {point.choices[VARIANTS]: point.config for point in plan.points}
+        axes[VARIANTS] = {name: {key: setting(configs[name], key) for key in in_variants} for name in plan.variants}
+    shared = {
+        section: {name: value for name, value in values.items() if f"{section}.{name}" not in {*axes, *in_variants}}
+        for section, values in to_dict(plan.points[0].config).items()
+    }
+    return shared | {"sweep": axes}
+
+
+def extended(plan: Plan, more: Plan) -> Plan | None:
+    """Return the sweep with the points of both plans, or None if no grid has exactly these points."""
+    settings, before = describe(more), describe(plan)["sweep"]
+    sweep = settings["sweep"]
+    for key in sweep.keys() & before.keys():
+        if key == VARIANTS:
+            sweep[key] = before[key] | sweep[key]
+        else:
+            sweep[key] = list(dict.fromkeys([*before[key], *sweep[key]]))
+    try:
+        both = make_plan(settings)
+    except ConfigError:
+        return None
+
+    def points(*plans: Plan) -> set[tuple[str, Config]]:
+        return {(point.name, point.config) for each in plans for point in each.points}
+
+    return both if points(both) == points(plan, more) else None

@@ -1,0 +1,63 @@
+"""The folder of a sweep: its plan and one run folder per point."""
+
+from pathlib import Path
+
+from filelock import FileLock
+
+from data.files import replace_text
+from experiments.sweep.plan import Plan, Point, describe, extended, make_plan
+from training.config_file import ConfigError, dump_yaml, load_run_config, naming, read_settings, to_yaml
+from training.runs.run_folder import RUNS, RunFolder, numbered
+
+PLAN_FILE = "sweep.yaml"
+
+
+class SweepFolder:
+    """`runs/NAME/`: sweep.yaml and a run folder for each point, named after it.
+
+    Raises ConfigError if a point's folder holds a run with other settings.
+    """
+
+    def __init__(self, path: Path, plan: Plan):
+        self.path, self.plan = path, plan
+        for point in plan.points:
+            run = self.run_of(point)
+            if not run.config.is_file():
+                run.lay_out(to_yaml(point.config))
+            if load_run_config(run.config) != point.config:
+                raise ConfigError(f"{run.path}: its settings were changed; remove the folder to run this point again")
+
+    @classmethod
+    def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
+        """Return the folder of the same sweep, with new values added, or else a new folder: NAME, NAME-2, ..."""
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / ".lock"):
+            found = ((path, _with_points_of(path, plan)) for path in numbered(root / name))
+            path, whole = next((path, whole) for path, whole in found if whole)
+            path.mkdir(exist_ok=True)
+            replace_text(path / PLAN_FILE, dump_yaml(describe(whole)))
+            return cls(path, whole)
+
+    def run_of(self, point: Point) -> RunFolder:
+        return RunFolder(self.path / point.name)
+
+    def unfinished(self) -> list[Point]:
+        return [point for point in self.plan.points if not self.run_of(point).is_finished()]
+
+
+def _with_points_of(path: Path, plan: Plan) -> Plan | None:
+    """Return the plan together with that of a folder, or None if the folder holds something else."""
+    if not path.exists():
+        return plan
+    before = read_plan(path)
+    return extended(before, plan) if before else None
+
+
+def read_plan(folder: Path) -> Plan | None:
+    """Return the plan of a sweep folder, or None for any other folder."""
+    file = folder / PLAN_FILE
+    if not file.is_file():
+        return None
+    settings = read_settings(file)
+    with naming(file):
+        return make_plan(settings)

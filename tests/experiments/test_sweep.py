@@ -1,0 +1,218 @@
+"""Sweeps as a user runs them: in separate processes, in parallel, stopped and killed."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from filelock import FileLock
+from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
+
+import train
+from experiments.report.runs import find_runs
+from experiments.sweep.__main__ import main as sweep
+from experiments.sweep.plan import make_plan
+from experiments.sweep.sweep_folder import SweepFolder
+from experiments.sweep.workers import Workers, share_of_machine
+from training.config import TrainConfig
+from training.config_file import read_settings
+from training.runs.run_folder import RunFolder
+
+SWEEP = ["--config", "tiny.yaml", "model.n_head=1,2", "train.seed=0,1"]
+POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments.sweep", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heed_signals,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def results(folder):
+    return {name: untimed(metrics(folder / name)) for name in POINTS}
+
+
+@pytest.fixture
+def by_hand(workplace):
+    """Run the four points by hand, as the oracle; return the folder of their runs."""
+    for name in POINTS:
+        n_head, seed = (part.partition("=")[2] for part in name.split(","))
+        overrides = [f"model.n_head={n_head}", f"train.seed={seed}", f"train.name={name}"]
+        assert train.main(["--config", "tiny.yaml", *overrides]) == 0
+    return workplace / "runs"
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workplace, capsys):
+    capsys.readouterr()
+    assert sweep([*SWEEP, "--plan"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"runs/tiny/{name}" for name in POINTS]
+    assert sweep([*SWEEP, "--workers", "2"]) == 0
+    folder = workplace / "runs" / "tiny"
+    for name in POINTS:
+        assert_same_but_for_the_name(by_hand / name / "checkpoints/latest.pt", folder / name / "checkpoints/latest.pt")
+    assert results(folder) == results(by_hand)
+    assert "Report to open in a browser: runs/tiny/report.html" in capsys.readouterr().out
+
+    assert sweep(["--resume", "runs/tiny"]) == 0
+    assert "Sweep of 4 runs in runs/tiny, 4 finished before" in capsys.readouterr().out
+    assert [(folder / name / "output.txt").read_text().count("Running on") for name in POINTS] == [1, 1, 1, 1]
+    assert sweep([*SWEEP, "--plan"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_every_run_and_resume_continues_them(by_hand, workplace):
+    process, folder = start(*SWEEP, "--workers", "2"), workplace / "runs" / "tiny"
+    while process.poll() is None and not any(file.stat().st_size for file in folder.glob("*/metrics.jsonl")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "python -m experiments.sweep --resume runs/tiny --workers=2" in output
+    assert "FAILED" not in output
+    assert all(not RunFolder(folder / name).is_locked() for name in POINTS)
+    assert sweep(["--resume", "runs/tiny"]) == 0
+    assert results(folder) == results(by_hand)
+
+
+@pytest.mark.nightly
+def test_a_sweep_that_is_killed_at_any_moment_and_started_again_gives_the_same_results(by_hand, workplace):
+    moments, folder = random.Random(0), workplace / "runs" / "tiny"
+    for _ in range(6):
+        process = start(*SWEEP, "--workers", "2")
+        time.sleep(moments.uniform(1.5, 7))
+        process.kill()
+        process.communicate()
+        time.sleep(2)  # its runs save and end
+    assert sweep(SWEEP) == 0
+    assert results(folder) == results(by_hand)
+    ours, theirs = find_runs([folder]), find_runs([by_hand / name for name in POINTS])
+    assert [(v.label, v.losses) for v in ours.variants] == [(v.label, v.losses) for v in theirs.variants]
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace, capsys):
+    # With a learning rate of 1e30, every update after the first has a loss that is not finite.
+    failing = ["optim.lr=1e30,1e-3", "optim.name=adamw", "model.logit_softcap=0", "model.norm=layer"]
+    assert sweep(["--config", "tiny.yaml", *failing]) == 1
+    said = capsys.readouterr()
+    (reason,) = (workplace / "runs/tiny/lr=1e+30,seed=0/error.txt").read_text().splitlines()
+    assert f"experiments.sweep: lr=1e+30,seed=0 failed: {reason} (full output: " in said.err
+    assert "optim.lr" in reason
+    assert "lr=0.001,seed=0: validation loss" in said.out
+    assert not (workplace / "runs/tiny/lr=0.001,seed=0/error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model.n_head=1,5"], "the sweep has invalid runs, 1 of 2: model.n_head=5, train.seed=0: model.n_head=5 does"),
+        (["model.block_size=16,100000"], "too short"),
+        (["train.device=cpu,cuda:99"], "cuda:99"),
+        (["data.corpus=text.txt,texd.txt"], "texd.txt"),
+        (["--workers", "0"], "must be a whole number, at least 1"),
+        (["--resume", "runs/tiny"], "give --config FILE to start a sweep, or --resume FOLDER to resume one"),
+    ],
+)
+def test_invalid_sweeps_are_reported_before_any_run_starts(workplace, capsys, arguments, message):
+    try:
+        status = sweep(["--config", "tiny.yaml", *arguments])
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr().err
+    assert status == 2
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (workplace / "runs").exists()
+
+
+def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, capsys):
+    assert sweep(["--resume", "runs"]) == 2
+    assert "is not the folder of a sweep" in capsys.readouterr().err
+    assert sweep([*SWEEP, "--plan"]) == 0
+    assert sweep(["--resume", "runs/tiny", "train.seed=0..3"]) == 2
+    assert "repeat the first command with more values" in capsys.readouterr().err
+    with FileLock("runs/tiny/.lock"):
+        assert sweep(["--resume", "runs/tiny"]) == 2
+    assert "runs/tiny: another process runs this sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["tiny.yaml", "--sweep", "train.seed=0,1"], "--config tiny.yaml train.seed=0,1"),
+        (["swept.yaml", "model.n_layer=1", "--workers", "2"], "--config swept.yaml --workers 2 model.n_layer=1"),
+        (["swept.yaml"], "--config swept.yaml"),
+    ],
+)
+def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys, arguments, command):
+    (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}\n")
+    assert train.main(["--config", *arguments]) == 2
+    assert (
+        capsys.readouterr().err == f"train.py: this is a sweep; start it with python -m experiments.sweep {command}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
+        ("raise SystemExit(3)", "exit status 3"),
+        (
+            "import sys; open(sys.argv[2] + '/error.txt', 'w').write('the text is damaged\\n'); 1 / 0",
+            "the text is damaged",
+        ),
+    ],
+)
+def test_the_reason_of_a_failure_is_that_of_this_attempt(workplace, monkeypatch, program, reason):
+    (workplace / "program.py").write_text(program)
+    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
+    folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml")))
+    (point,) = folder.plan.points
+    run, reasons = folder.run_of(point), []
+    run.error.write_text("an earlier error\n")
+    Workers(1).train([(run, point.config.train)], lambda _, found: reasons.append(found))
+    assert reasons == [f"{reason} (full output: {run.path / 'output.txt'})"]
+
+
+def test_workers_share_cores_and_gpus(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)), raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    auto, cpu = TrainConfig(), TrainConfig(device="cpu")
+    assert share_of_machine(0, 1, auto) == {}
+    assert share_of_machine(0, 4, cpu) == {"OMP_NUM_THREADS": "2"}
+    assert [share_of_machine(n, 4, auto)["CUDA_VISIBLE_DEVICES"] for n in range(4)] == ["4", "7", "4", "7"]
+    assert "CUDA_VISIBLE_DEVICES" not in share_of_machine(0, 4, TrainConfig(device="cuda:1"))
+    pair = TrainConfig(processes=2)
+    assert share_of_machine(0, 1, pair) == {"OMP_NUM_THREADS": "4"}
+    assert share_of_machine(1, 2, pair) == {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "4,7"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, cpu)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ["submitit", "ray"])
+def test_the_engines_on_the_page_of_scaling_train_a_planned_sweep(workplace, engine, by_hand):
+    pytest.importorskip(engine)
+    page = (ROOT / "experiments" / "studies" / "scaling.md").read_text(encoding="utf-8")
+    (program,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"import {engine}" in block]
+    assert sweep([*SWEEP, "--plan"]) == 0
+    paths = "".join(f"runs/tiny/{name}\n" for name in POINTS)
+    (workplace / "points.txt").write_text(paths)
+    (workplace / "train.py").symlink_to(ROOT / "train.py")
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    assert results(workplace / "runs" / "tiny") == results(by_hand)

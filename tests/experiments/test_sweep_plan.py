@@ -1,0 +1,146 @@
+import pytest
+
+from experiments.sweep.plan import describe, make_plan
+from experiments.sweep.sweep_folder import SweepFolder
+from experiments.sweep.values import split_values
+from training.config_file import ConfigError, build_config, read_settings
+
+BASE = {"model": {"n_embd": "24", "n_layer": "2"}, "train": {"max_steps": "5"}}
+
+
+def plan(sweep=None, *arguments):
+    return make_plan(BASE | ({"sweep": sweep} if sweep is not None else {}), arguments)
+
+
+def names(plan):
+    return [point.name for point in plan.points]
+
+
+def test_a_sweep_runs_every_combination_seed_by_seed():
+    points = plan({"model.n_head": ["1", "2"], "train.seed": "0..2"}).points
+    assert [p.name for p in points] == [f"n_head={n},seed={s}" for s in (0, 1, 2) for n in (1, 2)]
+    assert points[3].config == build_config(BASE, ["model.n_head=2", "train.seed=1"])
+
+
+def test_values_on_the_command_line_equal_those_in_a_config_and_replace_them():
+    assert plan(None, "model.n_head=1,2", "train.seed=0..2") == plan({"model.n_head": ["1", "2"], "train.seed": "0..2"})
+    assert plan({"model.n_head": ["1", "2"]}, "model.n_head=3,4,6").axes["model.n_head"] == ["3", "4", "6"]
+
+
+def test_the_seed_is_always_part_of_a_sweep_so_that_more_can_be_added():
+    assert names(plan(None, "model.n_head=1,2")) == ["n_head=1,seed=0", "n_head=2,seed=0"]
+    assert plan(None, "model.n_head=1,2", "train.seed=5").points[0].config.train.seed == 5
+    assert make_plan({"train": {"seed": "7"}}, ["model.n_head=1,2"]).axes["train.seed"] == ["7"]
+
+
+def test_a_single_value_fixes_a_setting_and_the_last_argument_wins():
+    (first, _) = plan({"model.n_head": "1,2", "train.seed": ["0", "1"]}, "train.seed=1", "model.n_layer=1").points
+    assert (first.name, first.config.model.n_layer) == ("n_head=1,seed=1", 1)
+    assert plan(None, "model.n_head=1,2", "model.n_head=3,4,6").axes["model.n_head"] == ["3", "4", "6"]
+    assert names(plan(None, "model.n_head=1,2", "model.n_head=3")) == names(plan()) == ["seed=0"]
+    assert plan(None, "model.n_head=1,2", "train.name=x").points[0].config.train.name == "x"
+
+
+def test_named_variants_are_an_axis_of_the_grid():
+    variants = {"modern": "", "textbook": {"model.norm": "layer", "model.mlp": "gelu"}}
+    points = plan({"variants": variants, "train.seed": ["0", "1"]}).points
+    assert [p.name for p in points] == ["modern,seed=0", "textbook,seed=0", "modern,seed=1", "textbook,seed=1"]
+    assert points[3].config == build_config(BASE, ["model.norm=layer", "model.mlp=gelu", "train.seed=1"])
+    fixed = plan({"variants": variants}, "model.norm=rms").points[1]
+    assert fixed.config == build_config(BASE, ["model.norm=rms", "model.mlp=gelu"])
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2,4", ["1", "2", "4"]),
+        ("0..3", ["0", "1", "2", "3"]),
+        ("[8,4],[4, 4]", ["[8,4]", "[4, 4]"]),
+        ("null,32", ["null", "32"]),
+        ("3e-4, 1e-3", ["3e-4", "1e-3"]),
+    ],
+)
+def test_values_are_split_at_commas_outside_lists(text, values):
+    assert split_values("model.n_head", text) == values
+
+
+def test_lists_can_be_swept_values():
+    points = plan({"model.n_head": [["2", "1"], "3"]}).points
+    assert [p.config.model.n_head for p in points] == [(2, 1), 3]
+    assert [p.name for p in points] == ["n_head=2-1,seed=0", "n_head=3,seed=0"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        (
+            {"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]},
+            "the sweep has invalid runs, 4 of 6: model.n_head=7, train.seed=0: .* model.n_head=5, train.seed=0: ",
+        ),
+        ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
+        ({"variant": {"a": ""}}, "'variant=' is not an override"),
+        ({"model.n_head": []}, "has no values"),
+        ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2, seed=0 and n_head=2, seed=0"),
+        ({"train.seed": "3..0"}, "must rise"),
+        ({"train.seed": "0..99999"}, "at most 10,000 values"),
+        ({"train.seed": "1,,2"}, "has an empty value"),
+        ({"train.name": ["a", "b"]}, "train.name cannot be varied"),
+        ({"variants": {"a": {"train.seed": "1"}}, "train.seed": ["0"]}, "train.seed varies twice"),
+        ({"variants": ["a"]}, "variants must be settings"),
+        ({"variants": {"a": "x"}}, "variants.a must be settings"),
+        ({"variants": {"a": "", "b": ""}}, "the same: a, seed=0 and b, seed=0"),
+        ("n_head", "sweep must be settings"),
+    ],
+)
+def test_an_invalid_sweep_produces_a_one_line_error_before_any_run_starts(sweep, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        plan(sweep)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sweep_can_be_rebuilt_from_its_description():
+    """A variant that does not change a setting keeps the config's value, not the default."""
+    settings = {"model": {"norm": "layer", "n_layer": "2"}, "optim": {"lr": "2e-3"}}
+    sweep = {
+        "variants": {"as it is": "", "rms": {"model.norm": "rms"}},
+        "model.n_head": [["2", "1"], "4"],
+        "model.head_size": ["null", "16"],
+        "optim.lr": ["1e-3", "0.002"],
+    }
+    before = make_plan({**settings, "sweep": sweep})
+    after = make_plan(describe(before))
+    assert [(p.name, p.config) for p in after.points] == [(p.name, p.config) for p in before.points]
+    assert describe(after) == describe(before)
+    assert before.points[0].config.model.norm == "layer"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "folders"),
+    [
+        (["model.n_head=1,2"], ["model.n_head=2,3"], ["tiny"]),
+        (["model.n_head=1,2", "train.seed=0,1"], ["model.n_head=1,2", "train.seed=1..3"], ["tiny"]),
+        (["model.n_head=1,2", "train.seed=0"], ["model.n_head=1,3", "train.seed=1"], ["tiny", "tiny-2"]),
+        (["model.n_embd=48,64", "model.n_head=4,8"], ["model.n_embd=24,48", "model.n_head=3,4"], ["tiny", "tiny-2"]),
+        (["model.n_head=1,2"], ["model.n_head=1,2", "optim.lr=1e-3,2e-3"], ["tiny", "tiny-2"]),
+    ],
+    ids=["more values", "more seeds", "a grid with holes", "invalid combinations", "another axis"],
+)
+def test_a_sweep_can_be_extended_as_long_as_it_stays_a_grid(workplace, first, second, folders):
+    settings = read_settings(workplace / "tiny.yaml")
+    plans = [make_plan(settings, values) for values in (first, second)]
+    opened = [SweepFolder.open("tiny", plan) for plan in plans]
+    assert sorted({folder.path.name for folder in opened}) == folders
+    for folder, plan in zip(opened, plans, strict=True):
+        again = SweepFolder.open("tiny", plan)
+        assert again.path == folder.path
+        assert (
+            set(names(plan)) <= set(names(again.plan)) == {run.parent.name for run in again.path.glob("*/config.yaml")}
+        )
+
+
+def test_a_point_with_changed_settings_is_an_error(workplace):
+    folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), ["model.n_head=1,2"]))
+    config = folder.run_of(folder.plan.points[0]).config
+    config.write_text(config.read_text().replace("max_steps: 40", "max_steps: 41"))
+    with pytest.raises(ConfigError, match="its settings were changed"):
+        SweepFolder(folder.path, folder.plan)
