@@ -50,7 +50,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", type=existing, metavar="PATH", help="start from a model's weights (fine-tuning)")
-    add("--verify", action="store_true", help="compare the encoded text with its SHA-256 even if it seems unchanged")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
     for earlier in ("--sweep", "--workers"):
         add(earlier, nargs="+", action="extend", default=[], help=argparse.SUPPRESS)
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         overrides = options.overrides if options.resume else []  # the config of a new run has them
         with (
             error_file(RunFolder(folder).error),
-            opened_run(folder, processes, overrides, verify=options.verify, timeout_s=options.timeout) as opened,
+            opened_run(folder, processes, overrides, timeout_s=options.timeout) as opened,
         ):
             return train(*opened)
 

@@ -12,8 +12,8 @@ DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
-    # `shakespeare`, `selmere`, `enwik8`, a file (.gz, .zip and .zst are unpacked), a folder of .txt files, or a glob
-    # pattern
+    # `shakespeare`, `selmere`, `enwik8`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
+    # or a glob pattern
     corpus: str = "shakespeare"
     # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
     val_corpus: str | None = None

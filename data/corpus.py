@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from cli.errors import UserError
 from data.config import DataConfig
-from data.encoded_cache import BYTES, cached_text
+from data.encoded_cache import cached_text
 from data.encoded_text import EncodedText
-from data.sources import DEFAULT_CACHE, DownloadError, find_files
-from data.vocabulary import Vocabulary, make_vocabulary
+from data.sources import DownloadError, cache_folder, find_files
+from data.vocabulary import ByteVocabulary, Vocabulary, make_vocabulary
 
 
 class Split(NamedTuple):
@@ -79,13 +79,13 @@ class Corpus:
         return Split(train_ids, validation_ids, test_ids)
 
 
-def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool = False) -> Corpus:
+def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
 
-    If the download fails and the config names a fallback, open that. verify: see `cached_text`. Raises UserError if the
-    text is missing, empty, or not in data.encoding.
+    If the download fails and the config names a fallback, open that. Raises UserError if the text is missing, empty,
+    or not in data.encoding.
     """
-    val_corpus, folder, is_bytes = config.val_corpus, cache / "encoded", config.level == "byte"
+    cache, val_corpus = cache or cache_folder(), config.val_corpus
     try:
         train_files = find_files(config.corpus, cache=cache)
         val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
@@ -93,12 +93,10 @@ def open_corpus(config: DataConfig, *, cache: Path = DEFAULT_CACHE, verify: bool
         if config.fallback is None:
             raise
         instead = dataclasses.replace(config, corpus=config.fallback, fallback=None)
-        corpus = open_corpus(instead, cache=cache, verify=verify)
-        return dataclasses.replace(corpus, fallback_reason=str(error))
-    text = cached_text(train_files + val_files, BYTES if is_bytes else config.encoding, folder, verify=verify)
+        return dataclasses.replace(open_corpus(instead, cache=cache), fallback_reason=str(error))
+    encoding, characters = config.encoding, config.characters or ""
+    if config.level == "byte":
+        encoding, characters = "latin-1", ByteVocabulary().characters  # latin-1 gives byte n the character chr(n)
+    text = cached_text(train_files + val_files, encoding, cache / "encoded", characters=characters)
     n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
-    vocabulary = make_vocabulary(text.characters + (config.characters or ""), config.level)
-    ids = text.open(folder)
-    if len(vocabulary) > len(text.characters) and not is_bytes:
-        ids = ids.renumbered(vocabulary.encode(text.characters))
-    return Corpus(config.corpus, text.digest, vocabulary, ids, n_train)
+    return Corpus(config.corpus, text.digest, make_vocabulary(text.characters, config.level), text.ids, n_train)

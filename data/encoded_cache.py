@@ -1,131 +1,121 @@
-"""The cache of encoded texts: a text is encoded once, and again if it or its encoded file changes."""
+"""The cache of encoded texts: a text is encoded once, and again if it changes.
 
-import contextlib
-import dataclasses
+A file of the cache is one line of JSON, which describes the text, and the ids. `head -1` shows the line.
+"""
+
+import errno
 import hashlib
 import json
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
 
 from cli.errors import UserError
 from data.encoded_text import EncodedText
-from data.encoding import encode, scan
-from data.files import exclusive, file_digest, file_stat, remove_partial_files, replace_text
-from data.vocabulary import Vocabulary
+from data.files import exclusive, file_stat, remove_partial_files, replacing
+from data.text_files import is_packed, read_text
+from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
-BYTES = "bytes"  # in place of an encoding: the ids are the bytes of the files
-# A file changed this recently could change again without a new timestamp, so the next start reads it again.
-SETTLED_NS = 2_000_000_000
+UNICODE = 0x110000
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
 class CachedText:
-    """An encoded text in the cache.
+    """An encoded text.
 
-    digest: SHA-256 of the text file, or of the digests of several files in order. file_characters: the number of
-    characters from each file. ids_digest: SHA-256 of the encoded file. text_stats, ids_stat: size and times of the
-    files, which reveal a change; None if they cannot yet.
+    digest: SHA-256 of the text file, or of the digests of several files in order, without compression.
+    characters: of the vocabulary. file_characters: the number of characters from each file.
     """
 
     digest: str
-    encoding: str
     characters: str
     file_characters: list[int]
-    ids_digest: str
-    text_stats: list[list] | None
-    ids_stat: list
-
-    def path(self, folder: Path) -> Path:
-        """Return the path of the encoded file. It depends on the content, not on the name or path of the text."""
-        return folder / f"{self.digest[:32]}.{self.encoding}.{Vocabulary(self.characters).dtype}"
-
-    def open(self, folder: Path) -> EncodedText:
-        vocabulary, n_characters = Vocabulary(self.characters), sum(self.file_characters)
-        return EncodedText(self.path(folder), vocabulary.dtype, n_values=len(vocabulary), n_characters=n_characters)
+    ids: EncodedText
 
 
-def cached_text(files: list[Path], encoding: str, folder: Path, *, verify: bool = False) -> CachedText:
-    """Return the encoded text of the files; encode it if the cache does not have it.
+def cached_text(files: list[Path], encoding: str, folder: Path, *, characters: str = "") -> CachedText:
+    """Return the encoded text of the files; encode it if the folder does not have it.
 
-    encoding: a text encoding, or BYTES. verify: compare the encoded file with its digest even if its size and times
-    have not changed. Processes that encode wait for each other. Raises UserError if the files are empty or not in the
-    encoding.
+    characters: of the vocabulary, besides those of the text. Processes that encode wait for each other. Raises
+    UserError if the files are empty or not in the encoding.
     """
-    path = record_path(files, encoding, folder)
-    recorded = _recorded(path, files)
-    if recorded and _is_whole(recorded, path, verify=verify):
-        return recorded
+    source = [encoding, characters, *map(file_stat, files)]
+    name = hashlib.sha256(json.dumps([encoding, characters, *map(str, files)]).encode()).hexdigest()
+    path = folder / f"{name[:16]}.ids"
+    if text := _open(path, source):
+        return text
     with exclusive(folder, "another process is encoding a text"):
-        recorded = _recorded(path, files)  # the other process may have encoded it
-        if recorded:
-            if _is_whole(recorded, path, verify=verify):
-                return recorded
-            damaged = recorded.path(folder)
-            print(f"warning: {damaged}: is damaged or missing; the text will be encoded again", file=sys.stderr)
-        remove_partial_files(folder)
-        made = _encode(files, encoding, folder)
-        write_record(path, made)
-        return made
+        text = _open(path, source)  # the other process may have encoded it
+        if text is None:
+            remove_partial_files(folder)
+            _encode(files, encoding, characters, source, path)
+            text = _open(path, source)
+    assert text, path
+    return text
 
 
-def record_path(files: list[Path], encoding: str, folder: Path) -> Path:
-    """Return where the cache stores the `CachedText` of these files."""
-    source = hashlib.sha256(json.dumps([encoding, *map(str, files)]).encode()).hexdigest()
-    return folder / f"{source[:16]}.json"
-
-
-def write_record(path: Path, text: CachedText) -> None:
-    """Store a `CachedText` with the digest of its own fields."""
-    fields = dataclasses.asdict(text)
-    replace_text(path, json.dumps({"text": fields, "sha256": _digest_of(fields)}))
-
-
-def _recorded(path: Path, files: list[Path]) -> CachedText | None:
-    """Return the record if it is whole and the files have not changed since."""
+def _open(path: Path, source: list) -> CachedText | None:
+    """Return the text of this file if the file is whole and was made from this source."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["sha256"] != _digest_of(record["text"]):
-            return None
-        text = CachedText(**record["text"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        file = path.open("rb")
+        header = json.loads(file.readline())
+    except (FileNotFoundError, ValueError):
         return None
-    return text if text.text_stats == [file_stat(file) for file in files] else None
+    dtype, length = Vocabulary(header["characters"]).dtype, sum(header["file_characters"])
+    if header.pop("source") != source or path.stat().st_size != file.tell() + length * dtype.itemsize:
+        return None
+    return CachedText(**header, ids=EncodedText(file, dtype, first_byte=file.tell(), length=length))
 
 
-def _digest_of(fields: dict) -> str:
-    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+def _encode(files: list[Path], encoding: str, characters: str, source: list, path: Path) -> None:
+    """Read the files twice: for their characters and SHA-256, and to write their ids."""
+    n_bytes = None if any(map(is_packed, files)) else 2 * sum(file.stat().st_size for file in files)
+    with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Encoding", disable=None, delay=1, leave=False) as bar:
+        header = _scan(files, encoding, bar)
+        if not any(header["file_characters"]):
+            raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
+        vocabulary = Vocabulary(header["characters"] + characters)
+        header |= {"source": source, "characters": vocabulary.characters}
+        try:
+            with replacing(path) as out:
+                out.write(json.dumps(header).encode() + b"\n")
+                for content, text in (piece for file in files for piece in read_text(file, encoding)):
+                    out.write(vocabulary.encode(text).data)
+                    bar.update(len(content))
+                if list(map(file_stat, files)) != source[2:]:
+                    raise _changed(files)
+        except UnknownCharacterError:
+            raise _changed(files) from None
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            needed = sum(header["file_characters"]) * vocabulary.dtype.itemsize
+            raise UserError(
+                f"{path}: the encoded text needs {needed:,} bytes ({error.strerror}); free some space"
+            ) from None
 
 
-def _is_whole(text: CachedText, record: Path, *, verify: bool) -> bool:
-    """Return whether the encoded file is as it was written."""
-    path = text.path(record.parent)
-    try:
-        stat = file_stat(path)
-        if stat == text.ids_stat and not verify:
-            return True
-        if file_digest(path) != text.ids_digest:
-            return False
-    except FileNotFoundError:
-        return False
-    if stat != text.ids_stat:
-        with contextlib.suppress(OSError):  # a cache that cannot be written is verified at every start
-            write_record(record, dataclasses.replace(text, ids_stat=stat))
-    return True
+def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
+    """Return the digest of the files, the characters in them, and the number of characters from each."""
+    seen, digests, file_characters = np.zeros(UNICODE, dtype=bool), [], []
+    for file in files:
+        sha256, n_characters = hashlib.sha256(), 0
+        for content, text in read_text(file, encoding):
+            sha256.update(content)
+            seen[code_points(text)] = True
+            n_characters += len(text)
+            bar.update(len(content))
+        digests.append(sha256.hexdigest())
+        file_characters.append(n_characters)
+    # The boundaries between files matter: the digest of several files is that of their digests.
+    digest = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    characters = "".join(map(chr, np.flatnonzero(seen)))
+    return {"digest": digest, "characters": characters, "file_characters": file_characters}
 
 
-def _encode(files: list[Path], encoding: str, folder: Path) -> CachedText:
-    started_ns = time.time_ns()
-    text_stats = [file_stat(file) for file in files]
-    decoded_as = "latin-1" if encoding == BYTES else encoding  # latin-1 maps each byte to the character of its value
-    digest, characters = scan(files, decoded_as)
-    if not characters:
-        raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
-    if encoding == BYTES:
-        characters = "".join(map(chr, range(256)))
-    is_settled = all(started_ns - max(times_ns) > SETTLED_NS for _, _, *times_ns in text_stats)
-    text = CachedText(digest, encoding, characters, [], "", text_stats if is_settled else None, [])
-    path = text.path(folder)
-    file_characters, ids_digest = encode(files, decoded_as, Vocabulary(characters), path, digest)
-    return dataclasses.replace(text, file_characters=file_characters, ids_digest=ids_digest, ids_stat=file_stat(path))
+def _changed(files: list[Path]) -> UserError:
+    return UserError(f"{files[0]}: the text changed while it was being read; start again")

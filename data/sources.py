@@ -1,30 +1,26 @@
 """The files of a corpus: a named corpus, downloaded once and verified, or the user's own files."""
 
-import contextlib
 import difflib
 import glob
 import hashlib
-import json
+import io
 import os
-import time
-import urllib.error
+import sys
 import urllib.parse
 import urllib.request
+import zipfile
+import zlib
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from tqdm import tqdm
-
 from cli.errors import UserError
-from data.compressed import SUFFIXES, open_text
-from data.files import exclusive, file_digest, file_stat, remove_partial_files, replace_text, replacing
+from data.files import exclusive, file_digest, replacing
+from data.text_files import PACKED
 
 BUNDLED = Path(__file__).parent / "bundled"
-DEFAULT_CACHE = Path(__file__).parent / "cache"
+TXT = (".txt", *(f".txt{suffix}" for suffix in PACKED))  # the files that a folder stands for
 TIMEOUT_S = 20  # without any data
-STALLED_S, LEAST_BYTES = 60, 60_000  # a download that is slower than that is given up
-PARTIAL_CONTENT, NOTHING_IN_RANGE = 206, 416  # HTTP
 
 
 class DownloadError(UserError):
@@ -60,7 +56,15 @@ NAMED: dict[str, Download | Path] = {
 }
 
 
-def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data.corpus") -> list[Path]:
+def cache_folder() -> Path:
+    """Return data/cache or, if the clone cannot be written, a folder of the user."""
+    folder = Path(__file__).parent / "cache"
+    if os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        return folder
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "character-level-gpt"
+
+
+def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> list[Path]:
     """Return the files of a corpus in reading order.
 
     corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders and .txt.gz and the like, sorted by
@@ -76,8 +80,7 @@ def find_files(corpus: str, *, cache: Path = DEFAULT_CACHE, setting: str = "data
         return [source]
     path = Path(os.path.expanduser(corpus))  # noqa: PTH111 - an unknown user's folder is a missing file
     if path.is_dir():
-        names = ("*.txt", *(f"*.txt{suffix}" for suffix in SUFFIXES))
-        files = sorted(p for name in names for p in path.rglob(name) if p.is_file())
+        files = sorted(p for p in path.rglob("*.txt*") if p.name.endswith(TXT) and p.is_file())
         if not files:
             raise UserError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
@@ -100,61 +103,39 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
         if not _is_intact(target, source):
             with exclusive(cache, "another process is downloading a corpus"):
                 if not _is_intact(target, source):
-                    remove_partial_files(cache)
-                    _download(name, source, target)
+                    content = _download(name, source, target)
+                    with replacing(target) as file:
+                        file.write(content)
     except OSError as error:
         raise DownloadError(f"the corpus {name} could not be stored ({error}); free or unlock {cache}") from None
     return target
 
 
 def _is_intact(target: Path, source: Download) -> bool:
-    """Return whether a file is the text; read it only if it has changed since it was verified."""
-    if not target.is_file() or target.stat().st_size != source.n_bytes:
-        return False
-    note, stat = target.with_suffix(".verified"), json.dumps([source.sha256, *file_stat(target)])
-    if note.is_file() and note.read_text(encoding="utf-8") == stat:
-        return True
-    is_intact = file_digest(target) == source.sha256
-    if is_intact:
-        with contextlib.suppress(OSError):  # a cache that cannot be written is verified at every start
-            replace_text(note, stat)
-    return is_intact
+    return target.is_file() and file_digest(target) == source.sha256
 
 
-def _download(name: str, source: Download, target: Path) -> None:
-    """Write the file of a named corpus. Raises DownloadError if no URL has it."""
+def _download(name: str, source: Download, target: Path) -> bytes:
+    """Return the text of a named corpus. Raises DownloadError, with the reasons, if no URL has it."""
     reasons = []
     for url in (*_mirrored(name), source.url):
-        # One file per URL, which a later attempt continues, or else removes.
-        sign = hashlib.sha256(url.encode()).hexdigest()[:8]
-        fetched = target.with_name(f"{name}.{sign}.download{'.zip' if url.endswith('.zip') else ''}")
+        print(f"Downloading {url}", file=sys.stderr, flush=True)
         try:
-            _fetch(url, source.n_bytes, fetched)
-            _store(fetched, source, target)
-            fetched.unlink()
-            return
-        except UserError as error:
-            fetched.unlink()
-            reasons.append(f"{url}: {error}")
-        except (OSError, HTTPException) as error:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+                content = response.read(source.n_bytes + 1)
+            if url.endswith(".zip"):
+                with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                    content = archive.read(archive.namelist()[0])
+            if hashlib.sha256(content).hexdigest() == source.sha256:
+                return content
+            reasons.append(f"{url}: {len(content):,} bytes without the SHA-256 {source.sha256[:12]}...")
+        except (OSError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
     raise DownloadError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
         "data.corpus=selmere"
     )
-
-
-def _store(fetched: Path, source: Download, target: Path) -> None:
-    """Write the text of a fetched file, which may be a .zip archive. Raises UserError if it is another text."""
-    sha256, n_bytes = hashlib.sha256(), 0
-    with open_text(fetched) as (read, _), replacing(target) as out:
-        while n_bytes <= source.n_bytes and (piece := read(1 << 20)):
-            out.write(piece)
-            sha256.update(piece)
-            n_bytes += len(piece)
-        if sha256.hexdigest() != source.sha256:
-            raise UserError(f"the {n_bytes:,} bytes do not have the SHA-256 {source.sha256[:12]}...")
 
 
 def _mirrored(name: str) -> list[str]:
@@ -165,34 +146,3 @@ def _mirrored(name: str) -> list[str]:
     if "://" not in mirror:
         mirror = Path(os.path.expanduser(mirror)).resolve().as_uri()  # noqa: PTH111 - as for a corpus
     return [f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}.txt"]
-
-
-def _fetch(url: str, n_bytes: int, target: Path) -> None:
-    """Download a URL to a file, at most one chunk more than n_bytes, or what an earlier attempt left to download.
-
-    It goes on as long as LEAST_BYTES arrive every STALLED_S. Raises OSError or HTTPException if the server fails.
-    """
-    n_before = target.stat().st_size if target.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={n_before}-"} if n_before else {})
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        if error.code == NOTHING_IN_RANGE:
-            return  # the earlier attempt downloaded everything
-        raise
-    bar = tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Downloading", disable=None, leave=False)
-    with response, bar, target.open("ab" if response.status == PARTIAL_CONTENT else "wb") as file:
-        bar.update(file.tell())
-        n_expected = int(response.headers.get("Content-Length", 0)) + file.tell()
-        began_s, n_arrived = time.monotonic(), 0
-        # read1 returns what has arrived: a server that sends a byte now and then cannot keep a read waiting.
-        while file.tell() <= n_bytes and (chunk := response.read1(1 << 16)):
-            file.write(chunk)
-            bar.update(len(chunk))
-            n_arrived += len(chunk)
-            if time.monotonic() - began_s > STALLED_S:
-                if n_arrived < LEAST_BYTES:
-                    raise TimeoutError(f"only {n_arrived:,} bytes arrived in {STALLED_S} s; start again to continue")
-                began_s, n_arrived = time.monotonic(), 0
-        if file.tell() < min(n_expected, n_bytes):
-            raise OSError("the connection ended early; start again to continue")

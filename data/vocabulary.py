@@ -28,7 +28,6 @@ class Vocabulary:
         highest = int(self._code_points[-1]) if self.characters else -1
         self._table = np.full(highest + 2, len(self), dtype=smallest_dtype(len(self) + 1))
         self._table[self._code_points] = np.arange(len(self))
-        self._ascii_ids = bytes(self._table.take(range(256), mode="clip")) if len(self) < 256 else b""
 
     def __len__(self) -> int:
         return len(self.characters)
@@ -48,22 +47,10 @@ class Vocabulary:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (len(text),) of the characters. Raises UnknownCharacterError at the first unknown one."""
-        if text.isascii():
-            return self.encode_ascii(text.encode())
-        return self._known(self._table.take(code_points(text), mode="clip"), lambda: text)
-
-    def encode_ascii(self, text: bytes) -> np.ndarray:
-        """Return the ids (len(text),) of a text in ASCII, as `encode` does."""
-        if self._ascii_ids:  # bytes.translate is faster than numpy.take
-            ids = np.frombuffer(bytearray(text).translate(self._ascii_ids), dtype=np.uint8)
-        else:
-            ids = self._table.take(np.frombuffer(text, dtype=np.uint8), mode="clip")
-        return self._known(ids, text.decode)
-
-    def _known(self, ids: np.ndarray, text: Callable[[], str]) -> np.ndarray:
+        ids = self._table.take(code_points(text), mode="clip")
         if ids.size and ids.max() == len(self):
             position = int(np.argmax(ids == len(self)))
-            raise UnknownCharacterError(text()[position], position)
+            raise UnknownCharacterError(text[position], position)
         return ids.astype(self.dtype, copy=False)
 
     def spell(self, ids: Iterable[int]) -> str:

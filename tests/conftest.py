@@ -35,6 +35,12 @@ def corpus_mirror(monkeypatch):
 
 
 @pytest.fixture
+def cache(tmp_path):
+    """Return a folder for encoded texts and downloads, which does not exist yet."""
+    return tmp_path / "cache"
+
+
+@pytest.fixture
 def workplace(tmp_path, monkeypatch):
     """Return a new working directory that contains a tiny text and a tiny config."""
     monkeypatch.chdir(tmp_path)

@@ -16,7 +16,6 @@ from conftest import ROOT
 
 from data.config import DataConfig
 from data.corpus import open_corpus
-from data.sources import DEFAULT_CACHE
 from experiments.sweep.sweep_folder import SweepFolder
 from training.config import Config
 from training.config_file import to_dict
@@ -27,9 +26,9 @@ OURS = ("cli", "data", "experiments", "model", "sample", "tests", "train", "trai
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
 
 
-def load_corpus(name, encoding="utf-8", *, cache=DEFAULT_CACHE, verify=False, **settings):
+def load_corpus(name, encoding="utf-8", *, cache=None, **settings):
     """Open the corpus that these settings of `data` describe."""
-    return open_corpus(DataConfig(corpus=name, encoding=encoding, **settings), cache=cache, verify=verify)
+    return open_corpus(DataConfig(corpus=str(name), encoding=encoding, **settings), cache=cache)
 
 
 def metrics(run):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from cli.command import run_command
 from cli.errors import UserError
-from data.encoded_cache import cached_text, record_path
-from data.sources import BUNDLED, DEFAULT_CACHE
+from data.encoded_cache import cached_text
+from data.sources import BUNDLED, cache_folder
 from experiments.command import command, option, positive, whole
 from tests.torture.disturbed_run import ENVIRONMENT, TRAIN, DisturbedRun, Undisturbed
 from training.runs.run_folder import RunFolder
@@ -71,15 +71,13 @@ def main(options: Namespace) -> int:
 @contextlib.contextmanager
 def undisturbed_run(processes: int) -> Iterator[Undisturbed]:
     """Train a run without disturbing it; at the end, remove it and its encoded text."""
-    cache = DEFAULT_CACHE / "encoded"
     with tempfile.TemporaryDirectory(prefix="torture-") as name:
         folder = Path(name).resolve()
         text, config = folder / "text.txt", folder / "run.yaml"
         play = (BUNDLED / "selmere.txt").read_text(encoding="utf-8")[:60_000]
-        # Equal texts share one encoded file, and the faults of another command must not damage the text of this one.
-        text.write_text(f"{folder.name}\n{play}", encoding="utf-8")
+        text.write_text(play, encoding="utf-8")
         config.write_text(CONFIG.format(text=text, processes=processes), encoding="utf-8")
-        encoded, record = cached_text([text], "utf-8", cache).path(cache), record_path([text], "utf-8", cache)
+        encoded = Path(cached_text([text], "utf-8", cache_folder() / "encoded").ids.file.name)
         try:
             started_s = time.monotonic()
             command = [sys.executable, str(TRAIN), "--config", str(config)]
@@ -89,8 +87,7 @@ def undisturbed_run(processes: int) -> Iterator[Undisturbed]:
             duration_s = time.monotonic() - started_s
             yield Undisturbed(RunFolder(folder / "runs" / config.stem), config, processes, encoded, duration_s)
         finally:
-            for path in (encoded, record):
-                path.unlink(missing_ok=True)
+            encoded.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

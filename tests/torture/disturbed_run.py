@@ -27,7 +27,6 @@ WHILE_STOPPED: dict[str, Callable[[Path, random.Random], None]] = {
     "bit flipped in a checkpoint": faults.flip_bit,
     "checkpoint cut": faults.truncate,
     "checkpoint filled with zeros": faults.fill_with_zeros,
-    "bit flipped in the encoded text": faults.flip_bit,
     "encoded text deleted": lambda path, _: path.unlink(),
 }
 

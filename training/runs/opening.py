@@ -24,14 +24,13 @@ from training.state import DivergedError, TrainingError, TrainingState
 
 @contextlib.contextmanager
 def opened_run(
-    folder: Path, processes: OneProcess, overrides: Sequence[str], *, verify: bool, timeout_s: float
+    folder: Path, processes: OneProcess, overrides: Sequence[str], *, timeout_s: float
 ) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Lock the folder of a run, and yield it, its state, and the settings that have changed since the last session.
 
     The main process reads the folder for the others, which may have no access to it. If `train.processes` asks for
-    several, torchrun replaces this one process. overrides: of the run's settings. verify: see
-    `data.encoded_cache.cached_text`. timeout_s: how long several processes wait for each other. Raises UserError if the
-    run cannot be opened.
+    several, torchrun replaces this one process. overrides: of the run's settings. timeout_s: how long several
+    processes wait for each other. Raises UserError if the run cannot be opened.
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume. If the run is new, its
     folder is removed after an error before anything is logged or saved.
@@ -52,7 +51,7 @@ def opened_run(
 
         def prepare() -> tuple[Config, Corpus, Runtime]:
             config = build_config(checkpoint.settings if checkpoint else upgraded(settings), overrides)
-            corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH", verify=verify)
+            corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
             return config, corpus, prepare_machine(config, processes)
 
         config, corpus, runtime = processes.together(prepare)

@@ -48,10 +48,10 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     return config, corpus, name
 
 
-def open_text_of_run(data: DataConfig, advice: str, *, verify: bool = False) -> Corpus:
+def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
     """Open the text of a run, which has no fallback. Raises UserError with the advice if the text was moved."""
     try:
-        return open_corpus(dataclasses.replace(data, fallback=None), verify=verify)
+        return open_corpus(dataclasses.replace(data, fallback=None))
     except MissingTextError as error:
         raise UserError(f"{error}; if you moved the text, {advice}") from None
 

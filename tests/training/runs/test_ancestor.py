@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 from conftest import TINY_TEXT
-from helpers import assert_same_state, load_corpus
+from helpers import assert_same_state
 
 import train
 from data.vocabulary import Vocabulary
@@ -127,14 +127,6 @@ def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
     page = (ancestor.parent / "sweep/report.md").read_text()
     assert "All runs started from the weights of runs/old." in page
     assert report(["runs/sweep"]) == 0
-
-
-def test_characters_of_a_config_are_part_of_the_vocabulary(tmp_path):
-    (tmp_path / "text.txt").write_text("banana")
-    corpus = load_corpus(str(tmp_path / "text.txt"), characters="xna!", cache=tmp_path)
-    assert corpus.vocabulary.characters == "!abnx"
-    assert corpus.vocabulary.decode(corpus.ids[1:6]) == "anana"
-    assert corpus.vocabulary.decode(corpus.ids.part(2, 6)[:]) == "nana"
 
 
 def test_new_characters_have_the_mean_row():

@@ -1,0 +1,68 @@
+"""Read text files piece by piece. They may be compressed, which the end of the name tells."""
+
+import codecs
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fsspec.implementations.local import LocalFileSystem
+
+from cli.errors import UserError
+from cli.optional import optional_library
+
+PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
+CHUNK_BYTES = 1 << 18  # a chunk, and each array made from it, stays in the CPU's cache
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a file is compressed, by its name."""
+    return path.suffix.lower() in PACKED
+
+
+def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
+    """Yield the content of a file in chunks, and the text that each completes.
+
+    Raises UserError, with the position of the byte, if the content is not in this encoding.
+    """
+    decoder, n_bytes = codecs.getincrementaldecoder(encoding)(), 0
+    for chunk in _read_chunks(path):
+        n_bytes += len(chunk)
+        try:
+            yield chunk, decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
+            raise UserError(
+                f"{path} is not {encoding}: byte {position:,} ({error.reason}); convert the file, set data.encoding to "
+                "its encoding, such as cp1252 or utf-16, or set data.level=byte"
+            ) from None
+        except UnicodeError as error:  # UTF-16 or UTF-32 without a byte-order mark
+            advice = f"set data.encoding={encoding}-le or {encoding}-be"
+            raise UserError(f"{path} cannot be read as {encoding} ({error}); {advice}") from None
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
+    """Yield the unpacked content of a file in chunks; the last one is empty."""
+    packed = is_packed(path)
+    if path.suffix.lower() == ".zst" and sys.version_info < (3, 14):
+        optional_library("backports.zstd", f"{path}: a .zst file", "backports.zstd")
+    try:
+        if path.suffix.lower() == ".zip":
+            _check_archive(path)
+        with LocalFileSystem().open(str(path), "rb", compression="infer" if packed else None) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except UserError:
+        raise
+    except Exception as error:  # each library has its own
+        if not packed:
+            raise
+        raise UserError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
+    yield b""
+
+
+def _check_archive(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        n_files = len(archive.namelist())
+    if n_files != 1:
+        raise UserError(f"{path} contains {n_files} files or folders; unpack it and give the folder or a glob")
