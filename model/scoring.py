@@ -69,7 +69,7 @@ class Gaussian(nn.Module):
     """-|(q - k) w|^2 / 2, the exponent of a Gaussian kernel of width 1/w (Nadaraya, 1964; Watson, 1964).
 
     w is the given value: the initial value if learned, otherwise a constant. Exact for vectors near zero, such as the
-    model's queries and keys; `model.textbook.chapter6b_pooling` is exact everywhere.
+    model's queries and keys; `textbook/chapter7_scores.py` is exact everywhere.
     """
 
     def __init__(self, w: float = 1.0, *, learned: bool = True):

@@ -22,7 +22,7 @@ from training.config_file import to_dict
 from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_records
 
-OURS = ("cli", "data", "experiments", "model", "sample", "tests", "train", "training")
+OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
 
 

@@ -6,7 +6,7 @@ from model.attention import causal_mask
 from model.config import ModelConfig
 from model.positions import Places, PositionScheme
 from model.self_attention import SelfAttention
-from model.textbook.chapter7b_gpt import Head
+from textbook.chapter9_gpt import Head
 
 B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly
 

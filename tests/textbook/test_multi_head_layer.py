@@ -4,12 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from model.attention import attend
-from model.scoring import Additive, uniform
-from model.textbook.chapter4_heads import join_heads, split_heads
-from model.textbook.chapter5a_masks import combine_masks
-from model.textbook.chapter5b_layer import MultiHeadAttention
-from model.textbook.chapter7b_gpt import Head
+from model.scoring import uniform
+from textbook.chapter4_heads import split_heads
+from textbook.chapter5_layer import MultiHeadAttention, combine_masks
+from textbook.chapter9_gpt import Head
 
 N, T, S, H, D = 3, 5, 7, 2, 6
 
@@ -51,57 +49,15 @@ def test_the_layer_equals_pytorchs_multihead_attention_for_random_shapes_and_mas
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 
 
-def test_heads_with_one_output_map_equal_single_heads_side_by_side():
-    layer, x = MultiHeadAttention(H * D, H, output_map=False), torch.randn(N, T, H * D)
-    heads = [Head(H * D, D, block_size=10) for _ in range(H)]
-    with torch.no_grad():
-        for i, head in enumerate(heads):
-            for name in ("query", "key", "value"):
-                getattr(head, name).weight.copy_(getattr(layer, name).weight[i * D : (i + 1) * D])
-    torch.testing.assert_close(layer(x, causal=True), torch.cat([head(x) for head in heads], dim=-1))
-
-
 def test_causal_attention_equals_a_triangular_attention_mask():
     layer, x = MultiHeadAttention(8, H), torch.randn(N, T, 8)
     torch.testing.assert_close(layer(x, causal=True), layer(x, attention_mask=torch.ones(T, T).tril()))
 
 
-def test_each_bias_can_be_enabled_separately():
-    def has_bias(**settings):
-        layer = MultiHeadAttention(8, H, **settings)
-        return [linear.bias is not None for linear in (layer.query, layer.key, layer.value, layer.proj)]
-
-    assert has_bias() == [False] * 4
-    assert has_bias(bias=True) == [True, True, True, False]
-    assert has_bias(bias=True, output_bias=True) == [True] * 4
-
-
-def test_values_without_an_output_map_keep_the_width_of_their_heads():
-    layer, x = MultiHeadAttention(8, H, head_size=3, value_head_size=5, output_map=False), torch.randn(N, T, 8)
-    assert layer(x).shape == (N, T, H * 5)
-    q, k, v = x @ layer.query.weight.T, x @ layer.key.weight.T, x @ layer.value.weight.T
-    torch.testing.assert_close(layer(x)[..., 5:], attend(q[..., 3:], k[..., 3:], v[..., 5:]))
-
-
-def test_the_layer_works_with_any_score():
+def test_the_layer_works_with_another_score():
     x, memory = torch.randn(N, T, 8), torch.randn(N, S, 8)
     layer = MultiHeadAttention(8, H, score=uniform, output_map=False)
-    expected = layer.value(memory).mean(1, keepdim=True).expand(N, T, 8)
-    torch.testing.assert_close(layer(x, memory), expected)
-    score = Additive(4, 4, hidden=5)
-    layer = MultiHeadAttention(8, H, score=score, output_map=False)
-    q, k, v = (
-        split_heads(linear(y), H) for linear, y in ((layer.query, x), (layer.key, memory), (layer.value, memory))
-    )
-    torch.testing.assert_close(layer(x, memory), join_heads(torch.softmax(score(q, k), dim=-1) @ v))
-
-
-def test_dropout_zeroes_weights_in_training_only():
-    layer, x = MultiHeadAttention(8, H, dropout=0.5), torch.randn(N, T, 8)
-    assert not torch.equal(layer(x), layer(x))
-    layer.eval()
-    assert torch.equal(layer(x), layer(x))
-    torch.testing.assert_close(layer.trace(x)["output"], layer(x))
+    torch.testing.assert_close(layer(x, memory), layer.value(memory).mean(1, keepdim=True).expand(N, T, 8))
 
 
 LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
@@ -118,21 +74,14 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
             lambda q, k, v: combine_masks(attention_mask=torch.ones(S, T), shape=(N, T, S)),
             r"attention_mask has shape \(7, 5\); expected \(T, S\) = \(5, 7\)",
         ),
-        (
-            lambda q, k, v: combine_masks(memory_mask=torch.ones(N, T, S), shape=(N, T, S)),
-            r"memory_mask has shape \(3, 5, 7\); expected \(T, S\) = \(5, 7\)",
-        ),
-        (
-            lambda q, k, v: MultiHeadAttention(**LAYER)(q),
-            r"queries has shape \(3, 5, 6\) and .*expected floating-point numbers \(B, length, 3\)",
-        ),
+        (lambda q, k, v: MultiHeadAttention(**LAYER)(q), r"queries has shape \(3, 5, 6\); expected \(B, length, 3\)"),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k),
-            r"keys has shape \(3, 7, 6\) and .*expected floating-point numbers \(B, length, 4\)",
+            r"keys has shape \(3, 7, 6\); expected \(B, length, 4\)",
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v),
-            r"values has shape \(3, 7, 6\) and .*expected floating-point numbers \(B, length, 5\)",
+            r"values has shape \(3, 7, 6\); expected \(B, length, 5\)",
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v[:, 1:, :5]),
@@ -140,7 +89,7 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
         ),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[0, ..., :3]),
-            r"queries has shape \(5, 3\) and .*expected floating-point numbers \(B, length, 3\)",
+            r"queries has shape \(5, 3\); expected \(B, length, 3\)",
         ),
         (lambda q, k, v: split_heads(q, 4), r"a width of 6 cannot be split into n_head=4"),
         (lambda q, k, v: Head(6, 3, block_size=4)(q), r"x has 5 positions; the mask has 4: raise block_size"),

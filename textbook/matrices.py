@@ -2,23 +2,24 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import indent, wrap
+from textwrap import wrap
 
 import numpy as np
 from torch import Tensor
 
-from experiments.drawing import load_pyplot, save_figure
-from experiments.formatting import in_columns
+from cli.errors import UserError
+from cli.optional import optional_library
 
+FORMATS = (".png", ".svg", ".pdf")
 N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
 
 
-def written(title: str, value: Tensor | str) -> str:
-    """Return a title with its sentence, or with its matrix, the first of several, and the shape."""
-    if isinstance(value, str):
-        return f"{title}{': ' if title else ''}{value}" + "\n" * bool(title)
+def written(title: str, value: Tensor) -> str:
+    """Return a title with the shape and the numbers of a matrix, or of the first of several."""
     cells = [[_number(x, value) for x in row] for row in _matrix(value).tolist()]
-    return f"{title}  {tuple(value.shape)}\n{indent(in_columns(cells), '  ')}\n"
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n  ".join([f"{title}  {tuple(value.shape)}", *lines]) + "\n"
 
 
 def _matrix(value: Tensor) -> Tensor:
@@ -33,11 +34,28 @@ def _number(x: float, of: Tensor) -> str:
     return f"{x:.5g}" if 1e-9 < smallest < 1e-3 else f"{x:.4f}"
 
 
+def check_drawing(path: Path) -> None:
+    """Raise UserError if no picture can be written there, or matplotlib is not installed."""
+    if path.suffix not in FORMATS:
+        raise UserError(f"{path}: end the name of the picture with {', '.join(FORMATS)}")
+    load_pyplot()
+
+
+def load_pyplot():
+    """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
+    optional_library("matplotlib", "drawing").use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
 def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
     """Draw each matrix as a map of colours with its numbers; what a mask hides stays white."""
-    pyplot = load_pyplot()
     n_rows = -(-len(matrices) // N_COLUMNS)
-    figure, axes = pyplot.subplots(n_rows, N_COLUMNS, figsize=(15, 3.8 * n_rows), layout="constrained", squeeze=False)
+    if not n_rows:
+        raise UserError("this chapter has nothing to draw")
+    size = {"figsize": (15, 3.8 * n_rows), "layout": "constrained"}
+    figure, axes = load_pyplot().subplots(n_rows, N_COLUMNS, squeeze=False, **size)
     for axis in axes.flat:
         axis.axis("off")
     for axis, (title, value) in zip(axes.flat, matrices.items(), strict=False):
@@ -48,4 +66,4 @@ def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
         if numbers.size <= LARGEST_WITH_NUMBERS:
             for (i, j), number in np.ndenumerate(numbers):
                 axis.text(j, i, f"{number:.3g}", ha="center", va="center", fontsize=8)
-    save_figure(figure, path)
+    figure.savefig(path, dpi=120)

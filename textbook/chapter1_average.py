@@ -4,7 +4,7 @@ A model that predicts the next character reads from left to right: a position ma
 what comes later. This chapter computes the average of the past in three ways that are equal. Only the last of them,
 a softmax of scores with the future hidden, can be changed into attention: so far, all its scores are 0.
 
-Next: `chapter2_similarity.py` takes the scores from the data.
+Next: chapter 2 takes the scores from the data.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def average_by_softmax(x: Tensor) -> Tensor:
     return F.softmax(scores, dim=-1) @ x
 
 
-def show() -> Iterator[tuple[str, Tensor | str]]:
+def show() -> Iterator[str | tuple[str, Tensor]]:
     x = torch.tensor([[[4.0, 0.0], [2.0, 6.0], [0.0, 3.0]], [[1.0, 1.0], [1.0, 1.0], [7.0, 1.0]]])  # (2, 3, 2)
     yield "x, the first of two sequences: three positions of two channels", x[0]
     triangle = torch.tril(torch.ones(3, 3))
@@ -54,4 +54,4 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     yield "y: the averages of the first sequence", y[0]
     yield "y: the averages of the second one, which never sees the first", y[1]
     equal = all(torch.allclose(y, other) for other in (average_by_matrix(x), average_by_softmax(x)))
-    yield "Loop, matrix and softmax give the same", "yes" if equal else "no"
+    yield f"Loop, matrix and softmax give {'the same' if equal else 'DIFFERENT results'}."

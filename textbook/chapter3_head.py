@@ -5,9 +5,9 @@ Three linear maps turn each vector into a query, a key and a value:
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V      (Vaswani et al., 2017, equation 1)
 
 Queries and keys have separate maps because "i needs j" does not mean "j needs i". A causal mask, also called look-ahead
-mask, hides the future, as in chapter 1. `Head` in `chapter7b_gpt.py` is this computation as a module.
+mask, hides the future, as in chapter 1. `Head` in chapter 9 is this computation as a module.
 
-Next: `chapter4_heads.py` lets several heads look for different things.
+Next: chapter 4 lets several heads look for different things.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ FORMULAS = {
 }
 
 
-def show() -> Iterator[tuple[str, Tensor | str]]:
+def show() -> Iterator[str | tuple[str, Tensor]]:
     embeddings, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
     ids = torch.tensor([0, 1, 2])
     yield f"The words {', '.join(WORDS)} have ids, which number the rows of a table of embeddings", ids[None]
@@ -61,7 +61,9 @@ def show() -> Iterator[tuple[str, Tensor | str]]:
     for name, value in one_head(x, *maps).items():
         yield FORMULAS[name], value
     causal = one_head(x, *maps, visible=torch.tril(torch.ones(3, 3)) == 1)
-    yield "weights with a causal mask: the future is hidden", causal["weights"]
+    yield "With a causal mask, the scores of the future are -inf", causal["scores"]
+    yield "weights with the mask: 0 for the future", causal["weights"]
+    yield "output = weights V, with the mask", causal["output"]
     one_map = x @ maps[0]
     yield "raw scores with one map, (X Wq)(X Wq)^T: symmetric, so words need each other equally", one_map @ one_map.T
 

@@ -4,7 +4,7 @@ In "mary gave roses to susan", "gave" needs to know who gave, and to whom. One h
 mary and susan cannot be told apart. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts),
 return H sums side by side; a last linear map mixes ("unifies") them.
 
-Next: `chapter5a_masks.py` decides which keys a query may see.
+Next: chapter 5 decides which keys a query may see, and puts the whole layer together.
 """
 
 from collections.abc import Iterator
@@ -60,17 +60,17 @@ def what_gave_reads(roles: list[list[int]]) -> Tensor:
     return heads_by_loop(q, k, v, len(roles))[:, 1]
 
 
-def show() -> Iterator[tuple[str, Tensor | str]]:
-    yield "Two sentences", " / ".join(map(" ".join, SENTENCES))
-    yield 'The numbers below say how much of each word "gave" reads; columns', " ".join(SENTENCES[0])
+def show() -> Iterator[str | tuple[str, Tensor]]:
+    yield f"Two sentences: {' / '.join(map(' '.join, SENTENCES))}"
+    yield f'The numbers below say how much of each word "gave" reads. Columns: {", ".join(SENTENCES[0])}\n'
     yield "One head for giver and receiver: the same in both sentences (rows)", what_gave_reads([[0, 4]])
     yield "Two heads, 5 columns each: the first reads the giver, the second the receiver", what_gave_reads([[0], [4]])
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
-    same = all(torch.allclose(loop, other) for other in others)
-    yield "Given Q, K and V (2, 5, 6), 2 heads by loop, in the batch and by einsum agree", "yes" if same else "no"
+    equal = all(torch.allclose(loop, other) for other in others)
+    yield f"Two heads by loop, in the batch and by einsum give {'the same' if equal else 'DIFFERENT results'}."
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
-    yield f"{H} heads, (B, T, C) = {(B, T, C)}", f"scaling Q and K writes 2 x {two:.0f} MB, scaling scores {one:.0f} MB"
-    yield "Wide heads, of all channels each", f"{4 * H * C * C:,} parameters instead of {4 * C * C:,}"
+    yield f"Scaling Q and K of {H} heads, {(B, T, C)} each, writes 2 x {two:.0f} MB; scaling the scores, {one:.0f} MB."
+    yield f"Wide heads, of all {C} channels each, have {4 * H * C * C:,} parameters instead of {4 * C * C:,}."

@@ -1,6 +1,6 @@
-"""Chapter 7, continued: a whole GPT in one file: characters to ids, attention, training, sampling.
+"""Chapter 9: what do the chapters make together? A whole GPT in one file: ids, attention, training, sampling.
 
-Read it from top to bottom; `python -m experiments.textbook gpt` trains it for a minute. Then read `model/attention.py`.
+Read it from top to bottom. Next: `model/attention.py`, and the other files of the GPT that this project trains.
 
 The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters
 (at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads of D = head_size channels;
@@ -8,6 +8,7 @@ V = vocab_size characters in the vocabulary.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -140,3 +141,18 @@ def sample(model: TextbookGPT, ids: Tensor, length: int) -> Tensor:
         probabilities = F.softmax(logits, dim=-1)
         ids = torch.cat((ids, torch.multinomial(probabilities, 1)))  # (T + 1,)
     return ids
+
+
+def show(steps: int = 1500) -> Iterator[str]:
+    """Train a GPT on the play in data/bundled, and write."""
+    yield f"Training a GPT, {steps:,} steps; 1,500 take about a minute."
+    torch.manual_seed(0)
+    text = (Path(__file__).parents[1] / "data/bundled/selmere.txt").read_text(encoding="utf-8")
+    characters = "".join(sorted(set(text)))
+    model = TextbookGPT(len(characters), n_layer=4, n_head=4, n_embd=128, block_size=64)
+    losses = train(model, encode(text, characters), batch_size=16, lr=1e-3)
+    for step in range(1, steps + 1):
+        loss = next(losses)
+        if step % 100 == 0 or step == steps:
+            yield f"step {step:,}/{steps:,}  training loss {loss:.4f}"
+    yield "\nSample:\n" + decode(sample(model, encode("\n", characters), 400), characters)

@@ -1,1 +1,0 @@
-"""The command that shows the chapters of `model/textbook/`: python -m experiments.textbook"""

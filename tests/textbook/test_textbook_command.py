@@ -1,0 +1,113 @@
+import math
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+from conftest import ROOT
+
+from textbook import chapter6_encoder_decoder as reversal
+from textbook.__main__ import CHAPTERS
+from textbook.__main__ import main as textbook
+from textbook.chapter3_head import one_head
+
+
+def test_without_a_number_the_textbook_lists_its_chapters_in_order(capsys):
+    assert textbook([]) == 0
+    rows = capsys.readouterr().out.splitlines()[: len(CHAPTERS)]
+    assert [re.match(r"Chapter (\d): .*\?", row)[1] for row in rows] == [str(n) for n in range(1, len(CHAPTERS) + 1)]
+
+
+@pytest.mark.parametrize("number", range(1, len(CHAPTERS) + 1))
+def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
+    assert textbook([str(number), *(["--steps", "2"] if number in (6, 9) else [])]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Chapter {number}: ")
+    assert "DIFFERENT" not in printed  # forms that should agree
+    assert number == len(CHAPTERS) or f"\nNext: chapter {number + 1} " in printed
+    assert ("\nTraining " in printed) == (number in (6, 9))  # before it starts, it says what it does
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["10"], "there is no chapter 10; choose 1 to 9"),
+        (["3", "--steps", "5"], "chapter 3 has no --steps"),
+        (["6", "--steps", "0"], "argument --steps: 0 must be a whole number above 0; see textbook --help"),
+        (["3", "--output", "head.xyz"], "head.xyz: end the name of the picture with .png, .svg, .pdf"),
+        (["8", "--output", "bigram.png"], "this chapter has nothing to draw"),
+        (["8", "--corpus", "nowhere.txt"], r".*nowhere.txt: no such file.*"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, message, capsys):
+    pytest.importorskip("matplotlib")
+    try:
+        assert textbook(arguments) == 2
+    except SystemExit as error:
+        assert error.code == 2
+    assert re.fullmatch(f"textbook: {message}\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("number", [3, 7])
+def test_a_chapter_is_drawn(number, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    assert textbook([str(number), "--output", str(tmp_path / "out.png")]) == 0
+    assert capsys.readouterr().out.endswith("out.png\n")
+    content = (tmp_path / "out.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n")
+    assert int.from_bytes(content[16:20]) > 1000
+
+
+def test_drawing_without_matplotlib_is_an_error_before_anything_is_shown(monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    assert textbook(["4", "--output", "out.png"]) == 2
+    assert capsys.readouterr() == ("", "textbook: drawing needs matplotlib: pip install matplotlib\n")
+
+
+def test_the_picture_of_a_head_shows_numbers_that_follow_from_its_queries_and_keys():
+    """Its embeddings and maps are random, from seed 4; the row of the fourth character is framed."""
+    characters, minus, n = "to\N{OPEN BOX}be", "\N{MINUS SIGN}", 5
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(n, 4, generator=generator, dtype=torch.float64)
+    head = one_head(x, *torch.randn(3, 4, 3, generator=generator, dtype=torch.float64))
+    expected = []
+    for i in range(n):
+        scores = [float(head["Q"][i] @ head["K"][j]) / math.sqrt(3) for j in range(i + 1)]
+        weights = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+        for score, weight in zip(scores, weights, strict=True):
+            expected += [f"{score:.1f}", f"{weight:.2f}"]
+    drawn = (ROOT / "textbook" / "head.svg").read_text(encoding="utf-8")
+    numbers = re.findall(r'class="number">([^<]*)<', drawn)
+    assert [number.replace(minus, "-") for number in numbers] == expected
+    assert drawn.count(f"{minus}\N{INFINITY}") == n * (n - 1) / 2
+    framed = expected[-2 * n - 7 : -2 * n : 2]
+    terms = [f"{weight} · value of {c}" for weight, c in zip(framed, characters, strict=False)]
+    assert f"Output of b = {' + '.join(terms)}<" in drawn
+
+
+def test_the_bigram_loss_covers_every_validation_character(tmp_path, capsys):
+    text = "abcabcabdabc" * 50
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    assert textbook(["8", "--corpus", str(tmp_path / "text.txt")]) == 0
+    training, validation = text[:540], text[539:]
+    total = 0.0
+    for first, second in pairwise(validation):
+        n_pair = sum(training[i : i + 2] == first + second for i in range(539))
+        total -= math.log((n_pair + 1) / (training[:-1].count(first) + 4))
+    assert f"validation loss {total / 60:.4f} nats" in capsys.readouterr().out
+
+
+def test_strings_are_padded_and_their_targets_are_reversed():
+    source, mask, target = reversal.reversal_batch(500, torch.Generator().manual_seed(0))
+    lengths = mask.sum(1).tolist()
+    assert set(lengths) == set(range(1, reversal.LONGEST + 1))
+    for row, n, answer in zip(source.tolist(), lengths, target.tolist(), strict=True):
+        assert answer == row[:n][::-1] + [reversal.END] * (reversal.LONGEST + 1 - n)
+
+
+@pytest.mark.slow
+def test_a_small_encoder_decoder_learns_to_reverse_strings(capsys):
+    assert textbook(["6"]) == 0
+    n_right, n = map(int, re.search(r"^(\d+) of (\d+) strings", capsys.readouterr().out, re.MULTILINE).groups())
+    assert n > 500
+    assert n_right > 0.99 * n

@@ -1,0 +1,6 @@
+"""Attention in nine chapters; `python -m textbook 3` shows chapter 3 with shapes and numbers.
+
+Read them in order. The GPT that the project trains imports none of them. Letters mean the same in every chapter: B
+sequences of T positions, each a vector of C numbers (channels); S positions of another sequence, if there is one; H
+heads of D channels; V characters in the vocabulary.
+"""

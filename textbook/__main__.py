@@ -1,0 +1,83 @@
+"""Show a chapter on attention with shapes and numbers, or list the chapters: python -m textbook 3"""
+
+import inspect
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from pathlib import Path
+
+from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
+from textbook import (
+    chapter1_average,
+    chapter2_similarity,
+    chapter3_head,
+    chapter4_heads,
+    chapter5_layer,
+    chapter6_encoder_decoder,
+    chapter7_scores,
+    chapter8_bigram,
+    chapter9_gpt,
+)
+from textbook.matrices import check_drawing, draw_matrices, written
+
+CHAPTERS = (
+    *(chapter1_average, chapter2_similarity, chapter3_head, chapter4_heads, chapter5_layer),
+    *(chapter6_encoder_decoder, chapter7_scores, chapter8_bigram, chapter9_gpt),
+)
+
+
+def show(number: int | None, output: Path | None, settings: dict[str, int | str]) -> None:
+    """Print a chapter, or the list of chapters; with `output`, also draw a picture.
+
+    settings: arguments of the chapter's `show`. Raises UserError if it has no such argument.
+    """
+    if number is None:
+        for chapter in CHAPTERS:
+            print(str(chapter.__doc__).splitlines()[0])
+        print("\nShow one with python -m textbook 3")
+        return
+    if not 1 <= number <= len(CHAPTERS):
+        raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")
+    chapter = CHAPTERS[number - 1]
+    for name in settings.keys() - inspect.signature(chapter.show).parameters:
+        raise UserError(f"chapter {number} has no --{name}")
+    if output:
+        check_drawing(output)
+    print(f"{str(chapter.__doc__).strip()}\n")
+    matrices = {}
+    for item in chapter.show(**settings):
+        print(item if isinstance(item, str) else written(*item), flush=True)
+        if isinstance(item, tuple):
+            matrices[item[0]] = item[1]
+    if output:
+        draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
+        draw(output)
+        print(f"Drew {output}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = CommandParser(prog="textbook", description=__doc__)
+    parser.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture (needs matplotlib)")
+    parser.add_argument("--steps", type=positive, metavar="N", help="train for N steps (chapters 6 and 9)")
+    parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
+    options = vars(parser.parse_args(arguments))
+    number, output = options.pop("chapter"), options.pop("output")
+    settings = {name: value for name, value in options.items() if value is not None}
+
+    def work() -> int:
+        show(number, output, settings)
+        return 0
+
+    return report_errors("textbook", work, memory="close other programs")
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise ArgumentTypeError(f"{text} must be a whole number above 0")
+    return int(text)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,155 @@
+"""Chapter 5: how do maps, heads and masks make one layer? A query attends to every key that no mask hides.
+
+In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
+attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A
+memory mask does so in cross-attention, where keys and values come from another sequence. A query that sees no key gets
+weights of 0; a plain softmax gives NaN.
+
+Next: chapter 6 builds an encoder and a decoder from this layer.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from model.attention import causal_mask, masked_softmax
+from model.scoring import Score, scaled_dot
+from textbook.chapter4_heads import join_heads, split_heads
+
+
+def combine_masks(
+    *,
+    shape: tuple[int, int, int],
+    padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    memory_mask: Tensor | None = None,
+) -> Tensor | None:
+    """Combine masks into one that broadcasts to (B, 1, T, S), True where no mask hides the key; None without masks.
+
+    padding_mask (B, S) hides keys of a sequence, attention_mask (T, S) and memory_mask (T, S) keys from a query. shape:
+    (B, T, S). Raises ValueError if a mask has the wrong shape.
+    """
+    B, T, S = shape
+    visible = None
+    for name, mask, letters, expected in (
+        ("padding_mask", padding_mask, "(B, S)", (B, S)),
+        ("attention_mask", attention_mask, "(T, S)", (T, S)),
+        ("memory_mask", memory_mask, "(T, S)", (T, S)),
+    ):
+        if mask is None:
+            continue
+        if mask.shape != expected:
+            raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {letters} = {expected}")
+        mask = mask != 0 if letters == "(T, S)" else mask[:, None, None, :] != 0  # (T, S) or (B, 1, 1, S)
+        visible = mask if visible is None else visible & mask
+    return visible
+
+
+class MultiHeadAttention(nn.Module):
+    """Several heads side by side and one output map, with a result of `width` channels (Vaswani et al., 2017).
+
+    Each head compares queries of head_size channels (by default width / n_head) with keys of key_head_size, which only
+    some scores allow to differ, and sums values of value_head_size; head_size=width gives wide heads. The inputs have
+    query_size, key_size and value_size channels: by default width, and as many as the input before.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_head: int,
+        *,
+        head_size: int | None = None,
+        key_head_size: int | None = None,
+        value_head_size: int | None = None,
+        query_size: int | None = None,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        bias: bool = False,
+        output_bias: bool = False,
+        output_map: bool = True,
+        score: Score = scaled_dot,
+    ):
+        super().__init__()
+        if head_size is None and width % n_head:
+            raise ValueError(f"width={width} cannot be split into n_head={n_head} heads; set head_size")
+        head_size = head_size or width // n_head
+        query_size = query_size or width
+        key_size = key_size or query_size
+        self.n_head, self.score = n_head, score
+        self.query = nn.Linear(query_size, n_head * head_size, bias=bias)
+        self.key = nn.Linear(key_size, n_head * (key_head_size or head_size), bias=bias)
+        self.value = nn.Linear(value_size or key_size, n_head * (value_head_size or head_size), bias=bias)
+        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias) if output_map else nn.Identity()
+
+    def forward(self, *inputs: Tensor, **masks) -> Tensor:
+        """Return the output (B, T, width) for one to three inputs; see `trace`."""
+        return self.trace(*inputs, **masks)["output"]
+
+    def trace(self, queries: Tensor, keys=None, values=None, *, causal=False, **masks) -> dict[str, Tensor]:
+        """Attend from queries (B, T, query_size) to keys (B, S, key_size) and values (B, S, value_size).
+
+        keys default to the queries (self-attention), values to the keys. causal hides later keys; masks: see
+        `combine_masks`. Returns every value by name: X, the queries; Q (B, H, T, D), K and V (B, H, S, ...); scores
+        before masks and weights (B, H, T, S); heads (B, H, T, ...); output (B, T, width).
+        """
+        keys = queries if keys is None else keys
+        values = keys if values is None else values
+        inputs = {"queries": (self.query, queries), "keys": (self.key, keys), "values": (self.value, values)}
+        for name, (linear, x) in inputs.items():
+            if x.ndim != 3 or x.size(-1) != linear.in_features:
+                raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (B, length, {linear.in_features})")
+        if values.shape[:2] != keys.shape[:2]:
+            raise ValueError(f"values has shape {tuple(values.shape)}; expected (B, S) = {tuple(keys.shape[:2])} first")
+        q, k, v = (split_heads(linear(x), self.n_head) for linear, x in inputs.values())  # (B, H, T or S, D)
+        scores = self.score(q, k)  # (B, H, T, S)
+        visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
+        weights = masked_softmax(scores, visible=visible, causal=causal)
+        heads = weights @ v  # (B, H, T, D')
+        y = self.proj(join_heads(heads))  # (B, T, width)
+        return {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads, "output": y}
+
+
+# An 8 x 8 picture in four patches of 16 numbers, row by row: upper left, upper right, lower left, lower right.
+PALE = [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
+DARK = [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0]
+PATCHES = [PALE, DARK, PALE, DARK]
+
+
+def join_patches(patches: Tensor) -> Tensor:
+    """Return the picture (8, 8) of four patches (4, 16)."""
+    return patches.view(2, 2, 4, 4).transpose(1, 2).reshape(8, 8)
+
+
+def identity_layer(width: int) -> MultiHeadAttention:
+    """Return a layer of one head whose maps change nothing, so queries, keys and values are its input."""
+    layer = MultiHeadAttention(width, 1).double().requires_grad_(False)
+    for weight in layer.parameters():
+        weight.copy_(torch.eye(width))
+    return layer
+
+
+def show() -> Iterator[str | tuple[str, Tensor]]:
+    padding = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]])  # any position may be hidden
+    yield "padding mask (B, S): the first and last position of the second sequence only fill it up", padding
+    yield "look-ahead mask (T, S): each query sees itself and the past", causal_mask(4, 4).int()
+    both = combine_masks(shape=(2, 4, 4), padding_mask=padding, attention_mask=causal_mask(4, 4))
+    assert both is not None
+    yield "both, for the second sequence: a key is visible if no mask hides it", both[1, 0].int()
+    weights = masked_softmax(torch.zeros(2, 1, 4, 4), visible=both)[1, 0]
+    yield "its weights for equal scores: the first query sees no key, so its row is 0", weights
+
+    x = torch.randn(32, 20, 10, generator=torch.Generator().manual_seed(0))
+    for title, layer in (
+        ("A layer of 16 channels and 2 heads of 8", MultiHeadAttention(16, 2, query_size=10, output_map=False)),
+        ("The same with wide heads, of 16 channels each", MultiHeadAttention(16, 2, query_size=10, head_size=16)),
+    ):
+        yield f"{title}: {', '.join(f'{name} {tuple(value.shape)}' for name, value in layer.trace(x).items())}\n"
+
+    a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
+    traced = identity_layer(16).trace(a)
+    yield "A picture: patches X1 and X2 above X3 and X4", join_patches(a[0])
+    yield "a: the four patches as vectors, the input of one head whose maps change nothing, so Q = K = V = a", a
+    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", traced["scores"]
+    yield "weights = softmax(scores), row by row", traced["weights"]
+    yield "output = weights V, as a picture: each patch is a mixture of patches", join_patches(traced["output"][0])

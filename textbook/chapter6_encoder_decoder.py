@@ -1,0 +1,189 @@
+"""Chapter 6: what is cross-attention for? To write one sequence while reading another, as in translation.
+
+The encoder reads the source; the decoder writes the target and looks up, at each step, what it needs in the source: the
+query is a word of the French sentence so far, keys and values are the words of the English one. Reversing a string is
+the smallest such task: position t of the target needs one position of the source, and the model must find out which.
+
+Next: chapter 7 compares queries and keys in other ways.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.mlp import MLP
+from textbook.chapter5_layer import MultiHeadAttention
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention over all positions, then an MLP; each normalises its input and is added to x.
+
+    The GPT normalises in the same places, and Vaswani et al. (2017) the results instead.
+    """
+
+    def __init__(self, width: int, n_head: int):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = MultiHeadAttention(width, n_head, bias=True, output_bias=True)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
+
+    def forward(self, x: Tensor, *, padding_mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
+        """Map x (B, S, C) to (B, S, C). padding_mask (B, S) and attention_mask (S, S) are 0 where a key is hidden."""
+        y = self.attention_norm(x)
+        x = x + self.attention(y, padding_mask=padding_mask, attention_mask=attention_mask)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, cross-attention to the encoder's output (memory), then an MLP, around sums as above."""
+
+    def __init__(self, width: int, n_head: int):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = MultiHeadAttention(width, n_head, bias=True, output_bias=True)
+        self.cross_norm = nn.LayerNorm(width)
+        self.cross_attention = MultiHeadAttention(width, n_head, bias=True, output_bias=True)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Map x (B, T, C) to (B, T, C), reading a memory (B, S, C).
+
+        Masks are 0 where a key is hidden: padding_mask (B, T) and attention_mask (T, T) in self-attention,
+        memory_padding_mask (B, S) and memory_mask (T, S) in cross-attention.
+        """
+        y = self.attention_norm(x)
+        x = x + self.attention(y, causal=True, padding_mask=padding_mask, attention_mask=attention_mask)
+        y = self.cross_norm(x)
+        x = x + self.cross_attention(y, memory, padding_mask=memory_padding_mask, memory_mask=memory_mask)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class EncoderDecoder(nn.Module):
+    """A sequence-to-sequence model over one vocabulary, with learned positions on both sides, which give order."""
+
+    def __init__(self, vocab_size: int, *, width: int, n_head: int, n_layer: int, block_size: int):
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocab_size, width)
+        self.position_embedding = nn.Embedding(block_size, width)
+        self.encoder = nn.ModuleList(EncoderBlock(width, n_head) for _ in range(n_layer))
+        self.decoder = nn.ModuleList(DecoderBlock(width, n_head) for _ in range(n_layer))
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.lm_head = nn.Linear(width, vocab_size, bias=False)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_padding_mask: Tensor | None = None,
+        source_attention_mask: Tensor | None = None,
+        **masks: Tensor | None,
+    ) -> Tensor:
+        """Return scores (logits) (B, T, V) for the id after each position of target (B, T), given source (B, S).
+
+        Masks are 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,
+        source_attention_mask (S, S) in the encoder, and those of `DecoderBlock` but the memory's padding in the
+        decoder. Raises ValueError if a shape is wrong.
+        """
+        memory = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+        return self.decode(target, memory, memory_padding_mask=source_padding_mask, **masks)
+
+    def encode(self, source: Tensor, **masks: Tensor | None) -> Tensor:
+        """Return the memory (B, S, C) of source (B, S). masks: see `EncoderBlock`."""
+        x = self._embed(source)
+        for block in self.encoder:
+            x = block(x, **masks)
+        return self.encoder_norm(x)
+
+    def decode(self, target: Tensor, memory: Tensor, **masks: Tensor | None) -> Tensor:
+        """Return logits (B, T, V) for target (B, T), given a memory (B, S, C). masks: see `DecoderBlock`."""
+        x = self._embed(target)
+        for block in self.decoder:
+            x = block(x, memory, **masks)
+        return self.lm_head(self.decoder_norm(x))
+
+    @torch.inference_mode()
+    def greedy(self, source: Tensor, start: int, length: int, *, memory_mask: Tensor | None = None, **masks) -> Tensor:
+        """Return the likeliest ids (B, length) after `start`, one by one. masks: those of source and memory."""
+        ids = source.new_full((len(source), 1), start)
+        for t in range(1, length + 1):
+            rows = None if memory_mask is None else memory_mask[:t]
+            logits = self(source, ids, memory_mask=rows, **masks)  # (B, t, V); a cache would be faster, and longer
+            ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)  # (B, t + 1)
+        return ids[:, 1:]
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        block_size = self.position_embedding.num_embeddings
+        if ids.ndim != 2 or ids.size(1) > block_size:
+            raise ValueError(f"ids have shape {tuple(ids.shape)}; expected (B, length), length at most {block_size}")
+        return self.token_embedding(ids) + self.position_embedding.weight[: ids.size(1)]  # (B, length, C)
+
+
+LETTERS, LONGEST = "abcdefghijkl", 10
+START, END = len(LETTERS), len(LETTERS) + 1  # ids 0 to 11 are the letters
+BATCH_SIZE, LR, N_TEST, N_SHOWN = 128, 2e-3, 1000, 5
+
+
+def reversal_batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw n strings: return source ids (n, LONGEST), their padding mask, and target ids (n, LONGEST + 1).
+
+    A string has 1 to LONGEST letters. The mask is False after its end; the target is the reversed string, then END.
+    """
+    lengths = torch.randint(1, LONGEST + 1, (n, 1), generator=generator)
+    source = torch.randint(len(LETTERS), (n, LONGEST), generator=generator)
+    places = torch.arange(LONGEST + 1)
+    reversed_places = (lengths - 1 - places).clamp(min=0)
+    target = torch.where(places < lengths, source.gather(1, reversed_places), END)
+    return source, places[:-1] < lengths, target
+
+
+def spell(ids: Tensor) -> str:
+    """Return the letters before END, or all letters without an END."""
+    before_end = ids[: (ids == END).nonzero()[0]] if END in ids else ids
+    return "".join((LETTERS + "?")[i] for i in before_end)  # START is no letter
+
+
+def show(steps: int = 300) -> Iterator[str]:
+    """Train a model to reverse strings, and test it on strings that it has not seen."""
+    yield f"Training on strings to reverse, {steps:,} steps; 300 take about half a minute."
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    seen: set[tuple[int, ...]] = set()
+    model = EncoderDecoder(len(LETTERS) + 2, width=64, n_head=4, n_layer=2, block_size=LONGEST + 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=steps)
+    for step in range(1, steps + 1):
+        source, mask, target = reversal_batch(BATCH_SIZE, generator)
+        seen.update(map(tuple, target.tolist()))
+        inputs = F.pad(target[:, :-1], (1, 0), value=START)  # the decoder reads the target one place later
+        logits = model(source, inputs, source_padding_mask=mask)  # (B, T, V)
+        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 50 == 0 or step == steps:
+            yield f"step {step:,}/{steps:,}  loss {loss.item():.4f}"
+
+    source, mask, target = reversal_batch(N_TEST, generator)
+    unseen = torch.tensor([tuple(row) not in seen for row in target.tolist()])
+    source, mask = source[unseen], mask[unseen]
+    answers = model.eval().greedy(source, START, LONGEST + 1, source_padding_mask=mask)
+    pairs = [(spell(s), spell(answer)) for s, answer in zip(source.where(mask, END), answers, strict=True)]
+    for string, answer in pairs[:N_SHOWN]:
+        yield f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}"
+    n_right = sum(answer == string[::-1] for string, answer in pairs)
+    yield f"{n_right} of {len(pairs)} strings that were not in the training data are reversed correctly."

@@ -1,0 +1,138 @@
+"""Chapter 7: how well does a key match a query? A scoring function, also called compatibility function, says so.
+
+    uniform      0                              the plain average of chapter 1
+    dot          q . k                          chapter 2
+    scaled dot   q . k / sqrt(D)                chapter 3
+    additive     v . tanh(Wq q + Wk k)          q and k may have different widths
+    gaussian     -|(q - k) w|^2 / 2             near is similar, whatever the length
+
+Additive attention (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a
+layer of the matrix [Wq Wk], a tanh, and a layer with one output. `model/scoring.py` defines all five.
+
+Attention is older than networks: to predict y at x from examples (x_i, y_i), average the y_i, weighted by nearness
+(Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i the values. A kernel K gives each
+example a weight K(x - x_i) / sum_j K(x - x_j); its logarithm is the score. This is attention pooling.
+
+Next: chapter 8 is a language model without attention.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from model.attention import masked_softmax
+from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
+from textbook.matrices import load_pyplot
+
+N_EXAMPLES, N_TEST, NOISE, FIT_STEPS = 50, 50, 0.5, 300
+
+LogKernel = Callable[[Tensor], Tensor]
+
+
+def as_mlp(score: Additive) -> nn.Sequential:
+    """Return the MLP that computes an additive score from (..., query_size + key_size) -> (..., 1)."""
+    joined = torch.cat((score.query.weight, score.key.weight), dim=1)  # (hidden, query_size + key_size)
+    first, last = nn.Linear(joined.size(1), len(joined), bias=False), nn.Linear(len(joined), 1, bias=False)
+    first.weight, last.weight = nn.Parameter(joined), nn.Parameter(score.weight.weight.detach())
+    return nn.Sequential(first, nn.Tanh(), last)
+
+
+def gaussian_kernel(u: Tensor) -> Tensor:
+    """Return log K(u) = -u^2 / 2, up to a constant: every example counts, near ones most."""
+    return -u.square() / 2
+
+
+def epanechnikov_kernel(u: Tensor) -> Tensor:
+    """Return log K(u) of K(u) = max(1 - u^2, 0), up to a constant: only examples within one width count."""
+    outside = u.abs() >= 1
+    return torch.log1p(-u.masked_fill(outside, 0.0).square()).masked_fill(outside, -math.inf)
+
+
+def pooling_weights(
+    x: Tensor, xs: Tensor, kernel: LogKernel, *, w: Tensor | float = 1.0, visible: Tensor | None = None
+) -> Tensor:
+    """Return the weight (T, S) of each example xs (S,) in the prediction at each x (T,), with kernels of width 1 / w.
+
+    Each row is the softmax of log K(w (x - x_i)) over the examples. The kernel takes the differences, because expanding
+    (x - x_i)^2 would lose digits far from zero. visible (T, S) is False for hidden examples. A row is zero if the
+    kernel reaches no visible example.
+    """
+    scores = kernel(w * (x[:, None] - xs[None, :]))  # (T, S)
+    within_reach = scores > -math.inf
+    return masked_softmax(scores, visible=within_reach if visible is None else within_reach & visible)
+
+
+def pool(x: Tensor, xs: Tensor, ys: Tensor, kernel: LogKernel, **options) -> Tensor:
+    """Return the prediction (T,) at x (T,) from examples xs (S,) and ys (S,). options: see `pooling_weights`."""
+    return pooling_weights(x, xs, kernel, **options) @ ys
+
+
+def true_function(x: Tensor) -> Tensor:
+    return 2 * torch.sin(x) + x**0.8
+
+
+def fit_width(xs: Tensor, ys: Tensor) -> float:
+    """Return the w of the Gaussian kernel that best predicts each example (xs, ys) from all others."""
+    w = torch.ones((), requires_grad=True)
+    others = ~torch.eye(len(xs), dtype=torch.bool)
+    optimizer = torch.optim.Adam([w], lr=0.1)
+    for _ in range(FIT_STEPS):
+        loss = (pool(xs, xs, ys, gaussian_kernel, w=w, visible=others) - ys).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return abs(w.item())
+
+
+def examples_and_kernels() -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[LogKernel, float]]]:
+    """Return noisy examples xs and ys, test points x, and each kernel to compare with its w, by name."""
+    torch.manual_seed(0)
+    xs = torch.sort(torch.rand(N_EXAMPLES, dtype=torch.float64) * 5).values
+    ys = true_function(xs) + NOISE * torch.randn(N_EXAMPLES, dtype=torch.float64)
+    w = fit_width(xs, ys)
+    kernels: dict[str, tuple[LogKernel, float]] = {
+        "Epanechnikov, w = 1": (epanechnikov_kernel, 1.0),
+        "Gaussian, w = 1": (gaussian_kernel, 1.0),
+        f"Gaussian, learned w = {w:.2f}": (gaussian_kernel, w),
+    }
+    return xs, ys, torch.linspace(0, 5, N_TEST, dtype=torch.float64), kernels
+
+
+def show() -> Iterator[str | tuple[str, Tensor]]:
+    torch.manual_seed(0)
+    q, k = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    yield "q: two queries", q
+    yield "k: three keys, the first and second equal to the queries, the third longer than the first", k
+    for name, scores in (("uniform", uniform(q, k)), ("dot", dot(q, k)), ("scaled dot", scaled_dot(q, k))):
+        yield f"{name}: scores of each query (row) and key (column)", scores
+    gaussian = Gaussian(learned=False)(q, k)
+    yield "gaussian, w = 1: the longer third key is no longer the best for the first query", gaussian
+    additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
+    keys = torch.randn(3, 3)
+    yield "additive, with random weights: scores of both queries and 3 random keys of 3 channels", additive(q, keys)
+    pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
+    yield "the same from an MLP on each query and key side by side", as_mlp(additive)(pairs).squeeze(-1).detach()
+
+    yield f"Pooling of {N_EXAMPLES} noisy examples of 2 sin x + x^0.8: mean squared error against the function itself"
+    xs, ys, x, kernels = examples_and_kernels()
+    for name, (kernel, w) in kernels.items():
+        yield f"  {name:28} {(pool(x, xs, ys, kernel, w=w) - true_function(x)).square().mean():.4f}"
+
+
+def draw(path: Path) -> None:
+    """Draw the fits and, below them, the weights of the examples at each test point."""
+    xs, ys, x, kernels = examples_and_kernels()
+    figure, axes = load_pyplot().subplots(2, len(kernels), figsize=(15, 7), layout="constrained")
+    for (above, below), (name, (kernel, w)) in zip(axes.T, kernels.items(), strict=True):
+        above.plot(xs, ys, "o", color="tab:gray", markersize=4, label="examples")
+        above.plot(x, true_function(x), "--", color="black", label="true function")
+        above.plot(x, pool(x, xs, ys, kernel, w=w), color="tab:orange", linewidth=2, label="attention")
+        above.set(title=name, xlabel="x")
+        image = below.imshow(pooling_weights(x, xs, kernel, w=w), cmap="Blues", aspect="auto", vmin=0)
+        below.set(xlabel="example, by x", ylabel="test point, by x")
+        figure.colorbar(image, ax=below)
+    axes[0, 0].legend()
+    figure.savefig(path, dpi=120)
