@@ -15,7 +15,10 @@ from model.self_attention import SelfAttention
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): pre-norm, as in GPT-2 (Radford et al., 2019).
 
-    With `model.conv_width` above 1, the MLP also reads the positions just before: x + mlp(conv(norm(x))).
+        x ──┬── norm ── attention ── + ──┬── norm ── (conv) ── mlp ── + ──
+            └────────────────────────┘   └────────────────────────────┘
+
+    With `model.conv_width` above 1, a convolution lets the MLP also read the positions just before.
     """
 
     def __init__(self, config: ModelConfig, layer: LayerShape):

@@ -1,4 +1,17 @@
-"""The GPT: it reads characters and predicts the next one at every position."""
+"""The GPT: it reads characters and predicts the next one at every position.
+
+What the default model has that GPT-2 (Radford et al., 2019) does not:
+- rotary positions instead of learned ones
+- RMSNorm without parameters, and no biases
+- queries and keys of fixed length, with one learned scale per head
+- squared ReLU in the MLP
+- an output matrix of its own, not that of the embeddings
+- a soft cap on the logits
+- zeros in the last map of each layer and in the output matrix at the start
+- as options: a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other scoring functions
+
+`model/README.md` says what each is worth.
+"""
 
 import math
 from typing import cast
@@ -52,11 +65,18 @@ class GPT(nn.Module):
     def init_weights(self) -> None:
         """Initialise the weights.
 
-        `lm_head` and the `proj` of attention and MLP, whose outputs are added to x, start at zero. So every block
-        starts as the identity and the model predicts every character with equal probability (loss ln V). The other
-        linear maps are normal with standard deviation 1 / sqrt(in_features), which keeps the variance of their input.
-        Embeddings have a standard deviation of 0.3, because the first blocks soon add outputs of that size;
-        embeddings of GPT-2's 0.02 would be lost in them (experiments/studies/RECORDS.md).
+        embeddings              normal, std 0.3          the size of what the first blocks soon add; GPT-2's 0.02
+                                                         would be lost in it (experiments/studies/RECORDS.md)
+        attention.qkv, mlp.up   normal, std 1/sqrt(in)   keeps the variance of their input
+        attention.proj          0                        every block starts as the identity
+        mlp.proj                0                        the same
+        lm_head                 0                        all characters are equally likely: the loss starts at ln V
+        biases                  0
+        scales of heads         12                       see INITIAL_QK_SCALE
+        convolutions            0                        they start as the identity
+
+        A LayerNorm keeps PyTorch's ones. Scoring functions: additive ones are like attention.qkv, and `make_score`
+        sets the width of Gaussian ones.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):

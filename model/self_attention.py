@@ -13,7 +13,15 @@ from model.scoring import make_score
 
 
 class SelfAttention(nn.Module):
-    """All heads of a layer together, with one output projection: (B, T, C) -> (B, T, C)."""
+    """All heads of a layer together, with one output projection: (B, T, C) -> (B, T, C).
+
+    H query heads share K heads of keys and values (`model.n_kv_head`), each of which serves H / K neighbours:
+
+                K = H = 4       K = 2: grouped queries     K = 1: one shared key head
+        k, v    ○  ○  ○  ○      ○     ○                    ○
+                │  │  │  │      ├──┐  ├──┐                 ├──┬──┬──┐
+        q       ○  ○  ○  ○      ○  ○  ○  ○                 ○  ○  ○  ○
+    """
 
     def __init__(self, config: ModelConfig, layer: LayerShape):
         super().__init__()
