@@ -14,7 +14,7 @@ ROUNDS = 6  # of the Feistel network; 4 rounds suffice with ideal round function
 
 
 class TrainingBatches:
-    """Random access to the training batches: `batches[n]` is a pure function of (seed, n).
+    """Random access to the training batches: each is a pure function of the seed and the number of its first window.
 
     Each epoch cuts the text into adjacent windows at a new offset and visits them in a new order. The first and the
     last window shift inwards to fit, so every epoch covers every character. Batches share no state: a resumed run
@@ -44,10 +44,6 @@ class TrainingBatches:
         self.ids, self.block_size, self.batch_size, self.seed, self.part = ids, block_size, batch_size, seed, part
         self.last_start = len(ids) - 1 - block_size
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return the part of batch `number`, if all batches have the same size: see `at`."""
-        return self.at(number * self.batch_size)
 
     def at(self, window: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of the part of the batch that begins with this window of the run.

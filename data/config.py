@@ -1,6 +1,5 @@
 """Settings of the corpus: which text to train on and how to split it."""
 
-import codecs
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -36,11 +35,11 @@ class DataConfig:
         if self.level == "byte" and self.characters:
             raise ValueError("data.characters has no meaning with data.level=byte; leave it out")
         try:
-            known = codecs.lookup(self.encoding)._is_text_encoding
-        except LookupError:
-            known = False
-        if not known:
-            raise ValueError(f"data.encoding={self.encoding} is not a text encoding; try utf-8, utf-16 or latin-1")
+            "".encode(self.encoding)
+        except (LookupError, UnicodeError):
+            raise ValueError(
+                f"data.encoding={self.encoding} is not a text encoding; try utf-8, utf-16 or latin-1"
+            ) from None
 
     def _check_split(self) -> None:
         split = list(self.split)

@@ -3,7 +3,6 @@
 A file of the cache is one line of JSON, which describes the text, and the ids. `head -1` shows the line.
 """
 
-import errno
 import hashlib
 import json
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from data.text_files import is_packed, read_text
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 UNICODE = 0x110000
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -65,38 +63,30 @@ def _open(path: Path, source: list) -> CachedText | None:
         header = json.loads(file.readline())
     except (FileNotFoundError, ValueError):
         return None
-    dtype, length = Vocabulary(header["characters"]).dtype, sum(header["file_characters"])
-    if header.pop("source") != source or path.stat().st_size != file.tell() + length * dtype.itemsize:
+    dtype, length, first_byte = Vocabulary(header["characters"]).dtype, sum(header["file_characters"]), file.tell()
+    if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
         return None
-    return CachedText(**header, ids=EncodedText(file, dtype, first_byte=file.tell(), length=length))
+    return CachedText(**header, ids=EncodedText(file, dtype, first_byte=first_byte, length=length))
 
 
 def _encode(files: list[Path], encoding: str, characters: str, source: list, path: Path) -> None:
     """Read the files twice: for their characters and SHA-256, and to write their ids."""
+    changed = UserError(f"{files[0]}: the text changed while it was being read; start again")
     n_bytes = None if any(map(is_packed, files)) else 2 * sum(file.stat().st_size for file in files)
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Encoding", disable=None, delay=1, leave=False) as bar:
         header = _scan(files, encoding, bar)
-        if not any(header["file_characters"]):
-            raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
         vocabulary = Vocabulary(header["characters"] + characters)
         header |= {"source": source, "characters": vocabulary.characters}
-        try:
-            with replacing(path) as out:
-                out.write(json.dumps(header).encode() + b"\n")
-                for content, text in (piece for file in files for piece in read_text(file, encoding)):
+        with replacing(path) as out:
+            out.write(json.dumps(header).encode() + b"\n")
+            for content, text in (piece for file in files for piece in read_text(file, encoding)):
+                try:
                     out.write(vocabulary.encode(text).data)
-                    bar.update(len(content))
-                if list(map(file_stat, files)) != source[2:]:
-                    raise _changed(files)
-        except UnknownCharacterError:
-            raise _changed(files) from None
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            needed = sum(header["file_characters"]) * vocabulary.dtype.itemsize
-            raise UserError(
-                f"{path}: the encoded text needs {needed:,} bytes ({error.strerror}); free some space"
-            ) from None
+                except UnknownCharacterError:
+                    raise changed from None
+                bar.update(len(content))
+            if list(map(file_stat, files)) != source[2:]:
+                raise changed
 
 
 def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
@@ -111,6 +101,8 @@ def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
             bar.update(len(content))
         digests.append(sha256.hexdigest())
         file_characters.append(n_characters)
+    if not any(file_characters):
+        raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
     # The boundaries between files matter: the digest of several files is that of their digests.
     digest = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     characters = "".join(map(chr, np.flatnonzero(seen)))

@@ -1,7 +1,6 @@
-"""Files: written completely or not at all, by one process at a time, and compared by their SHA-256."""
+"""Files: written completely or not at all, and by one process at a time."""
 
 import contextlib
-import hashlib
 import os
 import secrets
 import sys
@@ -31,7 +30,10 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
         if keep and path.exists():
             path.replace(keep)
         partial.replace(path)
-        _flush_folder(path.parent)
+        if os.name == "posix":  # only these systems can flush a folder, and with it the rename
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
     except OSError as error:
         if error.filename is None:  # as for a full disk
             error.filename = str(path)
@@ -44,12 +46,6 @@ def replace_text(path: Path, text: str) -> None:
     """Write the text in UTF-8 as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode())
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_stat(path: Path) -> list:
@@ -79,13 +75,3 @@ def exclusive(folder: Path, reason: str) -> Iterator[None]:
         held = lock.acquire()
     with held:
         yield
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush a rename to disk. Only POSIX systems can flush a folder."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from cli.errors import UserError
-from data.files import exclusive, file_digest, replacing
+from data.files import exclusive, replacing
 from data.text_files import PACKED
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -85,8 +85,6 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
             raise UserError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
-    elif path.exists():
-        raise UserError(f"{setting}={corpus}: not a regular file or folder; give a file, a folder or a glob")
     else:
         files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
         if not files:
@@ -97,22 +95,20 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
 
 
 def _downloaded(name: str, source: Download, cache: Path) -> Path:
-    """Return the verified file of a named corpus; download it if the cache does not have it."""
+    """Return the file of a named corpus; download it if the cache does not have it, or has another text."""
     target = cache / f"{name}.txt"
-    try:
-        if not _is_intact(target, source):
-            with exclusive(cache, "another process is downloading a corpus"):
-                if not _is_intact(target, source):
-                    content = _download(name, source, target)
-                    with replacing(target) as file:
-                        file.write(content)
-    except OSError as error:
-        raise DownloadError(f"the corpus {name} could not be stored ({error}); free or unlock {cache}") from None
+
+    def is_there() -> bool:
+        is_file = target.is_file() and target.stat().st_size == source.n_bytes
+        return is_file and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256
+
+    if not is_there():
+        with exclusive(cache, "another process is downloading a corpus"):
+            if not is_there():
+                content = _download(name, source, target)
+                with replacing(target) as file:
+                    file.write(content)
     return target
-
-
-def _is_intact(target: Path, source: Download) -> bool:
-    return target.is_file() and file_digest(target) == source.sha256
 
 
 def _download(name: str, source: Download, target: Path) -> bytes:

@@ -30,39 +30,30 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
         n_bytes += len(chunk)
         try:
             yield chunk, decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
-            raise UserError(
-                f"{path} is not {encoding}: byte {position:,} ({error.reason}); convert the file, set data.encoding to "
-                "its encoding, such as cp1252 or utf-16, or set data.level=byte"
-            ) from None
-        except UnicodeError as error:  # UTF-16 or UTF-32 without a byte-order mark
-            advice = f"set data.encoding={encoding}-le or {encoding}-be"
-            raise UserError(f"{path} cannot be read as {encoding} ({error}); {advice}") from None
+        except UnicodeError as error:
+            reason = str(error)  # UTF-16 or UTF-32 without a byte-order mark
+            if isinstance(error, UnicodeDecodeError):
+                position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
+                reason = f"byte {position:,}: {error.reason}"
+            advice = "set data.encoding, such as cp1252 or utf-16-le, or set data.level=byte"
+            raise UserError(f"{path} is not {encoding} ({reason}); {advice}") from None
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
     """Yield the unpacked content of a file in chunks; the last one is empty."""
-    packed = is_packed(path)
-    if path.suffix.lower() == ".zst" and sys.version_info < (3, 14):
+    suffix = path.suffix.lower()
+    if suffix == ".zst" and sys.version_info < (3, 14):
         optional_library("backports.zstd", f"{path}: a .zst file", "backports.zstd")
     try:
-        if path.suffix.lower() == ".zip":
-            _check_archive(path)
-        with LocalFileSystem().open(str(path), "rb", compression="infer" if packed else None) as file:
+        if suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                if (n_files := len(archive.namelist())) != 1:
+                    raise OSError(f"it contains {n_files} files or folders")
+        with LocalFileSystem().open(str(path), "rb", compression="infer" if is_packed(path) else None) as file:
             while chunk := file.read(CHUNK_BYTES):
                 yield chunk
-    except UserError:
-        raise
     except Exception as error:  # each library has its own
-        if not packed:
+        if not is_packed(path):
             raise
         raise UserError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
     yield b""
-
-
-def _check_archive(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        n_files = len(archive.namelist())
-    if n_files != 1:
-        raise UserError(f"{path} contains {n_files} files or folders; unpack it and give the folder or a glob")

@@ -23,11 +23,10 @@ class Vocabulary:
 
     def __init__(self, characters: Iterable[str]):
         self.characters = "".join(sorted(set(characters)))
-        self._code_points = code_points(self.characters)
+        known = code_points(self.characters)
         # Row c contains the id of code point c. All other rows, including the last, contain len(self): unknown.
-        highest = int(self._code_points[-1]) if self.characters else -1
-        self._table = np.full(highest + 2, len(self), dtype=smallest_dtype(len(self) + 1))
-        self._table[self._code_points] = np.arange(len(self))
+        self._table = np.full(known.max(initial=-1) + 2, len(self), dtype=np.min_scalar_type(len(self)))
+        self._table[known] = np.arange(len(self))
 
     def __len__(self) -> int:
         return len(self.characters)
@@ -43,7 +42,7 @@ class Vocabulary:
     @property
     def dtype(self) -> np.dtype:
         """The smallest unsigned integer type that holds every id."""
-        return smallest_dtype(len(self))
+        return np.min_scalar_type(max(len(self) - 1, 0))
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (len(text),) of the characters. Raises UnknownCharacterError at the first unknown one."""
@@ -104,8 +103,3 @@ def code_points(text: str) -> np.ndarray:
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.intp)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.intp)
-
-
-def smallest_dtype(n_values: int) -> np.dtype:
-    """Return the smallest unsigned integer type that holds 0 to n_values - 1."""
-    return np.min_scalar_type(max(n_values - 1, 0))

@@ -33,85 +33,77 @@ def zst(content):
 PACKERS = {".bz2": bz2.compress, ".gz": gzip.compress, ".xz": lzma.compress, ".zip": archive, ".zst": zst}
 
 
+@pytest.fixture
+def load(tmp_path, cache):
+    """Return a function that writes a file and returns its corpus."""
+
+    def write_and_load(content, name="a.txt", encoding="utf-8"):
+        (tmp_path / name).write_bytes(content)
+        return load_corpus(tmp_path / name, encoding, cache=cache)
+
+    return write_and_load
+
+
+def decoded(corpus):
+    return corpus.vocabulary.decode(corpus.ids[:])
+
+
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_compressed_text_is_the_same_corpus_as_the_text(tmp_path, cache, suffix, monkeypatch):
+def test_a_compressed_text_is_the_same_corpus_as_the_text(load, suffix, monkeypatch):
     monkeypatch.setattr(text_files, "CHUNK_BYTES", 50)
-    path, content, pack = tmp_path / f"a.txt{suffix}", TEXT.encode(), PACKERS[suffix]
+    content = TEXT.encode()
     parts = [content] if suffix == ".zip" else [content[:1000], content[1000:]]  # as from `cat a.gz b.gz`
-    path.write_bytes(b"".join(map(pack, parts)))
-    corpus = load_corpus(path, cache=cache)
-    assert corpus.vocabulary.decode(corpus.ids[:]) == TEXT
+    corpus = load(b"".join(map(PACKERS[suffix], parts)), f"a.txt{suffix}")
+    assert decoded(corpus) == TEXT
     assert corpus.digest == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_truncated_or_damaged_archive_is_an_error_and_leaves_nothing(tmp_path, cache, suffix):
-    path, content = tmp_path / f"a.txt{suffix}", PACKERS[suffix](TEXT.encode())
+def test_a_truncated_or_damaged_archive_is_an_error_and_leaves_nothing(load, cache, suffix):
+    content = PACKERS[suffix](TEXT.encode())
     flipped = bytearray(content)
     flipped[len(flipped) // 2] ^= 1
     for damaged in (content[: len(content) // 2], content[:-5], bytes(flipped), b"no archive", b""):
-        path.write_bytes(damaged)
         with pytest.raises(UserError, match="cannot be unpacked" if damaged else "cannot be unpacked|is empty"):
-            load_corpus(path, cache=cache)
+            load(damaged, f"a.txt{suffix}")
     assert [file.name for file in (cache / "encoded").iterdir()] == ["lock"]
 
 
-def test_an_archive_of_several_files_or_an_encrypted_one_is_an_error(tmp_path, cache):
-    path = tmp_path / "a.zip"
-    path.write_bytes(archive(b"text", ("a.txt", "b.txt")))
-    with pytest.raises(UserError, match=r"a.zip contains 2 files or folders; unpack it"):
-        load_corpus(path, cache=cache)
+def test_an_archive_of_several_files_or_an_encrypted_one_is_an_error(load):
+    with pytest.raises(UserError, match=r"a.zip cannot be unpacked \(it contains 2 files or folders\); unpack it"):
+        load(archive(b"text", ("a.txt", "b.txt")), "a.zip")
     encrypted = bytearray(archive(b"text"))
-    for header in (b"PK\3\4", b"PK\1\2"):
-        flags = encrypted.index(header) + (6 if header == b"PK\3\4" else 8)
-        encrypted[flags] |= 1
-    path.write_bytes(encrypted)
+    for header, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        encrypted[encrypted.index(header) + place] |= 1
     with pytest.raises(UserError, match=r"cannot be unpacked \(.*encrypted.*unpack it yourself"):
-        load_corpus(path, cache=cache)
+        load(encrypted, "a.zip")
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python has the library")
-def test_without_its_library_the_error_for_a_zst_file_says_what_to_install(tmp_path, cache, monkeypatch):
+def test_without_its_library_the_error_for_a_zst_file_says_what_to_install(load, monkeypatch):
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
-    (tmp_path / "a.txt.zst").write_bytes(b"x")
     with pytest.raises(UserError, match=r"a.txt.zst: a .zst file needs backports.zstd: pip install backports.zstd"):
-        load_corpus(tmp_path / "a.txt.zst", cache=cache)
+        load(b"x", "a.txt.zst")
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 1 << 20])
-def test_chunk_boundaries_do_not_change_the_encoded_text(tmp_path, cache, monkeypatch, chunk_bytes):
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 4, 7, 1 << 20])
+def test_chunk_boundaries_do_not_change_the_encoded_text_nor_the_position_of_an_error(load, monkeypatch, chunk_bytes):
     monkeypatch.setattr(text_files, "CHUNK_BYTES", chunk_bytes)
     text = "\ufeffMüßiggang 🙂\r\n明月\r\n"
-    (tmp_path / "a.txt").write_bytes(text.encode())
-    corpus = load_corpus(tmp_path / "a.txt", cache=cache)
-    assert corpus.vocabulary.decode(corpus.ids[:]) == text
+    corpus = load(text.encode())
+    assert decoded(corpus) == text
     assert corpus.vocabulary.characters == "".join(sorted(set(text)))
     assert corpus.digest == hashlib.sha256(text.encode()).hexdigest()
-
-
-@pytest.mark.parametrize("chunk_bytes", [1, 4, 1 << 20])
-def test_the_error_for_text_that_is_not_utf8_names_the_offset_of_the_byte(tmp_path, cache, monkeypatch, chunk_bytes):
-    monkeypatch.setattr(text_files, "CHUNK_BYTES", chunk_bytes)
-    path = tmp_path / "a.txt"
-    path.write_bytes("hé llo".encode() + b"\xff" + b" and more")
-    with pytest.raises(UserError, match=r"a.txt is not utf-8: byte 7 .*data.encoding"):
-        load_corpus(path, cache=cache)
-    path.write_bytes("abc€".encode()[:-1])
-    with pytest.raises(UserError, match="byte 3 "):
-        load_corpus(path, cache=cache)
+    with pytest.raises(UserError, match=r"a.txt is not utf-8 \(byte 7: .*data.encoding"):
+        load("hé llo".encode() + b"\xff" + b" and more")
+    with pytest.raises(UserError, match="byte 3: "):
+        load("abc€".encode()[:-1])
 
 
 @pytest.mark.parametrize("text", ["café\n", "cafe\n"])
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "utf-7", "utf-8-sig"])
-def test_other_text_encodings_can_be_read(tmp_path, cache, encoding, text):
-    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
-    corpus = load_corpus(tmp_path / "a.txt", encoding, cache=cache)
-    assert corpus.vocabulary.decode(corpus.ids[:]) == text
-
-
-def test_utf16_without_a_byte_order_mark_needs_its_byte_order(tmp_path, cache):
-    (tmp_path / "a.txt").write_bytes("café\n".encode("utf-16-be"))
-    with pytest.raises(UserError, match=r"a.txt cannot be read as utf-16 .*set data.encoding=utf-16-le or utf-16-be"):
-        load_corpus(tmp_path / "a.txt", "utf-16", cache=cache)
-    corpus = load_corpus(tmp_path / "a.txt", "utf-16-be", cache=cache)
-    assert corpus.vocabulary.decode(corpus.ids[:]) == "café\n"
+def test_other_text_encodings_can_be_read(load, encoding, text):
+    assert decoded(load(text.encode(encoding), encoding=encoding)) == text
+    if encoding == "utf-16-le":
+        with pytest.raises(UserError, match=r"a.txt is not utf-16 \(.*BOM\); set data.encoding, .* utf-16-le"):
+            load(text.encode(encoding), encoding="utf-16")
