@@ -20,12 +20,12 @@ from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
-from training.processes.launching import join_processes
+from training.processes import OneProcess, join_processes
 from training.runs.opening import opened_run
 from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
-from training.runtime import keep_freed_memory
+from training.runtime import keep_freed_memory, prepare_machine
 from training.config_file import build_config, naming, read_settings
 from training.state import TrainingState
 from training.step import TrainingStep
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     """Find or create the folder of a run, and train what it describes: starting is resuming at step 0."""
     keep_freed_memory()
     with join_processes(options.timeout) as processes:
-        folder = processes.run_before_restart() or Path(processes.from_main(lambda: str(find_or_create_run(options))))
+        folder = processes.share_folder(lambda: find_or_create_run(options, processes))
         overrides = options.overrides if options.resume else []  # the config of a new run has them
         with (
             error_file(RunFolder(folder).error),
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             return train(*opened)
 
 
-def find_or_create_run(options: argparse.Namespace) -> Path:
+def find_or_create_run(options: argparse.Namespace, processes: OneProcess) -> Path:
     """Return the folder of the run given with --resume, or a new one for the config."""
     settings = read_settings(options.config) if options.config else {}
     if options.sweep or options.workers or "sweep" in settings:
@@ -88,6 +88,7 @@ def find_or_create_run(options: argparse.Namespace) -> Path:
         return RunFolder.find(options.resume).path
     with naming(options.config):
         config = build_config(settings, options.overrides)
+    prepare_machine(config, processes)
     return create_run(config, config.train.name or options.config.stem)
 
 
@@ -108,7 +109,7 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     train_ids, val_ids, _ = state.corpus.split(state.config.data.split, block_size)
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
     with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
-        step = TrainingStep(state, train_ids, check_stop=stop.check)
+        step = TrainingStep(state, train_ids)
         log.introduce(changes)
         keep(run, state)
         try:
@@ -125,11 +126,9 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
                         is_best = state.note_evaluation(result.loss)
                         log.evaluation(result, is_best=is_best)
                     if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():
-                        log.skipped_updates()
                         save(run, state, elapsed_s=clock.elapsed_s, is_best=is_best)
                     keep(run, state)
         except Stopped as stopped:
-            log.skipped_updates()
             save(run, state, elapsed_s=clock.elapsed_s)
             log.stopped(stopped.signal.name)
             return 128 + stopped.signal

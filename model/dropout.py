@@ -10,8 +10,6 @@ from torch import Tensor
 
 LEVELS = 1 << 16  # 16 random bits decide about each element
 
-_process = 0  # the number of this process among those that train one model; see `divide_batch`
-
 
 def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
     """Zero each element of x with probability p and divide the others by 1 - p (Srivastava et al., 2014).
@@ -26,21 +24,11 @@ def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
     return x * keep_mask(x, p)
 
 
-def divide_batch(process: int) -> None:
-    """Draw the masks of a process that holds the rows of a batch after those of `process` others, which hold as many.
-
-    So the masks of a batch are the same for any number of processes whose `torch.manual_seed` is the same.
-    """
-    global _process
-    _process = process
-
-
 def keep_mask(x: Tensor, p: float) -> Tensor:
     """Return the mask by which dropout multiplies x, in x's shape and dtype: 0 with probability p, else 1 / (1 - p).
 
     p is rounded to a multiple of 2^-16. A draw of 64 random bits serves four elements. PyTorch's generator gives the
-    seed; NumPy's (PCG64 DXSM: O'Neill, 2014) draws faster and can skip what other processes draw. Raises ValueError
-    unless 0 <= p < 1.
+    seed; NumPy's (PCG64 DXSM: O'Neill, 2014) draws faster. Raises ValueError unless 0 <= p < 1.
     """
     if not 0 <= p < 1:
         raise ValueError(f"dropout={p} must be at least 0 and below 1")
@@ -49,7 +37,6 @@ def keep_mask(x: Tensor, p: float) -> Tensor:
     row = x.numel() // max(n_rows, 1)
     n_draws = -(-row // 4)  # of a row
     generator = np.random.PCG64DXSM(int(torch.empty((), dtype=torch.int64).random_()))
-    generator.advance(_process * n_rows * n_draws)
     draws = np.random.Generator(generator).integers(-(2**63), 2**63, n_rows * n_draws)
     numbers = torch.from_numpy(draws.view(np.int16)).view(n_rows, 4 * n_draws)[:, :row].reshape(x.shape)
     return (numbers >= n_dropped - LEVELS // 2).to(x.dtype).mul_(LEVELS / (LEVELS - n_dropped))

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from cli.errors import UserError
 from training.config import Config
-from training.processes.launching import for_parallel
-from training.processes.one_process import OneProcess
+from training.processes import OneProcess
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,9 @@ def choose_runtime(device: str, dtype: str, processes: OneProcess | None = None)
     processes = processes or OneProcess()
     chosen = choose_device(device, processes)
     if dtype == "auto":
-        dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float16" if chosen.type == "cuda" else "float32"
+        dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float16 or auto")
+        raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
     return Runtime(chosen, getattr(torch, dtype), processes)
 
 
@@ -110,7 +109,7 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 def prepare_machine(config: Config, processes: OneProcess | None = None) -> Runtime:
     """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
-    settings, processes = config.train, for_parallel(processes or OneProcess(), config.train.parallel)
+    settings, processes = config.train, processes or OneProcess()
     check_batch_size(settings.batch_size, processes.size if processes.size > 1 else settings.processes)
     runtime = choose_runtime(settings.device, settings.dtype, processes)
     if settings.compile:

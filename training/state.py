@@ -1,26 +1,19 @@
 """The state of a run: everything that training changes."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.checkpoint import checkpoint as checkpoint_activations
 
 from cli.errors import UserError
 from data.corpus import Corpus
 from model.gpt import GPT
 from training.config import Config
 from training.optim.averaging import WeightAverage
-from training.optim.gate import UpdateGate
-from training.optim.loss_scale import INITIAL_SCALE, LossScale
 from training.optim.optimizers import make_optimizers
 from training.runtime import Runtime
-
-MOST_SKIPPED = 10  # updates in a row; then the run ends
 
 
 @dataclass
@@ -29,9 +22,8 @@ class Progress:
 
     windows: windows of the training text that the steps have used. elapsed_s: time since the command started, over all
     sessions. loss_sum: training losses of the loss_count updates since the last log line. log_sizes: sizes of the run's
-    logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of the weights. loss_scale,
-    loss_scale_age: see `LossScale`. skipped_in_a_row: how many of the newest updates were skipped; see `UpdateGate`.
-    evaluation_due: an evaluation of this step was stopped, so the run resumes with it.
+    logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of the weights. evaluation_due: an
+    evaluation of this step was stopped, so the run resumes with it.
     """
 
     step: int = 0
@@ -45,9 +37,6 @@ class Progress:
     loss_count: int = 0
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
     averaged_steps: int = 0
-    loss_scale: float = INITIAL_SCALE
-    loss_scale_age: int = 0
-    skipped_in_a_row: int = 0
     evaluation_due: bool = False
 
 
@@ -58,7 +47,7 @@ class TrainingError(UserError):
 
 
 class DivergedError(TrainingError):
-    """Losses, gradients or weights became infinite or NaN, in the same step of all processes."""
+    """The loss, the weights or the optimiser's state became infinite or NaN, in the same step of all processes."""
 
 
 class TrainingState:
@@ -75,24 +64,18 @@ class TrainingState:
         def make() -> GPT:
             # Initialised on the CPU: a seed gives the same weights on every device and in every process.
             torch.manual_seed(config.train.seed)
-            return GPT(config.model, len(corpus.vocabulary))
+            return GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
 
-        self.model = self.processes.place(make, runtime.device)
+        self.model = make()
         fraction = config.optim.average_fraction
-        averaged = self.processes.place(make, runtime.device).requires_grad_(False) if fraction else self.model
-        self.average = WeightAverage(self.model, averaged, fraction, self.processes)
+        averaged = make().requires_grad_(False) if fraction else self.model
+        self.average = WeightAverage(self.model, averaged, fraction)
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model,
             config.optim,
             dtype=runtime.dtype if runtime.dtype == torch.bfloat16 else torch.float32,
-            processes=self.processes,
         )
-        if config.train.activation_checkpointing:
-            for block in self.model.blocks:
-                block.forward = recomputing(block.forward)  # type: ignore[method-assign]
         self.progress = Progress()
-        self.gate = UpdateGate(self.model, self.processes)
-        self.loss_scale = LossScale(runtime.device) if runtime.dtype == torch.float16 else None
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
     def is_due(self, every_steps: int) -> bool:
@@ -105,9 +88,9 @@ class TrainingState:
         return not progress.evaluation_due and (progress.step >= self.config.train.max_steps or is_out_of_patience)
 
     def take_mean_loss(self) -> float | None:
-        """Return the mean training loss since the last call, or None without any update, and start a new mean.
+        """Return the mean training loss since the last call, or None without any step, and start a new mean.
 
-        Raises TrainingError if a weight is not finite.
+        Raises DivergedError as `check_finite` does.
         """
         self.check_finite()
         count = self.loss_count.item()
@@ -115,23 +98,6 @@ class TrainingState:
         self.loss_sum.zero_()
         self.loss_count.zero_()
         return mean
-
-    def take_skipped(self, *, wait: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield each update skipped since the last call: its step, and the first tensor that was infinite or NaN.
-
-        wait: see `UpdateGate.read`. Raises TrainingError after MOST_SKIPPED skipped updates in a row.
-        """
-        for step, name in self.gate.read(wait=wait):
-            if name is None:
-                self.progress.skipped_in_a_row = 0
-                continue
-            self.progress.skipped_in_a_row += 1
-            yield step, name
-            if self.progress.skipped_in_a_row >= MOST_SKIPPED:
-                raise DivergedError(
-                    f"{MOST_SKIPPED} updates in a row were skipped, because {name} was infinite or NaN; lower optim.lr "
-                    "or optim.muon_lr, or set optim.grad_clip=1"
-                )
 
     def note_evaluation(self, loss: float) -> bool:
         """Record a validation loss and return whether it is the best so far."""
@@ -144,25 +110,12 @@ class TrainingState:
         return is_best
 
     def check_finite(self) -> None:
-        """Raise TrainingError if a weight or the state of an optimiser is infinite or NaN."""
+        """Raise DivergedError if the loss, a weight or the state of an optimiser is infinite or NaN."""
         states = [value for o in self.optimizers for state in o.state.values() for value in state.values()]
-        tensors = [*self.model.parameters(), *(value for value in states if isinstance(value, Tensor))]
-        local = self.processes.local
-        finite = [local(tensor).isfinite().all() for tensor in tensors if tensor.device == self.loss_sum.device]
-        is_bad = not torch.stack(finite).all()  # a single result, so that the CPU waits for a GPU once
-        if self.processes.agree(int(is_bad)):
+        tensors = [self.loss_sum, *self.model.parameters(), *(x for x in states if isinstance(x, Tensor))]
+        norms = torch._foreach_norm([tensor for tensor in tensors if tensor.device == self.loss_sum.device])
+        if not torch.stack(norms).isfinite().all():  # a single result, so that the CPU waits for a GPU once
             raise DivergedError(
-                f"the weights or the optimiser's state became infinite or NaN by step {self.progress.step:,}; "
-                "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
+                f"the loss, the weights or the optimiser's state became infinite or NaN by step "
+                f"{self.progress.step:,}; lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
-
-
-def recomputing(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a function whose activations are computed again in the backward pass (Chen et al., 2016)."""
-
-    def run(*arguments: Any) -> Tensor:
-        if torch.is_grad_enabled():
-            return checkpoint_activations(forward, *arguments, use_reentrant=False)
-        return forward(*arguments)
-
-    return run

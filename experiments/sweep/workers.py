@@ -15,7 +15,7 @@ import torch
 
 from cli.stopping import StopRequest
 from training.config import TrainConfig
-from training.processes.launching import n_cores, stop_with
+from training.processes import n_cores
 from training.runs.run_folder import RunFolder
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
@@ -69,7 +69,6 @@ class Workers:
                     stderr=output,
                     env=os.environ | share_of_machine(worker, self.n_workers, settings),
                     start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
-                    preexec_fn=stop_with(os.getpid()),
                 )
                 self._processes.add(process)
             status = process.wait()

@@ -73,18 +73,8 @@ class RunLog:
     def step(self) -> None:
         """Log a step, and every `train.log_every_steps` steps the training loss and speed."""
         self._console.advance()
-        self.skipped_updates(wait=False)
         if self.state.is_due(self.state.config.train.log_every_steps):
             self._training(self.state.take_mean_loss(), self.clock.lap_s())
-
-    def skipped_updates(self, *, wait: bool = True) -> None:
-        """Log the updates that were not applied since the last call. wait: see `UpdateGate.read`."""
-        accumulate = self.state.config.train.accumulate
-        for step, name in self.state.take_skipped(wait=wait):
-            first = step * accumulate
-            batches = f"batch {first}" if accumulate == 1 else f"batches from {first}"
-            self._record(skipped_step=step, skipped_because=name, batch=first)
-            self._console.say(f"step {step + 1:,}: update skipped, because {name} was infinite or NaN ({batches})")
 
     def _training(self, loss: float | None, lap_s: float) -> None:
         """Log the mean loss (nats per character) and the training time of the steps since the last call."""

@@ -1,1 +1,1 @@
-"""How gradients become new weights: optimisers, schedules, averages, and the gate for bad gradients."""
+"""How gradients become new weights: optimisers, schedules, averages."""

@@ -3,7 +3,6 @@
 import torch
 
 from model.gpt import GPT
-from training.processes.one_process import OneProcess
 
 
 class WeightAverage:
@@ -17,12 +16,11 @@ class WeightAverage:
     trained: the model that training changes. model: another one, which receives the averages.
     """
 
-    def __init__(self, trained: GPT, model: GPT, fraction: float, processes: OneProcess):
-        self.trained, self.model, self.fraction, self._processes = trained, model, fraction, processes
+    def __init__(self, trained: GPT, model: GPT, fraction: float):
+        self.trained, self.model, self.fraction = trained, model, fraction
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
         """Add the present weights to the average. n_steps: how many steps it then has, 1, 2, ..."""
         share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
-        averages, trained = ([self._processes.local(p) for p in m.parameters()] for m in (self.model, self.trained))
-        torch._foreach_lerp_(averages, trained, share)
+        torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), share)

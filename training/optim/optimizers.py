@@ -7,21 +7,16 @@ from torch.optim import Optimizer
 from model.gpt import GPT
 from training.config import OptimConfig
 from training.optim.muon import Muon
-from training.optim.without_compiler import AdamW, skip_compiler
-from training.processes.one_process import OneProcess
 
 
-def make_optimizers(
-    model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16, processes: OneProcess | None = None
-) -> list[Optimizer]:
+def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
     """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
 
-    dtype: of Muon's matrix products. processes: see `Muon`. Every group stores its peak learning rate as `peak_lr`; see
-    `set_lr`.
+    dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`. A CUDA graph
+    freezes all other values of a group.
     """
-    skip_compiler()
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
     head = model.lm_head.weight
@@ -35,10 +30,10 @@ def make_optimizers(
     ]
     if config.name == "muon":
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
-        optimizers.append(Muon(matrices, dtype=dtype, processes=processes, **settings))
+        optimizers.append(Muon(matrices, dtype=dtype, **settings))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
-    optimizers.append(AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
+    optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
         if on_gpu:  # in device memory, where a captured step reads it

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -22,7 +21,7 @@ FREE_TO_CHANGE = ("dropout", "attention")
 
 
 def save(run: RunFolder, state: TrainingState, *, elapsed_s: float, is_best: bool = False) -> None:
-    """Save the state as the latest checkpoint and, if it is the best, as the best one. All processes must call it.
+    """Save the state as the latest checkpoint and, if it is the best, as the best one.
 
     elapsed_s: the time of the run, over all sessions. Raises TrainingError if a weight is not finite.
     """
@@ -34,7 +33,7 @@ def save(run: RunFolder, state: TrainingState, *, elapsed_s: float, is_best: boo
 
 
 def keep(run: RunFolder, state: TrainingState) -> None:
-    """Keep the weights of this step if `train.keep_checkpoints` asks for it. All processes must call it."""
+    """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
     steps = kept_steps(state.config.train.keep_checkpoints, state.config.train.max_steps)
     if state.progress.step in steps or (steps and state.is_finished()):
         run.keep(capture(state, weights_only=True))
@@ -43,19 +42,11 @@ def keep(run: RunFolder, state: TrainingState) -> None:
 def capture(state: TrainingState, *, weights_only: bool = False) -> Checkpoint:
     """Return the state, or the weights to sample from, as a checkpoint.
 
-    All processes must call it; of a sharded model, only the main one receives the tensors. Raises TrainingError if a
-    weight is not finite.
+    Raises TrainingError if a weight is not finite.
     """
     state.check_finite()
     state.progress.loss_sum, state.progress.loss_count = state.loss_sum.item(), int(state.loss_count)
-    if state.loss_scale is not None:
-        scale = state.loss_scale
-        state.progress.loss_scale, state.progress.loss_scale_age = scale.value.item(), int(scale.age)
     corpus, has_average = state.corpus, state.average.model is not state.model
-
-    def whole(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: state.processes.gather(x) if isinstance(x, Tensor) else x for name, x in values.items()}
-
     return Checkpoint(
         settings=to_dict(state.config),
         characters=corpus.vocabulary.characters,
@@ -65,14 +56,9 @@ def capture(state: TrainingState, *, weights_only: bool = False) -> Checkpoint:
             "n_characters": len(corpus.ids),
             "n_train": corpus.n_train,
         },
-        model=whole(state.average.model.state_dict()),
-        trained=whole(state.model.state_dict()) if has_average and not weights_only else None,
-        optimizers=[
-            {}
-            if weights_only
-            else {number: whole(values) for number, values in optimizer.state_dict()["state"].items()}
-            for optimizer in state.optimizers
-        ],
+        model=state.average.model.state_dict(),
+        trained=state.model.state_dict() if has_average and not weights_only else None,
+        optimizers=[{} if weights_only else optimizer.state_dict()["state"] for optimizer in state.optimizers],
         progress=dataclasses.asdict(state.progress),
     )
 
@@ -87,21 +73,11 @@ def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
             f"this run cannot be resumed with another model, optimiser or text ({'; '.join(differences)}); "
             "start a new one with --config"
         )
-    before, now, shard = checkpoint.config(), state.config, state.processes.shard
+    before, now = checkpoint.config(), state.config
     load_models(state, averaged=checkpoint.model, trained=checkpoint.trained or checkpoint.model)
     for optimizer, saved in zip(state.optimizers, checkpoint.optimizers, strict=True):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        sharded = {
-            number: {
-                name: shard(x, parameters[number])
-                if isinstance(x, Tensor) and x.shape == parameters[number].shape
-                else x
-                for name, x in values.items()
-            }
-            for number, values in saved.items()
-        }
         # Learning rates and other settings come from the config, which may have changed.
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": sharded})
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": saved})
     state.progress = _progress(checkpoint)
     if checkpoint.trained is None or state.average.model is state.model:
         state.progress.averaged_steps = 0  # an average starts with the next step, or not at all
@@ -110,9 +86,6 @@ def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
             f"train.max_steps={now.train.max_steps} is below the run's current step {state.progress.step}; "
             "raise it to resume"
         )
-    if state.loss_scale is not None:
-        state.loss_scale.value.fill_(state.progress.loss_scale)
-        state.loss_scale.age.fill_(state.progress.loss_scale_age)
     state.loss_sum.fill_(state.progress.loss_sum)
     state.loss_count.fill_(state.progress.loss_count)
     return [
@@ -126,8 +99,7 @@ def restore(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
 def load_models(state: TrainingState, *, averaged: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
     """Load weights into the state's models. Raises CheckpointError if they do not fit."""
     for model, weights in ((state.average.model, averaged), (state.model, trained)):
-        own, shard = model.state_dict(), state.processes.shard
-        load_weights(model, {name: shard(x, own[name]) if name in own else x for name, x in weights.items()})
+        load_weights(model, weights)
 
 
 def newest_checkpoint(run: RunFolder) -> Checkpoint | None:

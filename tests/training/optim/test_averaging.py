@@ -10,7 +10,6 @@ from model.config import ModelConfig
 from model.gpt import GPT
 from training.config_file import build_config
 from training.optim.averaging import WeightAverage
-from training.processes.one_process import OneProcess
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runs.saving import capture, restore
@@ -21,7 +20,7 @@ from training.state import TrainingState
 def averages(fraction, n_steps):
     """Return the average after each step of a model whose weights are all 1 after step 1, 2 after step 2, ..."""
     model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), 5)
-    average = WeightAverage(model, copy.deepcopy(model), fraction, OneProcess())
+    average = WeightAverage(model, copy.deepcopy(model), fraction)
     for step in range(1, n_steps + 1):
         for p in model.parameters():
             torch.nn.init.constant_(p, step)

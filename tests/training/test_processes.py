@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, TINY_CONFIG, TINY_TEXT
 from helpers import assert_same_but_for_the_name, metrics, untimed
-from several_processes import CHECKS
 from torchrun import LIMIT_S, finish, lines_of_train, losses, torchrun, train, wait_for_step, workers
-
-from experiments.sweep.__main__ import main as sweep
 
 LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
 
@@ -30,7 +27,13 @@ def calm(tmp_path_factory):
 
 
 def test_two_processes_train_like_one(workplace):
-    settings = ["train.dtype=float32", "train.accumulate=2", "train.grow_context_at=[0.5]", "train.log_every_steps=1"]
+    settings = [
+        "model.dropout=0",
+        "train.dtype=float32",
+        "train.accumulate=2",
+        "train.grow_context_at=[0.5]",
+        "train.log_every_steps=1",
+    ]
     finish(train(2, *settings, name="two"))
     import train as command
 
@@ -42,56 +45,10 @@ def test_two_processes_train_like_one(workplace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "tolerance"), [("adamw", 2e-5), ("muon", 2e-3)])
-def test_200_steps_on_1_2_and_4_processes_give_the_same_losses(workplace, optimizer, tolerance):
-    """Muon makes all singular values of an update equal, and so enlarges rounding errors."""
-    settings = [
-        "data.corpus=selmere",
-        "train.dtype=float32",
-        "train.eval_characters=4000",
-        "train.eval_every_steps=100",
-    ]
-    for n in (1, 2, 4):
-        finish(train(n, *settings, "train.max_steps=200", f"optim.name={optimizer}", name=str(n)))
-    for n in (2, 4):
-        for name in ("train_loss", "val_loss"):
-            assert losses(Path(f"runs/{n}"), name) == pytest.approx(losses(Path("runs/1"), name), abs=tolerance)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_two_processes_start_from_an_ancestor_like_one(workplace, parallel):
-    settings = ["train.dtype=float32", "train.max_steps=8", "train.eval_every_steps=4", "data.characters=XYZ"]
-    finish(train(1, *settings, name="old"))
-    settings = [*settings[:-1], "--from", "runs/old", "optim.average_fraction=0.5"]
-    finish(train(2, *settings, f"train.parallel={parallel}", name="two"))
-    finish(train(1, *settings, name="one"))
-    assert losses(Path("runs/two"), "val_loss") == pytest.approx(losses(Path("runs/one"), "val_loss"), abs=2e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [2, 3])
-def test_a_sharded_model_trains_and_resumes_like_one_process(workplace, n):
-    settings = ["train.batch_size=6", "train.dtype=float32", "optim.average_fraction=0.1", "optim.grad_clip=1"]
-    settings += ["train.accumulate=2", "train.log_every_steps=1", "data.corpus=selmere", "train.eval_characters=4000"]
-    sharding = ["train.parallel=fsdp", "train.activation_checkpointing=true"]
-    finish(train(n, *settings, *sharding, name="sharded"))
-    import train as command
-
-    assert command.main(["--config", "tiny.yaml", "train.name=one", *settings]) == 0
-    for name in ("train_loss", "val_loss"):
-        assert losses(Path("runs/sharded"), name) == pytest.approx(losses(Path("runs/one"), name), abs=1e-3)
-    assert command.main(["--resume", "runs/sharded", "train.max_steps=50"]) == 0  # as a whole
-    finish(torchrun(n, str(ROOT / "train.py"), "--resume", "runs/one", "train.max_steps=50", "train.parallel=fsdp"))
-    for name in ("train_loss", "val_loss"):
-        assert losses(Path("runs/sharded"), name) == pytest.approx(losses(Path("runs/one"), name), abs=1e-3)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
 def test_several_processes_exchange_values_and_act_together(n):
     output, _ = finish(torchrun(n, str(Path(__file__).with_name("several_processes.py"))))
-    assert output.count("passed:") == len(CHECKS)
+    assert output.count("passed:") == 3
 
 
 @pytest.mark.slow
@@ -99,7 +56,6 @@ def test_several_processes_exchange_values_and_act_together(n):
     ("arguments", "message"),
     [
         (["train.batch_size=9"], "train.batch_size=9 cannot be divided among 2 processes; use 8 or 10"),
-        (["train.batch_size=1"], "train.batch_size=1 cannot be divided among 2 processes; use 2"),
         (["data.corpus=missing.txt"], "no such file"),
         (["train.device=cuda:0"], "device cuda:0"),
     ],
@@ -159,19 +115,14 @@ def test_a_signal_to_one_process_stops_all(workplace):
 
 
 @pytest.mark.slow
-def test_if_torchrun_itself_is_killed_its_processes_save_and_stop_and_the_run_resumes_exactly(workplace, calm):
-    process = train(2, *LONG, name="orphaned")
-    wait_for_step("orphaned", 30)
-    process.kill()
-    output, _ = finish(process, expected=-signal.SIGKILL)
-    assert "Stopped by SIGTERM after step" in output
-    finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/orphaned"))
-    assert_same_but_for_the_name(Path("runs/orphaned/checkpoints/latest.pt"), calm / "checkpoints/latest.pt")
-
-
-@pytest.mark.slow
 def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
-    half = ["data.corpus=selmere", "train.max_steps=40", "train.dtype=float32", "optim.decay_fraction=0"]
+    half = [
+        "data.corpus=selmere",
+        "model.dropout=0",
+        "train.max_steps=40",
+        "train.dtype=float32",
+        "optim.decay_fraction=0",
+    ]
     for n in (1, 4):
         finish(train(2, *half, name=f"on-{n}"))
     finish(train(1, *half, "train.max_steps=80", name="whole"))
@@ -189,15 +140,6 @@ def test_a_process_whose_others_never_start_gives_up(workplace):
     assert result.returncode == 1
     (line,) = lines_of_train(result.stderr)
     assert line.startswith("train.py: process 1: another process of this run has ended or cannot be reached")
-
-
-@pytest.mark.slow
-def test_a_sweep_over_the_number_of_processes_starts_them_by_itself(workplace):
-    settings = ["train.batch_size=8", "train.max_steps=10", "train.dtype=float32", "train.processes=1,2"]
-    assert sweep(["--config", "tiny.yaml", *settings]) == 0
-    one, two = (Path(f"runs/tiny/processes={n},seed=0") for n in (1, 2))
-    assert losses(two, "train_loss") == pytest.approx(losses(one, "train_loss"), abs=1e-4)
-    assert "2 processes, each on cpu" in metrics(two)[-1]["machine"]
 
 
 @pytest.mark.slow

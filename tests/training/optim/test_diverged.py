@@ -1,0 +1,82 @@
+"""A loss, weight or optimiser state that is infinite or NaN ends the run and is never saved."""
+
+import pytest
+import torch
+from helpers import metrics
+
+import train
+from data.corpus import open_corpus
+from training.config_file import load_config
+from training.runs.run_folder import RunFolder
+from training.runtime import Runtime
+from training.state import DivergedError, TrainingState
+from training.step import TrainingStep
+
+CPU = Runtime(torch.device("cpu"), torch.float32)
+
+
+def make_step(workplace, *overrides):
+    config = load_config(workplace / "tiny.yaml", overrides)
+    corpus = open_corpus(config.data, cache=workplace / "cache")
+    state = TrainingState(config, corpus, CPU)
+    return TrainingStep(state, corpus.ids), state
+
+
+@pytest.mark.parametrize("settings", ["optim.name=muon", "optim.name=adamw", "optim.grad_clip=1"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("name", ["blocks.1.attention.qkv.weight", "token_embedding.weight"])
+def test_a_bad_gradient_is_found_and_the_step_is_named(workplace, settings, value, name):
+    step, state = make_step(workplace, settings)
+    step.run()
+    state.check_finite()
+    state.model.get_parameter(name).register_hook(lambda grad: grad.index_fill(0, torch.tensor([1]), value))
+    step.run()
+    with pytest.raises(DivergedError, match="infinite or NaN by step 2; lower"):
+        state.check_finite()
+
+
+def test_a_bad_loss_is_found(workplace):
+    step, state = make_step(workplace, "model.logit_softcap=0", "model.norm=layer")
+    with torch.no_grad():
+        state.model.lm_head.weight.fill_(1e38)
+        state.model.lm_head.weight[0] = -1e38
+    step.run()
+    with pytest.raises(DivergedError, match="the loss, the weights"):
+        state.check_finite()
+
+
+def test_a_bad_optimiser_state_is_found(workplace):
+    step, state = make_step(workplace)
+    step.run()
+    next(iter(state.optimizers[-1].state.values()))["exp_avg_sq"].view(-1)[0] = torch.inf
+    with pytest.raises(DivergedError, match="the optimiser's state"):
+        state.check_finite()
+
+
+@pytest.mark.parametrize(
+    ("noticed_at", "settings"),
+    [
+        ("a log line", ["train.log_every_steps=5"]),
+        ("an evaluation", ["train.eval_every_steps=5"]),
+        ("a save", ["train.checkpoint_every_steps=5"]),
+    ],
+)
+def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(
+    workplace, monkeypatch, capsys, noticed_at, settings
+):
+    original = TrainingStep.run
+
+    def poisoned(step):
+        original(step)
+        if step.state.progress.step == 33:
+            step.state.model.lm_head.weight.data[0, 0] = torch.nan
+
+    monkeypatch.setattr(TrainingStep, "run", poisoned)
+    rare = [f"train.{name}_every_steps=20" for name in ("log", "eval", "checkpoint")]
+    assert train.main(["--config", "tiny.yaml", *rare, *settings]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train.py: ")]
+    assert "became infinite or NaN by step 35; lower optim.lr" in line
+    newest, warnings = RunFolder(workplace / "runs/tiny").load_newest()
+    assert newest.step in (20, 30) and not warnings
+    assert all(weight.isfinite().all() for weight in newest.model.values())
+    assert max(record["step"] for record in metrics(workplace / "runs/tiny")) < 35

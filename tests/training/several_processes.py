@@ -1,0 +1,73 @@
+"""Checks that torchrun runs in several processes; see test_processes.py."""
+
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+import torch
+
+from cli.stopping import Stopped, StopRequest
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.evaluation import evaluate
+from training.processes import OneProcess, join_processes
+from training.runtime import Runtime
+
+TINY = ModelConfig(n_layer=1, n_head=2, n_embd=16, block_size=8)
+
+
+def float32(processes):
+    return Runtime(torch.device("cpu"), torch.float32, processes)
+
+
+def each_window_is_evaluated_once(processes):
+    torch.manual_seed(1)
+    model = GPT(TINY, 11)
+    torch.nn.init.normal_(model.lm_head.weight)
+    for n in (9, 17, 8192 + 1, 8192 + 4, 9 * 8192 + 5):
+        ids = np.random.default_rng(n).integers(0, 11, n).astype(np.uint8)
+        for n_characters in (None, 5000):
+            ours = evaluate(model, ids, 8, float32(processes), n_characters=n_characters)
+            alone = evaluate(model, ids, 8, float32(OneProcess()), n_characters=n_characters)
+            assert abs(ours.loss - alone.loss) < 1e-9
+            assert ours.n_characters == alone.n_characters
+
+
+def a_stop_in_one_process_ends_the_evaluation_in_all(processes):
+    ids = np.zeros(50_000, dtype=np.uint8)
+    stop, calls = StopRequest(agree=processes.agree), []
+
+    def check_stop():
+        calls.append(1)
+        if processes.rank == processes.size - 1 and len(calls) == 2:
+            stop.signal = signal.SIGINT
+        stop.check()
+
+    try:
+        evaluate(GPT(TINY, 11), ids, 8, float32(processes), check_stop=check_stop)
+    except Stopped:
+        assert len(calls) == 2
+    else:
+        raise AssertionError("the evaluation was not stopped")
+
+
+def all_use_the_folder_that_process_0_finds(processes):
+    folder = Path(f"found by {processes.rank}, \udcff")  # not UTF-8
+    for _ in range(2):  # the second time, as after a restart
+        assert processes.share_folder(lambda: folder) == Path("found by 0, \udcff")
+        folder = Path("another")
+
+
+if __name__ == "__main__":
+    with join_processes(60) as processes:
+        for check in (
+            each_window_is_evaluated_once,
+            a_stop_in_one_process_ends_the_evaluation_in_all,
+            all_use_the_folder_that_process_0_finds,
+        ):
+            check(processes)
+            if processes.is_main:
+                print("passed:", check.__name__.replace("_", " "))

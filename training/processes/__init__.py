@@ -1,1 +1,0 @@
-"""What differs between one process and several."""
