@@ -55,16 +55,10 @@ class TrainConfig:
     grow_context_at: tuple[float, ...] = ()
     seed: Annotated[int, "at least 0 and below 4,294,967,296"] = 0  # seed of weights, batches and dropout
     device: str = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
-    # dtype of the arithmetic: `float32`, `bfloat16`, or `float16` with loss scaling; auto: bfloat16 if the hardware has
-    # it, CPUs included; otherwise float16 on an NVIDIA GPU and float32 elsewhere
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the hardware has it, CPUs included
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     # processes that train together on this machine; `torchrun` may start another number
     processes: Annotated[int, "at least 1 and at most 1,000"] = 1
-    # several processes: `ddp`, each has the whole model, or `fsdp`, each has a part of every parameter, gradient and
-    # optimiser state
-    parallel: Literal["ddp", "fsdp"] = "ddp"
-    # compute the activations of each block again in the backward pass instead of storing them
-    activation_checkpointing: bool = False
     # ask PyTorch for deterministic operations on a GPU, which are slower; a CPU gives the same weights without it
     deterministic: bool = False
     compile: bool = False  # use `torch.compile`, which starts slowly and pays off in long runs
@@ -112,10 +106,6 @@ class Config:
         return self.train.accumulate * self.train.batch_size * self.model.block_size
 
     def __post_init__(self):
-        if self.train.compile and self.train.parallel == "fsdp":
-            raise ValueError("train.compile and train.parallel=fsdp exclude each other; leave one out")
-        if self.train.parallel == "fsdp" and self.model.score == "gaussian" and self.model.score_width is None:
-            raise ValueError("a learned model.score_width cannot be sharded (train.parallel=fsdp); set it to a number")
         n_times = len(self.train.grow_context_at)
         if self.model.block_size % 2**n_times:
             raise ValueError(

@@ -89,7 +89,8 @@ class Muon(torch.optim.Optimizer):
         for p in params:
             if not self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-        grads, buffers = [p.grad for p in params], [self.state[p]["momentum_buffer"] for p in params]
+        buffers = [self.state[p]["momentum_buffer"] for p in params]
+        grads = [p.grad for p in params if p.grad is not None]
         torch._foreach_lerp_(buffers, grads, 1 - momentum)
         ahead = torch.stack(torch._foreach_lerp(grads, buffers, momentum))  # Nesterov: (n, rows, columns)
         # A copy in the parameters' layout and dtype: elementwise operations on transposed matrices are slow.
