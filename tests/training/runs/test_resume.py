@@ -46,13 +46,11 @@ def stopped_run(config, *overrides, after_step, with_signal):
             marks=pytest.mark.slow,
         ),
         pytest.param(signal.SIGHUP, 129, ["train.dtype=float32", "optim.average_fraction=0.2"], marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 130, ["train.dtype=float16"], marks=pytest.mark.slow),
     ],
     ids=[
         "Ctrl-C with Muon and a growing context",
         "termination with AdamW",
         "a closed terminal in float32 with averages",
-        "Ctrl-C in float16 with loss scaling",
     ],
 )
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace, number, status, settings):
