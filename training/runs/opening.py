@@ -23,8 +23,8 @@ def opened_run(
     """Lock the folder of a run, and yield it, its state, and the settings that have changed since the last session.
 
     Every process reads the folder; process 0 locks it and writes. If `train.processes` asks for several, torchrun
-    replaces this one process. overrides: of the run's settings. timeout_s: how long several processes wait for each other. Raises UserError if the
-    run cannot be opened.
+    replaces this one process. overrides: of the run's settings. timeout_s: how long several processes wait for each
+    other. Raises UserError if the run cannot be opened.
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume. If the run is new, its
     folder is removed after an error before anything is logged or saved.
