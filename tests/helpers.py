@@ -17,6 +17,8 @@ from conftest import ROOT
 from data.config import DataConfig
 from data.corpus import open_corpus
 from experiments.sweep.sweep_folder import SweepFolder
+from model.config import ModelConfig
+from model.gpt import GPT
 from training.config import Config
 from training.config_file import to_dict
 from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -24,6 +26,17 @@ from training.runs.metrics import read_records
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
+
+
+def make_model(vocab_size=29, **settings):
+    """Return a small GPT in evaluation mode, with random weights where training starts with zeros."""
+    torch.manual_seed(4)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 20, "block_size": 16}
+    model = GPT(ModelConfig(**sizes | settings), vocab_size).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model
 
 
 def load_corpus(name, encoding="utf-8", *, cache=None, **settings):

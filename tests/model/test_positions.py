@@ -2,12 +2,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers import make_model
 
-import train
 from model.config import ModelConfig
-from model.gpt import GPT
-from model.positions import POSITIONS, Alibi, Learned, Places, Rotary, alibi_slopes
-from training.runs.checkpoint import load_checkpoint
+from model.positions import Alibi, Learned, Places, Rotary, alibi_slopes
 
 B, T, H, D, C = 2, 9, 3, 6, 12
 CONFIG = ModelConfig(n_layer=2, n_head=(2, 3), n_embd=C, block_size=T)  # heads of 6 and of 4 channels
@@ -48,7 +46,7 @@ def test_positions_of_a_later_piece_continue_those_of_the_earlier_one(index):
 
 
 def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():
-    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=D, block_size=T), 5).double()
+    model = make_model(n_layer=1, n_head=1, n_embd=D, block_size=T).double()
     x = torch.randn(1, T, 1, D, dtype=torch.float64)
     angle = (T - 1) * 10_000.0 ** (-2 / D)
     turned = model.position_embedding.rotate(x, places(0, T))[0, -1, 0]
@@ -83,21 +81,6 @@ def test_alibi_lowers_each_score_by_slope_times_distance(index):
 
 
 def test_without_positions_the_order_of_earlier_characters_does_not_matter_to_one_layer(float64):
-    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=D, block_size=T, positions="none"), 5)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter)
+    model = make_model(n_layer=1, positions="none")
     ids = torch.tensor([[0, 1, 2, 3, 4]])
     torch.testing.assert_close(model(ids)[0, -1], model(ids[:, [2, 0, 3, 1, 4]])[0, -1])
-
-
-@pytest.mark.parametrize("name", POSITIONS)
-def test_every_scheme_trains_and_resumes_exactly(workplace, name):
-    settings = [f"model.positions={name}", "model.head_size=4", "model.n_head=[3,1]"]
-    for run, n_steps in (("whole", 40), ("stopped", 20)):
-        arguments = [*settings, f"train.name={run}", f"train.max_steps={n_steps}", "optim.decay_fraction=0"]
-        assert train.main(["--config", "tiny.yaml", *arguments]) == 0
-    assert train.main(["--resume", "runs/stopped", "train.max_steps=40"]) == 0
-    paths = [workplace / "runs" / run / "checkpoints/latest.pt" for run in ("whole", "stopped")]
-    whole, resumed = map(load_checkpoint, paths)
-    for parameter, value in whole.model.items():
-        assert torch.equal(resumed.model[parameter], value), parameter
