@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import CommandParser, existing, report_errors, run_command
-from cli.errors import UserError, error_file
+from cli.errors import UserError, error_file, checking_values
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
@@ -26,7 +26,7 @@ from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
 from training.runs.starting import create_run
 from training.runtime import keep_freed_memory, prepare_machine
-from training.config_file import build_config, naming, read_settings
+from training.config_file import build_config, read_settings
 from training.state import TrainingState
 from training.step import TrainingStep
 
@@ -86,7 +86,7 @@ def find_or_create_run(options: argparse.Namespace, processes: OneProcess) -> Pa
         raise UserError(f"this is a sweep; start it with {sweep_command(options)}")
     if options.resume:
         return RunFolder.find(options.resume).path
-    with naming(options.config):
+    with checking_values(f"{options.config}: "):
         config = build_config(settings, options.overrides)
     prepare_machine(config, processes)
     return create_run(config, config.train.name or options.config.stem)

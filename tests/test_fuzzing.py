@@ -19,14 +19,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sample
-from cli.errors import LONGEST_LINE, explain
+from cli.errors import LONGEST_LINE, UserError, explain
 from data.vocabulary import Vocabulary
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
 from model.generate import Sampling
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import ConfigError, load_config, read_settings, to_dict, to_yaml
+from training.config_file import load_config, read_settings, to_dict, to_yaml
 from training.runs import checkpoint as checkpoint_module
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.metrics import read_newest_record, read_records
@@ -82,7 +82,7 @@ def test_any_file_is_a_config_or_an_error_in_one_line(folder, content):
     (folder / "any.yaml").write_bytes(content)
     try:
         config = load_config(folder / "any.yaml")
-    except ConfigError as error:
+    except UserError as error:
         assert_one_line(error)
         return
     (folder / "again.yaml").write_text(to_yaml(config), encoding="utf-8")
@@ -96,7 +96,7 @@ def test_any_override_is_a_config_and_a_plan_or_an_error_in_one_line(folder, ove
     try:
         plan = make_plan(read_settings(folder / "empty.yaml"), overrides)
         config = load_config(folder / "empty.yaml", overrides)
-    except ConfigError as error:
+    except UserError as error:
         assert_one_line(error)
         return
     assert config.model.n_layer >= 1

@@ -124,60 +124,6 @@ def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_every
     assert train.main(["--resume", str(run), "train.max_steps=30"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config", "gone.yaml"], "gone.yaml: no such file in"),
-        (
-            ["--config", "tiny.yaml", "model.n_head=5"],
-            "model.n_head=5 does not divide model.n_embd=24; try 2, 3, 4 or 6",
-        ),
-        (["--config", "tiny.yaml", "model.n_haed=5"], "did you mean model.n_head?"),
-        (["--config", "tiny.yaml", "data.corpus=gone.txt"], "data.corpus=gone.txt: no such file"),
-        (["--config", "tiny.yaml", "data.corpus=empty.txt"], "is empty"),
-        (["--config", "tiny.yaml", "data.corpus=latin.txt"], "byte 3"),
-        (["--config", "tiny.yaml", "model.block_size=500"], "is too short"),
-        (["--config", "tiny.yaml", "train.device=cuda:99"], "this machine has"),
-        (["--config", "tiny.yaml", "train.device=tpu"], "device 'tpu' is not known"),
-        (["--resume", "runs/gone"], "no such run folder"),
-        (["--resume", "tiny.yaml"], "is not a run folder"),
-    ],
-)
-def test_a_mistake_produces_a_one_line_error_and_status_2_and_no_files(workplace, capsys, arguments, message):
-    (workplace / "empty.txt").touch()
-    (workplace / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
-    assert train.main(arguments) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-    assert not (workplace / "runs").exists()
-
-
-@pytest.mark.parametrize("arguments", [[], ["shakespeare"], ["model.n_head=2"]])
-def test_without_a_config_or_a_run_a_line_says_how_to_name_one(capsys, arguments):
-    with pytest.raises(SystemExit, match="2"):
-        train.main(arguments)
-    assert capsys.readouterr().err.startswith("train.py: name a config or a run, such as --config configs/shakespeare")
-
-
-def test_a_config_without_its_option_produces_a_line_that_names_the_option(workplace, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        train.main(["tiny.yaml", "model.n_head=2"])
-    assert capsys.readouterr().err == (
-        "train.py: did you mean --config tiny.yaml or --resume tiny.yaml? See train.py --help\n"
-    )
-
-
-@pytest.mark.parametrize("option", ["--train.max_steps=100", "--max_steps=100"])
-def test_a_setting_written_as_an_option_produces_a_line_that_shows_how_to_write_it(workplace, capsys, option):
-    with pytest.raises(SystemExit, match="2"):
-        train.main(["--config", "tiny.yaml", "optim.lr=0.1", option, "optim.beta1=0.8"])
-    said = capsys.readouterr().err
-    assert f"{option}; write settings without dashes, as in model.n_head=8" in said
-    assert "optim" not in said  # these settings are right
-
-
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.n_head=1", "model.n_embd=1000000"]) == 1
     assert capsys.readouterr().err == (

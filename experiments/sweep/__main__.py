@@ -10,14 +10,14 @@ from filelock import FileLock, Timeout
 
 from cli.command import run_command
 from cli.console import Console
-from cli.errors import UserError
+from cli.errors import UserError, checking_values
 from data.corpus import open_corpus
 from experiments.command import command, option, whole
 from experiments.report.__main__ import main as report
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from experiments.sweep.workers import Workers
-from training.config_file import naming, read_settings
+from training.config_file import read_settings
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
 from training.runs.starting import prepare_text
@@ -67,7 +67,7 @@ def open_sweep(options: Namespace) -> SweepFolder:
         _check_machine(plan)
         return SweepFolder(options.resume, plan)
     settings = read_settings(options.config)
-    with naming(options.config):
+    with checking_values(f"{options.config}: "):
         plan = make_plan(settings, options.values)
     _check_machine(plan)
     points = [dataclasses.replace(point, config=prepare_text(point.config, "")[0]) for point in plan.points]

@@ -18,7 +18,7 @@ from experiments.sweep.values import (
     spoken,
 )
 from training.config import Config, TrainConfig
-from training.config_file import ConfigError, build_config, split_override, to_dict
+from training.config_file import build_config, split_override, to_dict
 
 SEED = "train.seed"
 
@@ -55,7 +55,7 @@ def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Pla
     arguments: `section.key=values`, with values as in `1,2,4` or `0..3`; the last one for a setting wins. Several
     values are an axis; a single value fixes the setting, even if the config or its variants vary it.
 
-    Raises ConfigError if any combination is invalid, with the number of such combinations and the reasons.
+    Raises UserError if any combination is invalid, with the number of such combinations and the reasons.
     """
     settings = dict(settings)
     axes, variants = read_sweep(settings.pop("sweep", None))
@@ -76,7 +76,7 @@ def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Pla
     for key in [*axes, *varied]:
         check_varies(key)
     if both := sorted(varied & axes.keys()):
-        raise ConfigError(f"{both[0]} varies twice: in sweep.variants and as an axis; remove one of them")
+        raise UserError(f"{both[0]} varies twice: in sweep.variants and as an axis; remove one of them")
     if SEED not in axes and SEED not in varied:
         axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always an axis, so that seeds can be added later
     return Plan(_make_points(settings, fixed, axes, variants), axes, variants)
@@ -117,19 +117,19 @@ def _make_points(
         points.append(Point(config, shown))
     if invalid:
         reasons = "; ".join(f"{first}: {reason}" for reason, first in dict(reversed(invalid)).items())
-        raise ConfigError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
+        raise UserError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
     _check_distinct(points)
     return tuple(points)
 
 
 def _check_distinct(points: Sequence[Point]) -> None:
-    """Raise ConfigError if two points are the same or have the same name."""
+    """Raise UserError if two points are the same or have the same name."""
     first: dict[Config | str, Point] = {}
     for point in points:
         for sign in (point.config, point.name):
             if (other := first.setdefault(sign, point)) is not point:
                 both = f"{labelled(other.choices)} and {labelled(point.choices)}"
-                raise ConfigError(f"two runs of the sweep are the same: {both}")
+                raise UserError(f"two runs of the sweep are the same: {both}")
 
 
 def describe(plan: Plan) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def extended(plan: Plan, more: Plan) -> Plan | None:
             sweep[key] = list(dict.fromkeys([*before[key], *sweep[key]]))
     try:
         both = make_plan(settings)
-    except ConfigError:
+    except UserError:
         return None
 
     def points(*plans: Plan) -> set[tuple[str, Config]]:

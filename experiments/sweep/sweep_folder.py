@@ -4,9 +4,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from cli.errors import UserError, checking_values
 from data.files import replace_text
 from experiments.sweep.plan import Plan, Point, describe, extended, make_plan
-from training.config_file import ConfigError, dump_yaml, load_run_config, naming, read_settings, to_yaml
+from training.config_file import dump_yaml, load_run_config, read_settings, to_yaml
 from training.runs.run_folder import RUNS, RunFolder, numbered
 
 PLAN_FILE = "sweep.yaml"
@@ -15,7 +16,7 @@ PLAN_FILE = "sweep.yaml"
 class SweepFolder:
     """`runs/NAME/`: sweep.yaml and a run folder for each point, named after it.
 
-    Raises ConfigError if a point's folder holds a run with other settings.
+    Raises UserError if a point's folder holds a run with other settings.
     """
 
     def __init__(self, path: Path, plan: Plan):
@@ -25,7 +26,7 @@ class SweepFolder:
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
             if load_run_config(run.config) != point.config:
-                raise ConfigError(f"{run.path}: its settings were changed; remove the folder to run this point again")
+                raise UserError(f"{run.path}: its settings were changed; remove the folder to run this point again")
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
@@ -59,5 +60,5 @@ def read_plan(folder: Path) -> Plan | None:
     if not file.is_file():
         return None
     settings = read_settings(file)
-    with naming(file):
+    with checking_values(f"{file}: "):
         return make_plan(settings)

@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.config_file import ConfigError, split_override
+from cli.errors import UserError
+from training.config_file import split_override
 
 VARIANTS = "variants"
 MOST_VALUES = 10_000  # of one setting
@@ -22,13 +23,13 @@ Variants = Mapping[str, Mapping[str, str]]
 
 
 def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, str]]]:
-    """Return the axes and variants of a config's `sweep` section. Raises ConfigError if the section is not valid."""
+    """Return the axes and variants of a config's `sweep` section. Raises UserError if the section is not valid."""
     axes = _mapping(section, "sweep", "model.n_head: [1, 2, 4]")
     variants = _mapping(axes.pop(VARIANTS, None), "sweep.variants", "wide: {model.n_embd: 256}")
     for key, values in axes.items():
         axes[key] = [_text(v) for v in values] if isinstance(values, list) else split_values(key, _text(values))
         if not axes[key]:
-            raise ConfigError(f"sweep.{key} has no values; write them as in [1, 2, 4]")
+            raise UserError(f"sweep.{key} has no values; write them as in [1, 2, 4]")
     for name, changes in variants.items():
         settings = _mapping(changes, f"sweep.variants.{name}", "model.n_head: 8")
         variants[name] = {key: _text(value) for key, value in settings.items()}
@@ -40,19 +41,19 @@ def split_values(key: str, text: str) -> list[str]:
     if span := re.fullmatch(r"\s*(-?\d{1,9})\.\.(-?\d{1,9})\s*", text):
         first, last = map(int, span.groups())
         if not first <= last < first + MOST_VALUES:
-            raise ConfigError(f"{key}={text} must rise and have at most {MOST_VALUES:,} values, such as 0..3")
+            raise UserError(f"{key}={text} must rise and have at most {MOST_VALUES:,} values, such as 0..3")
         return [str(n) for n in range(first, last + 1)]
     values = [value.strip() for value in re.split(r",(?![^\[]*\])", text)]
     if len(values) > 1 and not all(values):
-        raise ConfigError(f"{key}={text} has an empty value; write values as in {key}=1,2,4")
+        raise UserError(f"{key}={text} has an empty value; write values as in {key}=1,2,4")
     return values
 
 
 def check_varies(key: str) -> None:
-    """Raise ConfigError if the key is unknown or cannot be varied."""
+    """Raise UserError if the key is unknown or cannot be varied."""
     split_override(f"{key}=")
     if key == "train.name":
-        raise ConfigError(f"{key} cannot be varied, because the sweep names each run's folder; give one name")
+        raise UserError(f"{key} cannot be varied, because the sweep names each run's folder; give one name")
 
 
 def spoken(value: Any) -> str:
@@ -71,7 +72,7 @@ def labelled(choices: Mapping[str, str]) -> str:
 
 def _mapping(value: Any, place: str, example: str) -> dict[str, Any]:
     if not isinstance(value or {}, Mapping):
-        raise ConfigError(f"{place} must be settings, such as {{{example}}}")
+        raise UserError(f"{place} must be settings, such as {{{example}}}")
     return dict(value or {})
 
 

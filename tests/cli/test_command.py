@@ -37,33 +37,6 @@ def test_the_middle_of_a_long_message_is_left_out():
     assert line.endswith("xend")
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "data.corpus=a\nb",
-        "data.corpus=\x1b[31m",
-        "data.corpus=" + "x" * 500_000,
-        "data.corpus=~nouser/x",
-        "model.n_head=\n",
-    ],
-)
-def test_any_value_of_a_setting_produces_one_short_line_without_control_characters(workplace, capsys, override):
-    assert train.main(["--config", "tiny.yaml", override]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said[:-1].isprintable()
-    assert len(said) < 1_200
-
-
-@pytest.mark.parametrize("argument", ["--zzz\n", "--timeout=\x1b"])
-def test_an_invalid_option_produces_one_line_without_control_characters(capsys, argument):
-    with pytest.raises(SystemExit) as end:
-        train.main(["--config", "tiny.yaml", argument])
-    said = capsys.readouterr().err
-    assert (end.value.code, said.count("\n")) == (2, 1)
-    assert said[:-1].isprintable()
-
-
 def raise_in_pytorch(*_, **__):
     """Raise a real ValueError of PyTorch."""
     torch.nn.functional.cross_entropy(torch.zeros(2, 3), torch.zeros(5, dtype=torch.long))

@@ -29,39 +29,14 @@ def test_each_layer_can_have_a_different_head_count():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"n_head": (4, 4)},
-            r"model.n_head=\[4, 4\] has 2 entries; give one for each of the 4 layers, or one number for all",
-        ),
-        (
-            {"n_head": 5, "n_embd": 64},
-            "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8, or set model.head_size",
-        ),
-        ({"n_head": (4, 4, 4, 5), "n_embd": 64}, "model.n_head=5 does not divide model.n_embd=64; try 1, 2, 4 or 8"),
         ({"n_head": (4, 4, 4, 0)}, "model.n_head=0 must be at least 1"),
-        (
-            {"n_head": 6, "n_kv_head": 4, "n_embd": 48},
-            "model.n_kv_head=4 does not divide model.n_head=6; try 1, 2, 3 or 6",
-        ),
-        ({"n_kv_head": 0}, "model.n_kv_head=0 must be at least 1"),
-        (
-            {"score": "dot", "attention": "fused"},
-            "model.attention=fused computes scaled_dot scores only; set model.attention=auto for dot",
-        ),
-        ({"score_width": 0.0}, "model.score_width=0.0 must be above 0"),
-        ({"score_hidden": 0}, "model.score_hidden=0 must be at least 1"),
         ({"positions": "ropes"}, "model.positions=ropes must be one of rope, learned, alibi, none"),
         ({"rope_base": 1.0}, "model.rope_base=1.0 must be above 1"),
-        ({"n_head": 0}, "model.n_head=0 must be at least 1"),
-        ({"n_head": -1}, "model.n_head=-1 must be at least 1"),
-        ({"n_layer": 0}, "model.n_layer=0"),
-        ({"head_size": 0}, "model.head_size=0"),
-        ({"dropout": 1.0}, r"model.dropout=1.0 must be at least 0 and below 1"),
+        ({"dropout": 1.0}, "model.dropout=1.0 must be at least 0 and below 1"),
         ({"dropout": float("nan")}, "model.dropout=nan"),
-        ({"logit_softcap": -1.0}, "model.logit_softcap=-1.0"),
-        ({"n_embd": 12, "n_head": 4}, "rope rotates pairs of channels, but a head has 3 channels"),
+        ({"score_width": 0.0}, "model.score_width=0.0 must be above 0"),
     ],
 )
-def test_errors_for_invalid_values_name_the_setting(settings, message):
+def test_a_value_that_breaks_the_rule_of_its_type_is_an_error(settings, message):
     with pytest.raises(ValueError, match=message):
         ModelConfig(**settings)

@@ -2,10 +2,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cli.errors import UserError
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
 from training.config import Config
-from training.config_file import ConfigError, build_config, load_config
+from training.config_file import build_config, load_config
 from training.optim.schedule import context_length
 from training.runtime import Runtime
 from training.state import TrainingState
@@ -32,7 +33,7 @@ def test_a_context_length_that_cannot_be_halved_often_enough_is_an_error():
 def test_context_growth_is_unchanged_after_a_round_trip_through_yaml(workplace):
     config = load_config(workplace / "tiny.yaml", ["train.grow_context_at=[0.25, 0.5]"])
     assert config.train.grow_context_at == (0.25, 0.5)
-    with pytest.raises(ConfigError):
+    with pytest.raises(UserError):
         load_config(workplace / "tiny.yaml", ["train.grow_context_at=[2]"])
 
 
