@@ -9,11 +9,11 @@ import io
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cli.errors import UserError
 from cli.optional import optional_library
 
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
@@ -23,21 +23,22 @@ _VARIABLES = {INK: "ink", LINE: "line"} | {colour: f"series-{i}" for i, colour i
 _MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
 
 
+@dataclass(frozen=True)
+class Chart:
+    """A chart for a page. name: short, for a file name. caption: how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
 def load_pyplot():
     """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
     optional_library("matplotlib", "drawing").use("Agg")
     from matplotlib import pyplot
 
     return pyplot
-
-
-def save_figure(figure, path: Path) -> None:
-    """Write a figure of matplotlib and close it. Raises UserError if it cannot write files with this ending."""
-    formats = figure.canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in formats:
-        raise UserError(f"{path}: matplotlib does not write this format; end the name with .{', .'.join(formats)}")
-    figure.savefig(path, dpi=120)
-    load_pyplot().close(figure)
 
 
 def line_style(i: int) -> dict:
@@ -53,7 +54,7 @@ def plain(label: str) -> str:
 
 
 def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -> str:
-    """Return the SVG of what `draw(axes)` draws, for a page with `palette`.
+    """Return the SVG of what `draw(axes)` draws, for a page.
 
     name: unique on the page. height: in inches, of a width of 8. rows: with several, `axes` is an array of so many
     plots, one below the other, with a common x-axis. The part with the gid "class:NAMES" gets these CSS classes.
@@ -93,11 +94,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
     return svg
 
 
-def palette() -> str:
-    """Return the CSS variables of the colours, light and dark."""
-    return Path(__file__).with_name("palette.css").read_text(encoding="utf-8")
-
-
 def stand_alone(svg: str) -> str:
-    """Return a chart as a stand-alone file with the colours of a page."""
-    return svg.replace(">", f"><style>\n{palette()} svg {{ background: var(--ground) }}</style>", 1)
+    """Return a chart as a stand-alone file with the colours of a page, light and dark."""
+    palette = Path(__file__).with_name("palette.css").read_text(encoding="utf-8")
+    return svg.replace(">", f"><style>\n{palette} svg {{ background: var(--ground) }}</style>", 1)

@@ -99,9 +99,9 @@ def heed_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-def finished_sweep(name, plan, folder):
+def finished_sweep(name, plan, folder, **where):
     """Return a sweep folder in which each point has the metrics of the run that was trained by hand."""
-    sweep = SweepFolder.open(name, plan)
+    sweep = SweepFolder.open(name, plan, **where)
     for point in plan.points:
         by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
         (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())

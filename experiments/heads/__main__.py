@@ -10,15 +10,16 @@ from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, new_file, option, whole
-from experiments.drawing import load_pyplot
-from experiments.heads.analysis import analyse
-from experiments.heads.heads_page import AnalysedModel, make_page
-from experiments.heads.heads_table import heads_table
+from experiments.drawing import Chart, load_pyplot
+from experiments.heads.analysis import Analysis, analyse
+from experiments.heads.charts import draw_charts
 from experiments.heads.history import appearances, make_history_page, trace_heads
 from experiments.heads.model_access import all_heads
+from experiments.heads.page import AnalysedModel, make_page
 from experiments.heads.prune import choose, prune, write_pruned
+from experiments.heads.table import heads_table
 from training.runs.run_folder import RunFolder
-from training.trained_model import load_model, weights_of
+from training.trained_model import TrainedModel, load_model, weights_of
 
 MODELS = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
 DEFAULT_LENGTH = 160  # characters of the page's text by default
@@ -36,12 +37,8 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
     memory="shorten --text, or analyse a model with fewer heads or a shorter context",
 )
 def main(options: Namespace) -> None:
-    if len(options.checkpoint) > 2:
-        raise UserError("--checkpoint takes one model or two")
-    if options.prune and len(options.checkpoint) == 2:
-        raise UserError("--prune takes one model")
-    if options.over_time and (options.checkpoint[0] or options.text is not None or options.prune):
-        raise UserError("--over-time takes a run and goes without --checkpoint, --text and --prune")
+    if len(options.checkpoint) > 2 or (options.prune and len(options.checkpoint) > 1):
+        raise UserError("--checkpoint takes one model or two; --prune takes one")
     size = {"n_windows": options.windows, "n_characters": options.characters}
     lines = show_history(options, size) if options.over_time else show_heads(options, size)
     print(lines)  # after all files are written, because a reader may close the pipe
@@ -59,19 +56,27 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     if options.prune:
         prune(opened[0].checkpoint, [])  # raises its errors before the long analysis
         choose(all_heads(opened[0].model), options.prune)
-    models, parts = [], []
-    for each, text_ids in zip(opened, ids, strict=True):
+    models, parts, missing = [], [], ""
+    for letter, each, text_ids in zip("AB", opened, ids, strict=False):
         analysis = analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size)
-        models.append(AnalysedModel(each, analysis, text_ids, torch.cat(weights_of(each.model, text_ids))))
+        charts, missing = draw_or_say_why(each, analysis, letter)
+        weights = torch.cat(weights_of(each.model, text_ids))
+        models.append(AnalysedModel(each, analysis, text_ids, weights, charts, letter if len(opened) > 1 else ""))
         parts.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
     if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
         folder = opened[0].run_folder if len(opened) == 1 else None
-        page, missing = make_page(models)
-        parts.append(write_page(options.output or (folder or Path()) / "heads.html", page))
-        parts[-1] += f"\n{missing}" if missing else ""
+        parts.append(write_page(options.output or (folder or Path()) / "heads.html", make_page(models)) + missing)
     if options.prune:
         parts.append(write_pruned(opened[0], choose(models[0].analysis.order, options.prune)))
     return "\n\n".join(parts)
+
+
+def draw_or_say_why(opened: TrainedModel, analysis: Analysis, name: str) -> tuple[list[Chart], str]:
+    """Return the charts, and a line that says why there are none, or ""."""
+    try:
+        return draw_charts(analysis, n_embd=opened.model.config.n_embd, unit=opened.vocabulary.unit, name=name), ""
+    except UserError as error:
+        return [], f"\nno charts: {error}"
 
 
 def show_history(options: Namespace, size: dict[str, int]) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +9,14 @@ from tqdm import tqdm
 
 from data.batches import Ids
 from experiments.drawing import INK, SERIES, draw_svg
-from experiments.heads.measures import TARGETS, measure_heads
+from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS, measure_heads
 from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
-from experiments.html_page import json_for_script, make_html
+from experiments.html import render
 from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runtime import Runtime
 
-HERE = Path(__file__).parent
 PLOT_HEIGHT = 1.75  # inches
 TITLES = {name: f"weight {name}" for name in TARGETS} | {  # of the plots, by figure
     "entropy, bits": "entropy of the weights, bits",
@@ -64,32 +62,22 @@ def trace_heads(
 
 def make_history_page(run: RunFolder, history: HeadHistory) -> str:
     """Return the HTML. Raises UserError if matplotlib is not installed."""
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in appearances(history))
-    names, rows = list(map(str, history.heads)), len(history.series) + 1
-    series = {name: values.tolist() for name, values in history.series.items()}
-    data = {"heads": names, "steps": history.steps, "losses": history.losses, "series": series}
-    chart = draw_svg("history", lambda plots: _draw(plots, history), height=PLOT_HEIGHT * rows, rows=rows)
-    chips = "".join(f'<button class="chip" data-head="{name}">{name}</button>' for name in names)
-    body = f"""<p>{escape(str(run.path))}: {len(names)} heads at {len(history.steps)} steps. L0H1 is head 1 of layer 0;
-both count from 0.</p>
-<ul>{sentences}</ul>
-<p class="faint">Choose one or more heads to see them alone; choose them again to release them. Colours stand for
-layers. The steps are on a logarithmic scale, because heads form early. Dashed: the weight of a head with equal weights
-on all visible characters. All heads are measured with the full context, even if the run trained with shorter ones first
-(train.grow_context_at). If the run averages its weights (optim.average_fraction), the heads are those of the averages,
-which follow the trained weights with a delay.</p>
-<div class="chips">{chips}</div>
-<figure class="history">{chart}</figure>
-<h2>All heads at one step</h2>
-<p><label>Step <output id="step"></output> <input type="range" id="slider" min="0" max="{len(history.steps) - 1}"
-value="{len(history.steps) - 1}"></label> Validation loss <output id="loss"></output></p>
-<div class="wide"><table id="heads"></table></div>
-<p class="faint">Losses in nats per character over {history.n_characters:,} characters of the validation split. The
-other figures are means over {history.n_measured:,} of its characters. On a target: the weight on it, over
-the characters that have such a target in their window. {escape("; ".join(map(": ".join, TARGETS.items())))}.</p>
-<script type="application/json" id="history-data">{json_for_script(data)}</script>"""
-    style, script = ((HERE / file).read_text(encoding="utf-8") for file in ("history.css", "history.js"))
-    return make_html("How the attention heads formed", body, style=style, script=script)
+    rows = len(history.series) + 1
+    return render(
+        "heads/history.html",
+        title="How the attention heads formed",
+        path=run.path,
+        history=history,
+        sentences=appearances(history),
+        chart=draw_svg("history", lambda plots: _draw(plots, history), height=PLOT_HEIGHT * rows, rows=rows),
+        explained_targets=EXPLAINED_TARGETS,
+        data={
+            "heads": list(map(str, history.heads)),
+            "steps": history.steps,
+            "losses": history.losses,
+            "series": {name: values.tolist() for name, values in history.series.items()},
+        },
+    )
 
 
 def appearances(history: HeadHistory) -> list[str]:

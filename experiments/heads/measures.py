@@ -26,6 +26,7 @@ TARGETS = {
     "on line start": "the first character of the line",
     "on speaker name": "the name of the current speaker",
 }
+EXPLAINED_TARGETS = "; ".join(f"{name}: {meaning}" for name, meaning in TARGETS.items())
 
 
 @dataclass(frozen=True)

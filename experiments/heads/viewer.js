@@ -1,30 +1,47 @@
 "use strict";
 // A viewer of attention maps: choose a head, then point at a character to see what it attends to.
-// `attentionViewer(root, onChoose)` brings to life one element that `heads/viewer.py` made.
 
 const LISTED = 8; // keys in the list
 
-function attentionViewer(root, onChoose = () => {}) {
-  const part = (name) => root.querySelector(`.${name}`);
-  const data = JSON.parse(part("data").textContent);
-  const T = data.shown.length;
-  const weights = decode(data.weights);
-  const text = part("text");
-  const spans = [...text.querySelectorAll("span")];
-  const buttons = [...root.querySelectorAll("button.head")];
-  const map = part("map");
-  const row = part("chosen-row"); // the chosen character's row in the map
+function make(tag, text, attributes = {}) {
+  const element = Object.assign(document.createElement(tag), attributes);
+  element.textContent = text;
+  return element;
+}
 
+// Shows data (see `viewer_data`) in an element. onChoose(query, pinned) hears of characters that are chosen here.
+function attentionViewer(root, data, onChoose = () => {}) {
+  const part = (name) => root.querySelector(`.${name}`);
+  const names = data.layers.flat();
+  const weights = decode(data.weights);
+  const T = data.shown.length;
   let head = 0;
   let query = T - 1;
   let pinned = false;
+
+  root.replaceChildren(document.getElementById("viewer").content.cloneNode(true));
+  const text = part("text");
+  const map = part("map");
+  const spans = data.shown.map((label, i) => make("span", label, { className: label === data.text[i] ? "" : "blank" }));
+  text.append(...spans.flatMap((span, i) => (data.text[i] === "\n" ? [span, make("br")] : [span])));
+  for (const layer of data.layers) {
+    const row = make("div", "", { className: "row" });
+    for (const name of layer) {
+      const button = make("button", "", { className: "head", onclick: () => chooseHead(names.indexOf(name)) });
+      button.append(make("canvas"), name);
+      row.append(button);
+    }
+    part("grid").append(row);
+  }
+  const buttons = [...root.querySelectorAll("button.head")];
 
   function weight(h, q, k) {
     return k > q ? 0 : weights[(h * T * (T + 1)) / 2 + (q * (q + 1)) / 2 + k];
   }
 
   // One pixel per pair of characters; the page scales it.
-  function drawMap(canvas, h, [red, green, blue]) {
+  function drawMap(canvas, h) {
+    const [red, green, blue] = colour("--series-0");
     canvas.width = canvas.height = T;
     const context = canvas.getContext("2d");
     const image = context.createImageData(T, T);
@@ -37,15 +54,14 @@ function attentionViewer(root, onChoose = () => {}) {
   }
 
   function drawAll() {
-    const ink = colour("--series-0");
-    buttons.forEach((button, h) => drawMap(button.querySelector("canvas"), h, ink));
+    buttons.forEach((button, h) => drawMap(button.querySelector("canvas"), h));
     chooseHead(head);
   }
 
   function chooseHead(h) {
     head = h;
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === head));
-    drawMap(map, head, colour("--series-0"));
+    drawMap(map, head);
     show();
   }
 
@@ -60,20 +76,21 @@ function attentionViewer(root, onChoose = () => {}) {
     });
     const keys = Array.from({ length: query + 1 }, (_, k) => k);
     keys.sort((a, b) => weight(head, query, b) - weight(head, query, a));
-    part("looking").textContent = `${data.heads[head]}: ${data.shown[query]} at ${query} attends to`;
+    part("looking").textContent = `${names[head]}: ${data.shown[query]} at ${query} attends to`;
     part("keys").replaceChildren(
       ...keys.slice(0, LISTED).map((k) => {
-        const item = document.createElement("li");
         const w = weight(head, query, k);
+        const item = make("li", `${data.shown[k]} at ${k}: ${w.toFixed(3)}`);
         item.dataset.key = k;
         item.style.setProperty("--w", `${100 * w}%`);
-        item.textContent = `${data.shown[k]} at ${k}: ${w.toFixed(3)}`;
         return item;
       }),
     );
-    row.style.top = `${(100 * query) / T}%`;
-    row.style.height = `${100 / T}%`;
-    row.style.width = `${(100 * (query + 1)) / T}%`;
+    Object.assign(part("chosen-row").style, {
+      top: `${(100 * query) / T}%`,
+      height: `${100 / T}%`,
+      width: `${(100 * (query + 1)) / T}%`,
+    });
   }
 
   // Selects a character here; `select` alone does not report it to other viewers.
@@ -89,31 +106,30 @@ function attentionViewer(root, onChoose = () => {}) {
     onChoose(query, pinned);
   }
 
-  buttons.forEach((button, h) => button.addEventListener("click", () => chooseHead(h)));
-  text.addEventListener("pointerover", (event) => {
+  text.onpointerover = (event) => {
     const i = spans.indexOf(event.target);
     if (i >= 0 && !pinned) choose(i);
-  });
-  text.addEventListener("click", (event) => {
+  };
+  text.onclick = (event) => {
     const i = spans.indexOf(event.target);
     if (i >= 0) choose(i, !(pinned && i === query));
-  });
-  text.addEventListener("keydown", (event) => {
+  };
+  text.onkeydown = (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
     event.preventDefault();
     choose(query + by);
-  });
-  map.addEventListener("pointermove", (event) => {
+  };
+  map.onpointermove = (event) => {
     const box = map.getBoundingClientRect();
     const at = (value, start, size) => Math.min(T - 1, Math.max(0, Math.floor(((value - start) / size) * T)));
     const [q, k] = [at(event.clientY, box.top, box.height), at(event.clientX, box.left, box.width)];
     if (!pinned) choose(q);
     const where = `${data.shown[query]} at ${query}, ${data.shown[k]} at ${k}`;
-    part("place").textContent =
-      k > query ? `${where}: not visible` : `${where}: ${weight(head, query, k).toFixed(3)}`;
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+    const found = k > query ? "not visible" : weight(head, query, k).toFixed(3);
+    part("place").textContent = `${where}: ${found}`;
+  };
+  matchMedia("(prefers-color-scheme: dark)").onchange = drawAll;
   drawAll();
   return { select };
 }
@@ -137,10 +153,3 @@ function colour(name) {
 function strength(w) {
   return Math.sqrt(w);
 }
-
-// The viewers of a page show the same text, so a character chosen in one is chosen in all.
-const viewers = [...document.querySelectorAll(".viewer")].map((root, i) =>
-  attentionViewer(root, (query, pinned) => {
-    viewers.forEach((viewer, j) => j === i || viewer.select(query, pinned));
-  }),
-);

@@ -35,7 +35,7 @@ def main(options: Namespace) -> None:
         print(f"{options.export} shows the text without a server")
         return
     try:
-        server = PlaygroundServer((options.host, options.port), models, lambda nonce: make_page(nonce=nonce))
+        server = PlaygroundServer((options.host, options.port), models, make_page())
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--host {options.host} --port {options.port}: {reason}; choose another --port") from None

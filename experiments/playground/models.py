@@ -11,17 +11,13 @@ from training.trained_model import TrainedModel, load_model
 
 
 class Model:
-    """One column of the page: a run whose checkpoints can be chosen, or a single checkpoint.
-
-    version: counts the weights that it has had.
-    """
+    """One column of the page: a run whose checkpoints can be chosen, or a single checkpoint."""
 
     def __init__(self, trained: TrainedModel):
-        self.name = trained.name
         self.run = RunFolder(trained.run_folder) if trained.run_folder else None
-        self.path, self.version = trained.path, 0
+        self.name, self.path = trained.name, trained.path
+        self.changed_ns = self.path.stat().st_mtime_ns
         self.reader = Reader(trained)
-        self._changed = self._stat()
 
     def checkpoints(self) -> dict[str, Path]:
         """Return the files that the page may ask for, by the names that it uses."""
@@ -35,12 +31,15 @@ class Model:
         """Use another checkpoint. Raises UserError if there is none of this name."""
         if (path := self.checkpoints().get(name)) is None:
             raise UserError(f"there is no checkpoint called {name!r:.40}")
-        self._load(path)
+        self.changed_ns = path.stat().st_mtime_ns
+        self.reader = Reader(load_model(path, str(self.reader.trained.runtime.device)))
+        self.path = path
 
     def follow(self) -> None:
         """Use the new weights if the run has replaced the checkpoint."""
-        if self._stat() != self._changed:
-            self._load(self.path)
+        for name, path in self.checkpoints().items():
+            if path == self.path and path.stat().st_mtime_ns != self.changed_ns:
+                self.choose(name)
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows besides the text."""
@@ -49,7 +48,6 @@ class Model:
         files, text, n_head = self.checkpoints(), Path(checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
         return {
             "name": self.name,
-            "version": self.version,
             "step": checkpoint.step,
             "checkpoints": list(files),
             "chosen": next((name for name, file in files.items() if file == self.path), ""),
@@ -58,15 +56,3 @@ class Model:
             "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
             "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
         }
-
-    def _load(self, path: Path) -> None:
-        changed = path.stat().st_mtime_ns
-        reader = Reader(load_model(path, str(self.reader.trained.runtime.device)))
-        self.path, self.reader, self._changed = path, reader, changed
-        self.version += 1
-
-    def _stat(self) -> int:
-        try:
-            return self.path.stat().st_mtime_ns
-        except OSError:
-            return self._changed

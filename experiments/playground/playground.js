@@ -1,54 +1,70 @@
 // The playground: what the models make of the text in the box. Text of models is only ever set as text, never as HTML.
 
+const FOLLOW_MS = 2000; // between questions for new weights
+const WRITING_MS = 150; // between updates while a text is written
+const INSIDE_MS = 300; // of a pause in typing before maps are computed
+
 const byId = (id) => document.getElementById(id);
+const field = (name) => byId("settings").querySelector(`[name=${name}]`);
 const exported = byId("exported") && JSON.parse(byId("exported").textContent);
-const page = Math.random().toString(36).slice(2);
 const box = byId("text");
-const SETTINGS = ["length", "temperature", "top_k", "top_p", "min_p", "seed"];
-const [FOLLOW_MS, INSIDE_MS] = [2000, 300]; // between questions for new weights; of a pause before maps are computed
 const past = []; // texts for Undo
-let [models, number, pause] = [[], 0, 0]; // number: of the newest request. pause: the timer of one in typing
-let [writing, beforeWriting] = [null, null]; // writing: what aborts the text being written
+let models = [];
+let pause = 0; // the timer of a pause in typing
+let writing = null; // aborts the text that is being written
+let beforeWriting = null;
 
 const say = (message) => (byId("message").textContent = message);
 
+// Sends a request; throws an error if the server refuses it or does not answer.
 async function ask(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
-  if (!answer.ok) throw Object.assign(new Error((await answer.json()).error), { code: answer.status });
+  const answer = await fetch(path, body && { method: "POST", body: JSON.stringify(body), signal });
+  if (!answer.ok) throw Object.assign(new Error((await answer.json()).error), { isRefusal: true });
   return answer;
 }
 
-// Returns an answer, or null if there is none, or a newer request has replaced this one.
-async function compute(path, body) {
+function explain(error) {
+  if (error.name !== "AbortError") say(error.isRefusal ? error.message : "The playground does not answer; is it still running?");
+}
+
+// Passes the answer to a request to `show`, or says why there is none.
+async function compute(path, body, show) {
   try {
-    const answer = await (await ask(path, { page, ...body })).json();
-    return answer.replaced ? null : answer;
+    show(await (await ask(path, body)).json());
   } catch (error) {
-    say(error.code ? error.message : "The playground does not answer; is it still running?");
-    return null;
+    explain(error);
   }
 }
 
-function make(tag, text, attributes = {}) {
-  const element = Object.assign(document.createElement(tag), attributes);
-  element.textContent = text;
-  return element;
+// Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
+function oneAtATime(work) {
+  let running = false;
+  let again = false;
+  return async () => {
+    again = true;
+    if (running) return;
+    running = true;
+    while (again) {
+      again = false;
+      await work();
+    }
+    running = false;
+  };
 }
 
 class Model {
   constructor(state, index) {
     this.index = index;
     this.off = new Set();
-    this.newest = 0; // number of the newest request that was answered
     this.chosen = null; // a character of the shaded text; null: the last
+    this.read = oneAtATime(() => compute("/read", this.request(), (answer) => this.showReading(answer)));
+    this.lookInside = oneAtATime(() => compute("/inside", this.request(), (answer) => this.showInside(answer)));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
-    state.heads.forEach((name, head) => {
-      this.part("switches").append(make("button", name, { onclick: () => this.flip(head) }));
-    });
-    this.part("checkpoint").addEventListener("change", (event) => this.choose(event.target.value));
-    this.part("inside").addEventListener("toggle", () => this.lookInside());
+    const switches = state.heads.map((name, head) => make("button", name, { onclick: () => this.flip(head) }));
+    this.part("switches").append(...switches);
+    this.part("checkpoint").onchange = (event) => this.choose(event.target.value);
+    this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
     const text = this.part("surprise");
     text.onpointerover = text.onclick = (event) => {
       const i = this.spans().indexOf(event.target);
@@ -58,6 +74,7 @@ class Model {
       const [by, last] = [{ ArrowRight: 1, ArrowLeft: -1 }[event.key], this.spans().length - 1];
       if (by) this.point(Math.min(last, Math.max(0, (this.chosen ?? last) + by)));
     };
+    this.showSwitches();
     this.show(state);
   }
 
@@ -69,49 +86,24 @@ class Model {
     return [...this.part("surprise").querySelectorAll("span")];
   }
 
-  show(state) {
-    this.version = state.version;
-    this.part("name").textContent = `${state.name}, step ${state.step.toLocaleString("en")}`;
-    this.part("about").textContent = state.about;
-    const options = state.checkpoints.map((name) => make("option", name, { value: name }));
-    this.part("checkpoint").replaceChildren(...options);
-    this.part("checkpoint").value = state.chosen;
-    this.drawLosses(state.train_loss, state.val_loss);
-  }
-
-  drawLosses(...losses) {
-    const all = losses.flat();
-    this.part("losses").toggleAttribute("hidden", all.length < 2);
-    if (all.length < 2) return;
-    const last = Math.max(...all.map(([step]) => step));
-    const [low, high] = [Math.min(...all.map(([, loss]) => loss)), Math.max(...all.map(([, loss]) => loss))];
-    const place = ([step, loss]) => `${30 + (265 * step) / last},${5 + (65 * (high - loss)) / (high - low || 1)}`;
-    const svg = (tag, attributes, text = "") => {
-      const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-      for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-      element.textContent = text;
-      return element;
-    };
-    const twice = (points) => points.concat(points.slice(-1)); // the last one, so that a curve of one point is a dot
-    const line = (points, i) => svg("polyline", { points: twice(points).map(place).join(" "), stroke: `var(--series-${i})` });
-    this.part("losses").replaceChildren(
-      ...losses.map(line),
-      svg("text", { x: 0, y: 10 }, high.toFixed(2)),
-      svg("text", { x: 0, y: 72 }, low.toFixed(2)),
-      svg("text", { x: 295, y: 81, "text-anchor": "end" }, `step ${last}: training blue, validation orange`),
-    );
+  isOpen() {
+    return this.part("inside").open && !exported;
   }
 
   request() {
-    return { model: this.index, text: box.value, off: [...this.off], number };
+    return { model: this.index, text: box.value, off: [...this.off] };
   }
 
-  async read() {
-    const request = this.request();
-    const answer = await compute("/read", request);
-    if (!answer || request.number < this.newest) return; // answers may overtake each other
-    this.newest = request.number;
-    this.showReading(answer);
+  // Shows the state of a run; returns whether its weights are new.
+  show(state) {
+    const before = this.state;
+    this.state = state;
+    this.part("name").textContent = `${state.name}, step ${state.step.toLocaleString("en")}`;
+    this.part("about").textContent = state.about;
+    this.part("checkpoint").replaceChildren(...state.checkpoints.map((name) => make("option", name, { value: name })));
+    this.part("checkpoint").value = state.chosen;
+    drawLosses(this.part("losses"), state.train_loss, state.val_loss);
+    return before && (before.step !== state.step || before.chosen !== state.chosen);
   }
 
   showReading(answer) {
@@ -127,7 +119,7 @@ class Model {
       const bits = answer.bits[i];
       const span = make("span", label, { title: bits === null ? "the first: not predicted" : `${bits.toFixed(2)} bits` });
       span.style.setProperty("--w", `${Math.min(90, 9 * (bits ?? 0))}%`);
-      return label === "⏎" ? [span, document.createElement("br")] : [span];
+      return label === "⏎" ? [span, make("br")] : [span];
     });
     this.part("surprise").replaceChildren(...spans);
     const n = answer.shown.length - 1;
@@ -139,19 +131,13 @@ class Model {
     this.chosen = null;
   }
 
-  async lookInside() {
-    if (!this.part("inside").open || exported) return;
-    const answer = await compute("/inside", this.request());
-    if (answer) this.showInside(answer);
-  }
-
   showInside(answer) {
     this.lens = answer.lens;
-    this.part("maps").innerHTML = answer.viewer; // made by the server, which escapes the text
-    this.maps = attentionViewer(this.part("viewer"), (query) => this.point(query, false));
+    this.maps = attentionViewer(this.part("viewer"), answer.viewer, (query) => this.point(query, false));
     this.point(this.chosen ?? this.lens[0].length - 1);
   }
 
+  // Chooses a character of the shaded text, and shows what each layer would predict after it.
   point(i, inMaps = true) {
     this.chosen = i;
     const spans = this.spans();
@@ -172,7 +158,7 @@ class Model {
     if (!this.off.delete(head)) this.off.add(head);
     this.showSwitches();
     update();
-    measure([this]);
+    this.measure();
   }
 
   showSwitches() {
@@ -182,40 +168,67 @@ class Model {
     });
   }
 
-  async choose(checkpoint) {
-    const state = await compute("/choose", { model: this.index, checkpoint });
-    if (!state) return;
-    this.show(state);
-    update();
-    measure([this]);
+  choose(checkpoint) {
+    compute("/choose", { model: this.index, checkpoint }, (state) => {
+      this.show(state);
+      update();
+      this.measure();
+    });
   }
 
-  async measure(text) {
-    const answer = await compute("/score", { ...this.request(), text });
-    if (!answer) return;
-    const silent = [...this.off].map((head) => this.part("switches").children[head].textContent).join(" ") || "none";
-    const change = this.firstLoss === undefined ? "" : (answer.loss - this.firstLoss).toFixed(4);
-    this.firstLoss ??= answer.loss;
-    const row = byId("measured").tBodies[0].insertRow();
-    const cells = [this.part("name").textContent, silent, answer.loss.toFixed(4), change];
-    row.append(...cells.map((cell) => make("td", cell)));
+  // Adds a row to the table of what changes cost, if it is open.
+  measure() {
+    const text = byId("passage").value;
+    if (!byId("changes").open || !text) return;
+    compute("/score", { ...this.request(), text }, ({ loss }) => {
+      const silent = [...this.off].map((head) => this.state.heads[head]).join(" ") || "none";
+      const change = this.firstLoss === undefined ? "" : (loss - this.firstLoss).toFixed(4);
+      this.firstLoss ??= loss;
+      const cells = [this.part("name").textContent, silent, loss.toFixed(4), change];
+      byId("measured").tBodies[0].insertRow().append(...cells.map((cell) => make("td", cell)));
+    });
   }
+}
+
+// Draws curves of [step, loss] with the colours of the page.
+function drawLosses(chart, ...curves) {
+  const points = curves.flat();
+  chart.toggleAttribute("hidden", points.length < 2);
+  if (points.length < 2) return;
+  const last = Math.max(...points.map(([step]) => step));
+  const [low, high] = [Math.min(...points.map(([, loss]) => loss)), Math.max(...points.map(([, loss]) => loss))];
+  const place = ([step, loss]) => `${30 + (265 * step) / last},${5 + (65 * (high - loss)) / (high - low || 1)}`;
+  const add = (tag, attributes, text = "") => {
+    const element = chart.appendChild(document.createElementNS(chart.namespaceURI, tag));
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.textContent = text;
+  };
+  chart.replaceChildren();
+  curves.forEach((curve, i) => {
+    const twice = curve.concat(curve.slice(-1)); // the last one, so that a curve of one point is a dot
+    add("polyline", { points: twice.map(place).join(" "), stroke: `var(--series-${i})` });
+  });
+  add("text", { x: 0, y: 10 }, high.toFixed(2));
+  add("text", { x: 0, y: 72 }, low.toFixed(2));
+  add("text", { x: 295, y: 81, "text-anchor": "end" }, `step ${last}: training blue, validation orange`);
 }
 
 // Asks every model about the text in the box; the maps follow when typing pauses.
 function update() {
-  number += 1;
   say("");
   models.forEach((model) => model.read());
   clearTimeout(pause);
-  pause = setTimeout(() => models.forEach((model) => model.lookInside()), INSIDE_MS);
+  pause = setTimeout(() => models.forEach((model) => model.isOpen() && model.lookInside()), INSIDE_MS);
   byId("undo").disabled = past.length === 0;
   byId("link").hash = encodeURIComponent(JSON.stringify({ text: box.value, ...settings() }));
 }
 
-function measure(changed = models) {
-  const text = byId("passage").value;
-  if (byId("changes").open && text) changed.forEach((model) => model.measure(text));
+// Returns the settings by name; an empty number is null.
+function settings() {
+  const inputs = [...byId("settings").querySelectorAll("input")];
+  return Object.fromEntries(
+    inputs.map((input) => [input.name, input.type === "number" ? (input.value === "" ? null : Number(input.value)) : input.value]),
+  );
 }
 
 // Appends a character to the text; Undo takes it away again.
@@ -225,37 +238,33 @@ function take(character) {
   update();
 }
 
-function settings() {
-  const values = SETTINGS.map((id) => [id, byId(id).value === "" ? undefined : Number(byId(id).value)]);
-  return { ...Object.fromEntries(values), stop: byId("stop_text").value };
-}
-
 async function write() {
   if (writing) return;
-  const controller = (writing = new AbortController());
+  if (!byId("settings").checkValidity()) {
+    byId("details").open = true;
+    byId("settings").reportValidity();
+    return;
+  }
+  writing = new AbortController();
   beforeWriting = box.value;
   past.push(box.value);
   busy(true);
   say("");
   try {
-    const model = models[byId("writer").value];
-    const body = { model: model.index, text: box.value, off: [...model.off], ...settings() };
-    const answer = await ask("/write", body, controller.signal);
+    const answer = await ask("/write", { ...models[byId("writer").value].request(), ...settings() }, writing.signal);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let shown = 0; ; ) {
-      const { value, done } = await reader.read();
-      if (done) break;
-      box.value += value;
+    let updated_ms = 0;
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      box.value += piece.value;
       box.scrollTop = box.scrollHeight;
-      if (performance.now() - shown > 150) {
-        update();
-        shown = performance.now();
-      }
+      if (performance.now() - updated_ms < WRITING_MS) continue;
+      update();
+      updated_ms = performance.now();
     }
     update();
   } catch (error) {
     update();
-    if (error.name !== "AbortError") say(error.code ? error.message : "The playground stopped answering.");
+    explain(error);
   }
   writing = null;
   busy(false);
@@ -267,9 +276,13 @@ function busy(isBusy) {
   box.readOnly = isBusy;
 }
 
+function stop() {
+  writing?.abort();
+}
+
 function again() {
   box.value = beforeWriting;
-  byId("seed").value = Number(byId("seed").value) + 1;
+  field("seed").value = Number(field("seed").value) + 1;
   write();
 }
 
@@ -281,50 +294,53 @@ function undo() {
 // Shows new weights of a run in progress.
 async function follow() {
   try {
-    const { models: states, error } = await (await fetch("/state")).json();
-    if (error) say(error);
-    states?.forEach((state, i) => {
-      const isNew = state.version !== models[i].version;
-      models[i].show(state);
-      if (isNew) update();
-    });
-  } catch {
-    say("The playground does not answer; is it still running?");
+    const { models: states } = await (await ask("/state")).json();
+    if (states.filter((state, i) => models[i].show(state)).length) update();
+  } catch (error) {
+    explain(error);
   }
   setTimeout(follow, FOLLOW_MS);
 }
 
+// Takes the text and the settings from the page's address.
+function openLink() {
+  try {
+    const { text, ...linked } = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
+    box.value = text ?? "";
+    for (const [name, value] of Object.entries(linked)) field(name).value = value ?? "";
+  } catch {
+    say("The link is damaged.");
+  }
+}
+
+function showExported() {
+  models.forEach((model, i) => {
+    model.showReading(exported.shown[i]);
+    model.part("inside").open = true;
+    model.showInside(exported.shown[i]);
+  });
+}
+
 async function start() {
-  const { models: states } = exported ?? (await (await fetch("/state")).json());
+  const { models: states } = exported ?? (await (await ask("/state")).json());
   models = states.map((state, i) => new Model(state, i));
   byId("models").classList.toggle("two", models.length > 1);
   byId("with").hidden = models.length < 2;
   byId("writer").append(...models.map((_, i) => make("option", "AB"[i], { value: i })));
-  models.forEach((model) => model.showSwitches());
-  if (exported) {
-    document.body.classList.add("exported");
-    models.forEach((model, i) => {
-      model.showReading(exported.shown[i]);
-      model.part("inside").open = true;
-      model.showInside(exported.shown[i]);
-    });
-    return;
-  }
-  try {
-    const linked = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
-    box.value = String(linked.text ?? "");
-    for (const id of SETTINGS) if (typeof linked[id] === "number") byId(id).value = linked[id];
-    byId("stop_text").value = String(linked.stop ?? "");
-  } catch {
-    say("The link is damaged, so the text starts empty.");
-  }
-  box.addEventListener("input", update);
-  document.addEventListener("keydown", (event) => {
+  if (exported) return showExported();
+  openLink();
+  box.oninput = update;
+  byId("settings").onsubmit = (event) => {
+    event.preventDefault();
+    write();
+  };
+  document.onkeydown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
-    if (event.key === "Escape" && writing) writing.abort();
-  });
-  const [copy, stop] = [() => navigator.clipboard.writeText(box.value), () => writing?.abort()];
-  for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure: () => measure() })) byId(id).onclick = work;
+    if (event.key === "Escape") stop();
+  };
+  const copy = () => navigator.clipboard.writeText(box.value);
+  const measure = () => models.forEach((model) => model.measure());
+  for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure })) byId(id).onclick = () => work();
   update();
   setTimeout(follow, FOLLOW_MS);
 }

@@ -1,5 +1,6 @@
 """What a model makes of a text: predictions, surprise, attention and the lens, each by its one forward path."""
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 
 from cli.errors import UserError
-from experiments.heads.model_access import HeadIndex, all_heads
+from experiments.heads.model_access import all_heads
 from experiments.heads.silence import silenced
-from experiments.heads.viewer import make_viewer, visible
+from experiments.heads.viewer import viewer_data, visible
 from model.cache import KVCache
 from model.generate import Sampling, window_start
 from training.sampling.texts import StopText, stream_texts
@@ -23,9 +24,9 @@ SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a l
 
 
 class Reader:
-    """A model that reads a text again after each change, in float32. It computes only what follows the common prefix.
+    """A model that reads a text again after each change, in float32, one request at a time.
 
-    off: the heads that are silent, by their place in `all_heads`. lock: to hold during a call, but for `write`.
+    off: the heads to silence, by their place in `all_heads`.
     """
 
     def __init__(self, trained: TrainedModel):
@@ -33,9 +34,8 @@ class Reader:
         self.trained, self.model = dataclasses.replace(trained, runtime=runtime), trained.model
         self.heads = all_heads(self.model)
         self.labels = [visible(c, trained.vocabulary.unit) for c in trained.vocabulary.characters]
-        self.lock = threading.Lock()
-        self.off: frozenset[int] = frozenset()
-        self._forget()
+        self._lock = threading.Lock()
+        self._forget(())
 
     def read(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
         """Return the likeliest next characters, and the surprise, in bits, of each character in the context window.
@@ -43,7 +43,8 @@ class Reader:
         Raises UserError if the model does not know a character.
         """
         ids, start = self._window(text)
-        log_probabilities = self._logits(ids, off).double().log_softmax(-1)  # (T, V)
+        with self._turn(off):
+            log_probabilities = self._logits(ids, off).double().log_softmax(-1)  # (T, V)
         scored = log_probabilities[:-1].gather(1, torch.from_numpy(ids[1:].astype(np.int64))[:, None])[:, 0]
         return {
             "next": self._likeliest(log_probabilities[-1].exp(), SHOWN),
@@ -62,7 +63,7 @@ class Reader:
         vocabulary = self.trained.vocabulary
         stream = stream_texts(self.model, vocabulary, [text], length, sampling=sampling, seed=seed)
         while not until.reached:
-            with self.lock, silenced(self.model, self._heads(off)):
+            with self._turn(off):
                 characters = next(stream, None)
             if characters is None:
                 break
@@ -74,7 +75,7 @@ class Reader:
 
     def score(self, text: str, off: Sequence[int] = ()) -> dict[str, float]:
         """Return the mean loss of a passage, in nats per character, in windows as in `experiments.score`."""
-        with silenced(self.model, self._heads(off)):
+        with self._turn(off):
             scores = self.trained.log_probabilities(text)
         if not len(scores):
             raise UserError("the passage is too short; the loss needs two characters")
@@ -82,16 +83,22 @@ class Reader:
 
     @torch.inference_mode()
     def look_inside(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
-        """Return the viewer's HTML of all attention weights, and what each layer would predict at each position."""
+        """Return the viewer's data of all attention weights, and what each layer would predict at each position."""
         ids, _ = self._window(text)
-        with silenced(self.model, self._heads(off)):
+        with self._turn(off):
             inside = look_inside(self.model, ids)
         weights = torch.cat([each[0] for each in inside.weights]).float().cpu()  # (N, T, T)
         lens = [self.model.predict(x)[0].softmax(-1).cpu() for x in inside.outputs]  # of each layer (T, V)
         return {
-            "viewer": make_viewer(self.heads, self.trained.vocabulary, ids, weights),
+            "viewer": viewer_data(self.heads, self.trained.vocabulary, ids, weights),
             "lens": [[self._likeliest(row, IN_LENS) for row in layer] for layer in lens],
         }
+
+    @contextlib.contextmanager
+    def _turn(self, off: Sequence[int]) -> Iterator[None]:
+        """Wait until no other request uses the model, and silence heads meanwhile."""
+        with self._lock, silenced(self.model, [self.heads[i] for i in off]):
+            yield
 
     def _likeliest(self, probabilities: Tensor, n: int) -> list[tuple[str, str, float]]:
         """Return label, text and probability of the n likeliest characters."""
@@ -100,9 +107,6 @@ class Reader:
         texts = ["" if vocabulary.unit == "byte" and c > "~" else c for c in vocabulary.characters]
         return [(self.labels[i], texts[i], round(p, 6)) for p, i in zip(values.tolist(), ids.tolist(), strict=True)]
 
-    def _heads(self, off: Sequence[int]) -> list[HeadIndex]:
-        return [self.heads[i] for i in off]
-
     def _window(self, text: str) -> tuple[np.ndarray, int]:
         """Return the ids (T,) that the next character is predicted from, and where they start in the text."""
         vocabulary = self.trained.vocabulary
@@ -110,26 +114,21 @@ class Reader:
         start = window_start(len(ids), self.model.config.block_size)
         return ids[start:], start
 
-    def _forget(self) -> None:
+    def _forget(self, off: Sequence[int]) -> None:
         head = self.model.lm_head.weight
         self._cache = KVCache(self.model.config, 1, dtype=head.dtype, device=head.device)
-        self._ids = np.zeros(0, dtype=np.int64)
-        self._known = torch.zeros(0, head.size(0))
+        self._off, self._ids, self._known = list(off), np.zeros(0, dtype=np.int64), torch.zeros(0, head.size(0))
 
     @torch.inference_mode()
     def _logits(self, ids: np.ndarray, off: Sequence[int]) -> Tensor:
-        """Return the logits (T, V) at every position of ids (T,)."""
-        if frozenset(off) != self.off:
-            self.off = frozenset(off)
-            self._forget()
+        """Return the logits (T, V) at every position of ids (T,). It computes those after the common prefix only."""
+        if list(off) != self._off:
+            self._forget(off)
         n = min(len(ids), len(self._ids))
-        differing = np.nonzero(ids[:n] != self._ids[:n])[0]
-        n_common = int(differing[0]) if len(differing) else n
-        self._cache.length = n_common
-        self._known, self._ids = self._known[:n_common], self._ids[:n_common]
-        if n_common < len(ids):
-            new = torch.from_numpy(ids[n_common:].astype(np.int64))[None].to(self.model.lm_head.weight.device)
-            with silenced(self.model, self._heads(off)):
-                logits = self.model(new, self._cache)[0].cpu()
-            self._known, self._ids = torch.cat([self._known, logits]), ids
+        n = int((ids[:n] == self._ids[:n]).cumprod().sum())  # of the common prefix
+        self._cache.length = n
+        self._known, self._ids = self._known[:n], ids
+        if n < len(ids):
+            new = torch.from_numpy(ids[n:].astype(np.int64))[None].to(self.model.lm_head.weight.device)
+            self._known = torch.cat([self._known, self.model(new, self._cache)[0].cpu()])
         return self._known

@@ -11,14 +11,15 @@ from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.command import command, new_file, option, positive, whole
 from experiments.drawing import stand_alone
+from experiments.html import render
 from experiments.report.charts import draw_charts
 from experiments.report.contrasts import MARGIN
 from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
-from experiments.report.report_page import make_page
-from experiments.report.runs import Variant, find_runs, name_of
-from experiments.report.table import compare, contrast_cells, table, to_csv, to_markdown, to_plain
+from experiments.report.runs import Variant, find_runs, name_of, shared_settings
+from experiments.report.table import Comparison, compare, contrast_cells, table, to_csv, to_markdown, to_plain
+from training.config_file import dump_yaml
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
 
@@ -67,9 +68,19 @@ def write_report(options: Namespace) -> str:
     except UserError as error:
         charts = []
         warnings.append(f"no charts: {error}")
-    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
-    names = f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else ""
-    title, output = options.title or kind + names, _output(options.output, options.runs)
+    title, output = options.title or _title(comparison, options.runs), _output(options.output, options.runs)
+    page = render(
+        "report/report.html",
+        title=title,
+        sentences=sentences,
+        contrasts=contrast_cells(comparison),
+        variants=table(comparison),
+        notes=notes,
+        charts=charts,
+        samples=samples,
+        prompt=repr(prompt),
+        settings=dump_yaml(shared_settings(found.variants)),
+    )
     parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences)]
     parts += [to_markdown(each) for each in (contrast_cells(comparison), table(comparison)) if each]
     for chart in charts:
@@ -77,11 +88,15 @@ def write_report(options: Namespace) -> str:
         replace_text(file, stand_alone(chart.svg))
         parts.append(f"![{chart.title}. {chart.caption}]({file.name})")
     markdown = "\n\n".join([*parts, *notes]) + "\n"
-    page = make_page(title, comparison, sentences, notes, charts, samples, prompt)
     for ending, text in (("html", page), ("md", markdown), ("csv", to_csv(comparison))):
         replace_text(Path(f"{output}.{ending}"), text)
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
+
+
+def _title(comparison: Comparison, runs: Sequence[Path]) -> str:
+    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
+    return kind + (f": {', '.join(map(name_of, runs))}" if len(runs) <= 2 else "")
 
 
 def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:

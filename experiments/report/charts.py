@@ -1,10 +1,9 @@
 """The charts of a report."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import fmean
 
-from experiments.drawing import INK, SERIES, draw_svg, line_style, plain
+from experiments.drawing import INK, SERIES, Chart, draw_svg, line_style, plain
 from experiments.report.contrasts import Contrast
 from experiments.report.runs import Variant, flat
 from experiments.report.significance import PairedTest, paired_difference
@@ -13,16 +12,6 @@ from experiments.sweep.plan import setting
 from experiments.sweep.values import labelled
 
 LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
-
-
-@dataclass(frozen=True)
-class Chart:
-    """An SVG chart. name: short, for a file name. caption: how to read the chart."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
 
 
 def draw_charts(comparison: Comparison) -> list[Chart]:

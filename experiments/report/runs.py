@@ -189,6 +189,12 @@ def flat(config: Config) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in NO_VARIANT}
 
 
+def shared_settings(variants: Sequence[Variant]) -> dict[str, Any]:
+    """Return the settings that all variants have in common."""
+    first, *others = (flat(variant.config) for variant in variants)
+    return {key: value for key, value in first.items() if all(other[key] == value for other in others)}
+
+
 def effective(config: Config) -> dict[str, Any]:
     """Return a normal form, equal for configs with the same model and training, whatever their seeds and names."""
     heads = dict.fromkeys(("model.n_head", "model.n_kv_head", "model.head_size"))  # `layers` follow from these

@@ -2,77 +2,76 @@
 
 import json
 import os
+import shutil
+import threading
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY_CONFIG, TINY_TEXT
+from conftest import train_tiny
+from helpers import wait_for
 from pages_in_browser import find, luminance, open_page
 from torch import nn
 
-import train
 from experiments.heads.__main__ import main as heads_command
+from experiments.playground.__main__ import main as playground
+from experiments.playground.models import Model
+from experiments.playground.page import make_page
+from experiments.playground.server import PlaygroundServer
 from experiments.report.__main__ import main as report_command
-from training.runs.checkpoint import load_checkpoint
+from training.trained_model import load_model
 
 pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
-PAGES = {"report.html": 4, "heads.html": 5, "two.html": 10, "history.html": 1}  # and their number of charts
+TEXT = "9 bottles of b"
+SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
+PAGES = {"report.html": 4, "heads.html": 5, "two.html": 10, "history.html": 1, "exported.html": 0}  # and their charts
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with two runs, their report, and the heads page of one of them."""
+    """Return a folder with four runs, their report, and the pages of one or two of them."""
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("pages")
-    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
-    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    for seed in (0, 1):
+        for n in (2, 3):
+            settings = [f"train.name={n}-{seed}", f"train.seed={seed}", f"model.n_head={n}", "train.keep_checkpoints=6"]
+            train_tiny(folder, *settings, "train.device=cpu", "train.dtype=float32")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for seed in (0, 1):
-            for n in (2, 3):
-                settings = [
-                    f"train.name={n}-{seed}",
-                    f"train.seed={seed}",
-                    f"model.n_head={n}",
-                    "train.keep_checkpoints=6",
-                ]
-                assert train.main(["--config", "tiny.yaml", *settings, "train.device=cpu"]) == 0
         runs = [f"runs/{n}-{seed}" for seed in (0, 1) for n in (2, 3)]
         assert report_command([*runs, "--output", "report"]) == 0
         assert heads_command(["--checkpoint", "runs/2-0", "--text", READ, "--output", "heads.html"]) == 0
         two = ["--checkpoint", "runs/2-0", "runs/3-0", "--text", READ, "--output", "two.html"]
         assert heads_command([*two, "--characters", "40", "--windows", "2"]) == 0
         assert heads_command(["--over-time", "runs/2-0", "--output", "history.html"]) == 0
+        assert playground(["--checkpoint", "runs/2-0", "--text", TEXT, "--export", "exported.html"]) == 0
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("width", [360, 1280], ids=["phone", "desktop"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_page_opens_without_an_error_and_is_no_wider_than_its_window(browser, folder, page, width, dark):
-    open_page(browser, folder / page, width, dark=dark)
+def check_looks(browser, width, *, dark):
+    """Assert that the page fits its window, that fields have names, and that text has WCAG 2's contrast of 4.5 to 1."""
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    assert len(find(browser, "table tbody tr")) >= 2
-    assert len(find(browser, "figure svg")) == PAGES[page]
-
-
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_has_enough_contrast_with_its_background(browser, folder, page, dark):
-    """WCAG 2 requires a contrast of at least 4.5 to 1; charts are included."""
-    open_page(browser, folder / page, dark=dark)
     ground = luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert (ground < 0.1) == dark
-    for selector, attribute in (("p", "color"), (".faint", "color"), ("td", "color"), ("figure svg text", "fill")):
-        for element in find(browser, selector)[:20]:
+    texts = "p, .faint, td, label, h2, h3, summary, a, button:enabled, figure svg text"
+    for selector in texts.split(", "):
+        for element in find(browser, selector)[:10]:
+            attribute = "fill" if "svg" in selector else "color"
             colour = luminance(element.value_of_css_property(attribute))
             lighter, darker = max(colour, ground), min(colour, ground)
             assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (selector, element.text)
+    fields = [field for field in find(browser, "input, textarea, select, button") if field.is_displayed()]
+    assert [field.get_attribute("outerHTML") for field in fields if not field.accessible_name] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_label_of_a_chart_is_cut_off(browser, folder, page):
-    open_page(browser, folder / page)
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])
+def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder, page, width, dark):
+    """Also write a screenshot to the folder SCREENSHOTS, if that is set, for people to look at."""
+    open_page(browser, folder / page, width, dark=dark)
+    check_looks(browser, width, dark=dark)
+    assert len(find(browser, "table tbody tr")) >= 2
     labels = browser.execute_script(
         """return [...document.querySelectorAll("figure svg text")].map(text => {
             const label = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
@@ -81,15 +80,18 @@ def test_no_label_of_a_chart_is_cut_off(browser, folder, page):
             return [text.textContent, inside];
         })"""
     )
-    assert len(labels) >= 10
+    assert len(find(browser, "figure svg")) == PAGES[page]
+    assert len(labels) >= 3 * PAGES[page]
     assert [label for label, inside in labels if not inside] == []
+    if target := os.environ.get("SCREENSHOTS"):
+        browser.save_screenshot(f"{target}/{page.partition('.')[0]}-{width}.png")
 
 
-def weights_by_hand(path, text):
-    """Return attention weights (layer, head, T, T) in float64, from the checkpoint and the published formulas."""
-    checkpoint = load_checkpoint(path)
-    ids = [checkpoint.characters.index(c) for c in text]
-    w = {name: value.double() for name, value in checkpoint.model.items()}
+def weights_by_hand(run, text):
+    """Return attention weights (layer, head, T, T) in float64, from the weights and the published formulas."""
+    trained = load_model(run, "cpu")
+    ids = [trained.vocabulary.characters.index(c) for c in text]
+    w = {name: value.double() for name, value in trained.model.state_dict().items()}
     T, C, H = len(text), 24, 2
     D = C // H
     angles = torch.outer(torch.arange(T).double(), 10_000 ** (-2 * torch.arange(D // 2).double() / D))
@@ -116,11 +118,11 @@ def weights_by_hand(path, text):
     return torch.stack(result)
 
 
-def test_hovering_shows_the_weights_of_the_chosen_head(browser, folder):
+def test_a_chosen_head_shows_its_weights_and_a_click_keeps_the_character(browser, folder):
     from selenium.webdriver import ActionChains
 
     open_page(browser, folder / "heads.html")
-    by_hand = weights_by_hand(folder / "runs/2-0/checkpoints/best.pt", READ)
+    by_hand = weights_by_hand(folder / "runs/2-0", READ)
     spans, heads = find(browser, ".viewer .text span"), find(browser, "button.head")
     assert [s.text for s in spans] == [c.replace(" ", "␣").replace("\n", "⏎") for c in READ]
     for number, query in [(0, 15), (3, 9), (2, 0), (1, 14)]:
@@ -134,14 +136,6 @@ def test_hovering_shows_the_weights_of_the_chosen_head(browser, folder):
         assert listed[0] == expected.argmax()
         assert f"L{number // 2}H{number % 2}" in find(browser, ".looking")[0].text
         assert "query" in spans[query].get_attribute("class")
-    assert browser.get_log("browser") == []
-
-
-def test_a_click_selects_a_character_and_arrow_keys_move_the_selection(browser, folder):
-    from selenium.webdriver import ActionChains
-
-    open_page(browser, folder / "heads.html", 360)
-    spans = find(browser, ".viewer .text span")
     spans[4].click()
     ActionChains(browser).move_to_element(spans[8]).perform()
     assert "query" in spans[4].get_attribute("class")
@@ -150,19 +144,18 @@ def test_a_click_selects_a_character_and_arrow_keys_move_the_selection(browser, 
     spans[5].click()
     ActionChains(browser).move_to_element(spans[8]).perform()
     assert "query" in spans[8].get_attribute("class")
+    assert browser.get_log("browser") == []
 
 
 def test_a_character_chosen_in_one_of_two_models_is_chosen_in_both(browser, folder):
     open_page(browser, folder / "two.html")
-    first, second = find(browser, ".viewer")
-    spans = second.find_elements("css selector", ".text span")
-    spans[6].click()
-    assert "query" in first.find_elements("css selector", ".text span")[6].get_attribute("class")
-    assert len(first.find_elements("css selector", "button.head")) == 4
-    assert len(second.find_elements("css selector", "button.head")) == 6
-    first.find_elements("css selector", ".text span")[6].click()  # releases it in both
-    spans[9].click()
-    assert "query" in first.find_elements("css selector", ".text span")[9].get_attribute("class")
+    first, second = ([*viewer.find_elements("css selector", ".text span")] for viewer in find(browser, ".viewer"))
+    assert [len(viewer.find_elements("css selector", "button.head")) for viewer in find(browser, ".viewer")] == [4, 6]
+    second[6].click()
+    assert "query" in first[6].get_attribute("class")
+    first[6].click()  # releases it in both
+    second[9].click()
+    assert "query" in first[9].get_attribute("class")
 
 
 def test_the_history_shows_chosen_heads_and_the_figures_of_a_chosen_step(browser, folder):
@@ -180,14 +173,186 @@ def test_the_history_shows_chosen_heads_and_the_figures_of_a_chosen_step(browser
     assert not find(browser, ".choosing")
 
 
-def test_screenshots_of_the_pages_are_not_empty(browser, folder):
-    """Also write the screenshots to the folder SCREENSHOTS, if that is set, for people to look at."""
-    target = os.environ.get("SCREENSHOTS")
-    for page in PAGES:
-        for width in (360, 1280):
-            open_page(browser, folder / page, width)
-            picture = browser.get_screenshot_as_png()
-            assert len(picture) > 10_000
-            if target:
-                with open(f"{target}/{page.partition('.')[0]}-{width}.png", "wb") as file:  # noqa: PTH123
-                    file.write(picture)
+@pytest.fixture
+def play(folder, browser, monkeypatch):
+    """Return a function that opens the playground of some runs; it returns the page's address."""
+    monkeypatch.chdir(folder)
+    servers = []
+
+    def open_playground(*runs, **window):
+        models = [Model(load_model(f"runs/{run}", "cpu")) for run in runs]
+        server = PlaygroundServer(("127.0.0.1", 0), models, make_page())
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        servers.append(server)
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        open_page(browser, address, **window)
+        wait_for(lambda: find(browser, ".next button"))
+        return address
+
+    yield open_playground
+    browser.get("about:blank")
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def reader_of(run):
+    return Model(load_model(f"runs/{run}", "cpu")).reader
+
+
+def bars(browser):
+    """Return the label and probability of each next character of the first model."""
+    script = """return [...document.querySelector(".next").querySelectorAll("button")].map(
+        (button) => [...button.children].map((child) => child.textContent))"""
+    return [(label, float(probability)) for label, probability in browser.execute_script(script)]
+
+
+def expected_bars(run, text, off=()):
+    return [(label, pytest.approx(p, abs=1e-3)) for label, _, p in reader_of(run).read(text, off)["next"]]
+
+
+def type_text(browser, text):
+    """Set the text of the box, also to characters that the driver cannot type."""
+    box = find(browser, "#text")[0]
+    browser.execute_script(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", box, text
+    )
+    return box
+
+
+def click(browser, selector):
+    browser.execute_script("arguments[0].click()", find(browser, selector)[0])
+
+
+def set_field(browser, name, value):
+    browser.execute_script("arguments[0].value = arguments[1]", find(browser, f"[name={name}]")[0], value)
+
+
+def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, play):
+    play("3-0")
+    type_text(browser, TEXT)
+    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
+    label, _ = bars(browser)[0]
+    click(browser, ".next button")
+    taken = TEXT + {"␣": " ", "⏎": "\n"}.get(label, label)
+    assert find(browser, "#text")[0].get_attribute("value") == taken
+    nats = -load_model("runs/3-0", "cpu").log_probabilities(taken).sum()
+    wait_for(lambda: f"14 characters cost {nats:.2f}"[:-1] in find(browser, ".totals")[0].text)
+    assert len(find(browser, ".surprise span")) == len(taken)
+    click(browser, "#undo")
+    assert find(browser, "#text")[0].get_attribute("value") == TEXT
+
+    click(browser, ".inside summary")
+    lens = reader_of("3-0").look_inside(TEXT)["lens"]
+    expected = [[f"{label} {p:.3f}" for label, _, p in layer[4]] for layer in lens]
+    read = """document.querySelectorAll('.surprise span')[4].click();
+        return [...document.querySelectorAll(".lens tbody tr")].map(
+            (row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent))"""
+    wait_for(lambda: browser.execute_script(read) == expected)
+    assert len(find(browser, ".viewer button.head")) == 6
+    assert find(browser, ".viewer .looking")[0].text.startswith("L0H0: ")
+
+    browser.execute_script("document.getElementById('changes').open = true")
+    find(browser, "#passage")[0].send_keys(TEXT)
+    click(browser, "#measure")
+    wait_for(lambda: len(find(browser, "#measured tbody tr")) == 1)
+    click(browser, ".switches button:nth-child(2)")
+    wait_for(lambda: len(find(browser, "#measured tbody tr")) == 2)
+    before, after = (reader_of("3-0").score(TEXT, off)["loss"] for off in ([], [1]))
+    cells = [cell.text for cell in find(browser, "#measured tbody tr:nth-child(2) td")]
+    assert cells[:2] == ["3-0, step 40", "L0H1"]
+    assert (float(cells[2]), float(cells[3])) == pytest.approx((after, after - before), abs=2e-4)
+    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT, [1]))
+
+
+def test_the_playground_writes_stops_and_carries_the_text_in_a_link(browser, play):
+    address = play("3-0")
+    trained = load_model("runs/3-0", "cpu")
+    box = type_text(browser, TEXT)
+    set_field(browser, "length", 40)
+    box.send_keys("\ue009\ue007")  # Ctrl+Enter
+    wait_for(lambda: box.get_attribute("value") == trained.generate(TEXT, 40, seed=0))
+    wait_for(lambda: not find(browser, "#again")[0].get_attribute("disabled"))
+    click(browser, "#again")
+    wait_for(lambda: box.get_attribute("value") == trained.generate(TEXT, 40, seed=1))
+    wait_for(lambda: not find(browser, "#undo")[0].get_attribute("disabled"))
+    click(browser, "#undo")
+    assert box.get_attribute("value") == TEXT
+    set_field(browser, "length", 2000)
+    click(browser, "#write")
+    wait_for(lambda: len(box.get_attribute("value")) > len(TEXT))
+    click(browser, "#stop")
+    wait_for(lambda: not find(browser, "#write")[0].get_attribute("disabled"))
+    assert len(TEXT) < len(box.get_attribute("value")) < len(TEXT) + 2000
+    click(browser, "#undo")
+    set_field(browser, "length", -1)
+    click(browser, "#write")
+    assert find(browser, "#settings input:invalid")[0].is_displayed()
+
+    set_field(browser, "length", 40)
+    set_field(browser, "temperature", 0.5)
+    type_text(browser, TEXT + "e")
+    find(browser, "#copy")[0].click()
+    browser.execute_script("document.getElementById('changes').open = true")
+    find(browser, "#passage")[0].send_keys("\ue009v")  # Ctrl+V
+    wait_for(lambda: find(browser, "#passage")[0].get_attribute("value") == TEXT + "e")
+    link = find(browser, "#link")[0].get_attribute("href")
+    browser.get("about:blank")
+    browser.get(link)
+    wait_for(lambda: find(browser, ".next button"))
+    assert link.startswith(address)
+    assert find(browser, "#text")[0].get_attribute("value") == TEXT + "e"
+    assert find(browser, "[name=temperature]")[0].get_attribute("value") == "0.5"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])
+def test_two_models_stand_side_by_side_with_any_of_their_checkpoints(browser, play, width, dark):
+    play("3-0", "2-0", width=width, dark=dark)
+    check_looks(browser, width, dark=dark)
+    assert len(find(browser, "section.model")) == 2
+    type_text(browser, TEXT)
+    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
+    select = find(browser, ".checkpoint")[0]
+    browser.execute_script("arguments[0].value = 'step 0'; arguments[0].dispatchEvent(new Event('change'))", select)
+    wait_for(lambda: find(browser, "h2.name")[0].text == "3-0, step 0")
+    wait_for(lambda: max(p for _, p in bars(browser)) < 0.05)  # a new model predicts all characters equally
+
+
+def test_the_playground_follows_a_run(browser, play):
+    shutil.copytree("runs/3-0", "runs/growing", dirs_exist_ok=True)
+    files, grown = (Model(load_model(f"runs/{run}")).checkpoints() for run in ("growing", "3-0"))
+    shutil.copy(files["step 0"], files["best"])
+    play("growing")
+    assert find(browser, "h2.name")[0].text == "growing, step 0"
+    shutil.copy(grown["best"], files["best"])
+    wait_for(lambda: find(browser, "h2.name")[0].text == "growing, step 40")
+    wait_for(lambda: bars(browser) == expected_bars("3-0", ""))
+
+
+def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, folder, play):
+    Path("script.txt").write_text(SCRIPT * 40, encoding="utf-8")
+    settings = ["data.corpus=script.txt", "model.n_embd=48", "model.block_size=64", "train.max_steps=300"]
+    train_tiny(folder, *settings, "train.name=script")
+    play("script")
+    n_scripts = len(find(browser, "script"))
+    box = type_text(browser, SCRIPT)
+    set_field(browser, "length", 200)
+    set_field(browser, "temperature", 0)
+    click(browser, ".inside summary")
+    click(browser, "#write")
+    wait_for(lambda: len(box.get_attribute("value")) >= len(SCRIPT) + 200)
+    wait_for(lambda: find(browser, ".viewer button"))
+    assert "<script>" in box.get_attribute("value")[len(SCRIPT) :]
+    assert (browser.title, find(browser, "img"), len(find(browser, "script"))) == ("Playground", [], n_scripts)
+    type_text(browser, "中😀אב")
+    labels = "return [...document.querySelectorAll('.surprise span')].map((s) => s.textContent)"
+    wait_for(lambda: browser.execute_script(labels) == ["中", "😀", "U+05D0", "U+05D1"])
+
+
+def test_an_exported_page_works_without_a_server(browser, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    open_page(browser, folder / "exported.html")
+    assert bars(browser) == expected_bars("2-0", TEXT)
+    assert (len(find(browser, ".viewer button.head")), len(find(browser, ".lens tbody tr"))) == (4, 2)
+    assert not find(browser, "#text")[0].is_displayed()
+    assert find(browser, ".next button")[0].value_of_css_property("opacity") == "1"

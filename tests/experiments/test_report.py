@@ -76,10 +76,13 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def test_page_markdown_and_csv_have_the_same_values(runs_folder, runs, tmp_path, capsys):
+def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    page = Page((tmp_path / "out.html").read_text(encoding="utf-8"))
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert all(address.startswith(("#", "data:")) for address in page.fetched)
+    assert not re.search(r"@import|url\((?!#)|<script", text)
     markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
     table = [line.strip("| \n").split(" | ") for line in markdown.splitlines() if line.startswith("| n_head")]
     assert [cell.strip() for cell in page.cells] == [cell.strip() for row in table for cell in row]
@@ -89,15 +92,6 @@ def test_page_markdown_and_csv_have_the_same_values(runs_folder, runs, tmp_path,
             assert f"{float(row['loss']):.4f}" in markdown
             assert f"n_head={n}" in said
     assert "context length 16" in markdown
-
-
-def test_the_page_loads_no_external_files(runs, tmp_path):
-    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
-    text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert all(address.startswith(("#", "data:")) for address in Page(text).fetched)
-    assert "@import" not in text
-    assert not re.search(r"url\((?!#)", text)
-    assert "<script" not in text
 
 
 def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tmp_path):
@@ -128,17 +122,17 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     assert "--prompt: 'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
 
 
-def test_comparing_losses_at_different_context_lengths_produces_a_warning(runs_folder, runs, tmp_path):
-    assert report_command([str(runs[0]), str(runs_folder / "runs" / "context"), "--output", str(tmp_path / "out")]) == 0
-    assert "WARNING" in (tmp_path / "out.md").read_text(encoding="utf-8")
-
-
-def test_variants_without_a_common_seed_are_not_compared(runs_folder, runs, tmp_path):
-    alone = [runs_folder / "runs" / "1-0", runs_folder / "runs" / "2-1"]
-    rows = compare(find_runs(alone).variants).rows
-    assert [row.verdict for row in rows] == ["the baseline", "unknown: no common seed"]
-    assert report_command([*map(str, alone), "--output", str(tmp_path / "out")]) == 0
-    assert "No conclusion about n_head=2" in (tmp_path / "out.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["1-0", "context"], "WARNING: these losses are for different texts, parts of a text or context lengths"),
+        (["1-0", "1-1", "2-1"], "WARNING: the variants have different seeds"),
+        (["1-0", "2-1"], "No conclusion about n_head=2"),
+    ],
+)
+def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_path, capsys, names, sentence):
+    assert report_command([*(f"runs/{name}" for name in names), "--output", str(tmp_path / "out")]) == 0
+    assert sentence in capsys.readouterr().out
 
 
 def test_the_same_model_under_other_settings_is_not_compared(runs_folder, runs, tmp_path):
@@ -152,18 +146,23 @@ def test_the_same_model_under_other_settings_is_not_compared(runs_folder, runs, 
     assert rows[1].difference is None
 
 
-def test_long_names_are_numbered_and_explained_in_the_table(runs_folder, runs, tmp_path):
+def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_folder, runs, tmp_path):
+    """Each folder of the sweep is a run that was trained by hand with the same settings."""
+    long = "three heads, whose name is far too long for a chart"
+    variants = {"_a$b$|c": {"model.n_head": "1"}, "</script>": {"model.n_head": "2"}, long: {"model.n_head": "3"}}
     settings = read_settings(runs_folder / "tiny.yaml")
-    variants = {"one head of all the channels that there are": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
     plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
-    sweep = SweepFolder.open("long", plan, root=tmp_path)
-    for point in plan.points:
-        by_hand = runs_folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
-        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
-    assert report_command([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "two"]) == 0
-    markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
-    assert "| variant 1: one head of all the channels that there are |" in markdown
-    assert "variant 1 (" in markdown
+    sweep = finished_sweep("odd", plan, runs_folder, root=tmp_path)
+    rows = compare(find_runs([sweep.path]).variants, baseline="</script>").rows
+    assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [(name, [0, 1]) for name in variants]
+    differences = zip(losses(runs_folder, 1), losses(runs_folder, 2), strict=True)
+    assert rows[0].difference.mean == pytest.approx(statistics.mean(a - b for a, b in differences))
+    assert report_command([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "</script>"]) == 0
+    page, markdown = ((tmp_path / f"out.{ending}").read_text(encoding="utf-8") for ending in ("html", "md"))
+    assert page.count("_a$b$|c") >= 3
+    assert "</script>" not in page
+    assert "| _a$b$\\|c |" in markdown
+    assert f"| variant 3: {long} |" in markdown
 
 
 def test_a_sweep_with_one_finished_variant_names_that_variant(runs_folder, runs, tmp_path):
@@ -174,34 +173,12 @@ def test_a_sweep_with_one_finished_variant_names_that_variant(runs_folder, runs,
     assert [variant.label for variant in find_runs([sweep.path]).variants] == ["n_head=1"]
 
 
-def test_variants_with_different_seeds_produce_a_warning(runs_folder, runs, tmp_path, capsys):
-    paths = [str(runs_folder / "runs" / name) for name in ("1-0", "1-1", "2-1")]
-    assert report_command([*paths, "--output", str(tmp_path / "out")]) == 0
-    assert "WARNING: the variants have different seeds" in capsys.readouterr().out
-
-
 def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "again")
     found = find_runs([runs[0], tmp_path / "again"])
     assert len(found.variants[0].runs) == 1
     assert found.left_out["same settings and seed as another run"] == ["again"]
     assert report_command([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
-
-
-def test_names_with_special_characters_are_shown_literally(runs, tmp_path, runs_folder):
-    pytest.importorskip("matplotlib")
-    variants = {"_a$b$|c": {"model.n_head": "1"}, "</script>": {"model.n_head": "2"}}
-    settings = read_settings(runs_folder / "tiny.yaml")
-    plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
-    sweep = SweepFolder.open("odd", plan, root=tmp_path)
-    for point in plan.points:
-        by_hand = runs_folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
-        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
-    assert report_command([str(sweep.path), "--output", str(tmp_path / "out")]) == 0
-    page = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert page.count("_a$b$|c") >= 3
-    assert "</script>" not in page
-    assert "| _a$b$\\|c |" in (tmp_path / "out.md").read_text(encoding="utf-8")
 
 
 def cut(run, runs_folder, n_lines):
@@ -272,7 +249,8 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
         (["nowhere"], "nowhere: no such folder; runs and sweeps are in runs/"),
         (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: 'all runs'"),
         (["runs", "--target", "low"], "--target"),
-        (["runs/1-0", "--output", "/"], "--output: / must be the name of a file"),
+        (["--pack", "a.jsonl"], "give at least one RUN"),
+        (["runs/1-0", "--pack", "a.csv"], "--pack takes one sweep and a file that ends in .jsonl"),
     ],
 )
 def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
@@ -283,23 +261,3 @@ def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
     said = capsys.readouterr().err
     assert (status, said.count("\n")) == (2, 1)
     assert message in said
-
-
-def test_named_variants_keep_their_names(runs_folder, runs):
-    """Each folder of the sweep is a run that was trained by hand with the same settings."""
-    settings = read_settings(runs_folder / "tiny.yaml")
-    variants = {"one": {"model.n_head": "1"}, "two": {"model.n_head": "2"}}
-    plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
-    sweep = finished_sweep("named", plan, runs_folder)
-    rows = compare(find_runs([sweep.path]).variants, baseline="two").rows
-    assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [("one", [0, 1]), ("two", [0, 1])]
-    assert [row.verdict for row in rows][1] == "the baseline"
-    assert rows[0].difference.mean == pytest.approx(
-        statistics.mean(a - b for a, b in zip(losses(runs_folder, 1), losses(runs_folder, 2), strict=True))
-    )
-
-
-@pytest.mark.parametrize("arguments", [["--pack", "a.jsonl"], ["runs/1-0", "--pack", "a.csv"], ["--target", "2"]])
-def test_options_that_would_do_nothing_are_errors(runs, capsys, arguments):
-    assert report_command(arguments) == 2
-    assert capsys.readouterr().err.count("\n") == 1

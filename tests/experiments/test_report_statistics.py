@@ -79,26 +79,19 @@ def test_the_equivalence_test_equals_two_one_sided_tests_of_scipy(margin):
     assert ours.equal_p(margin) == pytest.approx(max(too_low, too_high), rel=1e-9, abs=1e-13)
 
 
-def test_equivalence_without_spread_depends_on_the_difference_alone():
-    ours = paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0})
-    assert (ours.equal_p(0.6), ours.equal_p(0.5)) == (0, 1)
-
-
 def test_differences_are_paired_over_common_seeds_only():
     difference = paired_difference({0: 1.0, 1: 2.5, 7: 9.0}, {1: 2.0, 0: 1.1, 3: 0.0})
     assert (difference.mean, difference.n) == (pytest.approx(0.2), 2)
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
-
-
-def test_one_common_seed_gives_no_interval_and_no_p_value():
-    difference = paired_difference({0: 1.0}, {0: 1.2})
-    assert difference.mean == pytest.approx(-0.2)
-    assert not isinstance(difference, PairedTest)
+    one = paired_difference({0: 1.0}, {0: 1.2})
+    assert one.mean == pytest.approx(-0.2)
+    assert not isinstance(one, PairedTest)
     assert standard_error([1.0]) is None
 
 
-def test_differences_without_spread_have_a_p_value_of_0_or_1():
-    assert paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0}).p == 0
+def test_differences_without_spread_have_p_values_of_0_or_1():
+    always_half = paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0})
+    assert (always_half.p, always_half.equal_p(0.6), always_half.equal_p(0.5)) == (0, 0, 1)
     assert paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p == 1
 
 

@@ -1,0 +1,24 @@
+"""Self-contained HTML pages from templates, light or dark according to the reader's system."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+HERE = Path(__file__).parent
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the page of a template, named by its path from this folder. Its values are escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["source"] = source
+    environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys
+    return environment.get_template(template).render(values)
+
+
+def source(path: str) -> Markup:
+    """Return a style sheet or script as it is, for templates. path: from this folder."""
+    return Markup((HERE / path).read_text(encoding="utf-8"))
