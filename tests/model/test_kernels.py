@@ -1,10 +1,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import make_model
 
 from model.attention import attend
-from model.config import ModelConfig
-from model.gpt import GPT
 from model.kernels import hand_written
 from model.positions import rotary_table
 
@@ -27,45 +26,32 @@ def plain_attention(q, k, v):
     return attend(q, k, v, causal=True, form="explicit")
 
 
-def case(name):
-    """Return an operation with a hand-written backward pass, its plain form, and inputs."""
+def cases():
+    """Return each operation with a hand-written backward pass, its plain form, and inputs, by name."""
     torch.manual_seed(4)
-    x, q, k, v = (torch.randn(B, H, T, D, requires_grad=True) for _ in range(4))
-    factor = (torch.rand(H, 1, 1) + 0.5).requires_grad_()
-    taps = torch.randn(2, 1, D, requires_grad=True)
+    exact = {"dtype": torch.float64, "requires_grad": True}
+    x, q, k, v = (torch.randn(B, H, T, D, **exact) for _ in range(4))
+    wide, *shared = (torch.randn(B, *shape, **exact) for shape in ((H, T, D + 3), (1, T, D), (1, T, D)))
+    factor, taps = torch.rand(H, 1, 1, **exact), torch.randn(2, 1, D, **exact)
     turns = tuple(rotary_table(D, 9, 10_000)[:, 2 : 2 + T])
-    shared = tuple(torch.randn(B, 1, T, D, requires_grad=True) for _ in range(2))
+    attention = hand_written.causal_attention, plain_attention
     return {
         "RMS norm": (hand_written.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
         "RMS norm with factors": (hand_written.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
         "causal convolution": (hand_written.causal_conv, plain_conv, (x.flatten(0, 1), taps)),
         "squared ReLU": (hand_written.squared_relu, lambda x: F.relu(x).square(), (x,)),
         "rotation": (hand_written.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
-        "causal attention": (hand_written.causal_attention, plain_attention, (q, k, v)),
-        "attention with wider values": (
-            hand_written.causal_attention,
-            plain_attention,
-            (q, k, torch.randn(B, H, T, D + 3, requires_grad=True)),
-        ),
-        "attention with a shared key head": (hand_written.causal_attention, plain_attention, (q, *shared)),
-    }[name]
+        "causal attention": (*attention, (q, k, v)),
+        "attention with wider values": (*attention, (q, k, wide)),
+        "attention with a shared key head": (*attention, (q, *shared)),
+    }
 
 
-FORMS = (
-    "RMS norm",
-    "causal convolution",
-    "RMS norm with factors",
-    "squared ReLU",
-    "rotation",
-    "causal attention",
-    "attention with wider values",
-    "attention with a shared key head",
-)
+every_operation = pytest.mark.parametrize(("form", "plain", "inputs"), cases().values(), ids=cases())
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_an_operation_equals_its_definition_in_values_and_gradients(name):
-    form, plain, inputs = case(name)
+@every_operation
+def test_an_operation_equals_its_definition_in_values_and_gradients(form, plain, inputs):
     learned = [x for x in inputs if x.requires_grad]
     actual, expected = form(*inputs), plain(*inputs)
     torch.testing.assert_close(actual, expected)
@@ -76,9 +62,8 @@ def test_an_operation_equals_its_definition_in_values_and_gradients(name):
     )
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_hand_written_gradient_equals_finite_differences(name):
-    form, _, inputs = case(name)
+@every_operation
+def test_a_hand_written_gradient_equals_finite_differences(form, plain, inputs):
     assert torch.autograd.gradcheck(form, inputs)
 
 
@@ -96,9 +81,7 @@ def test_the_norm_of_zeros_has_finite_gradients():
 
 
 def test_a_model_has_the_same_gradients_with_and_without_hand_written_backward_passes(monkeypatch):
-    model = GPT(ModelConfig(n_layer=2, n_head=H, n_embd=H * D, block_size=T), 7)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter)
+    model = make_model(7)
     ids = torch.randint(7, (B, T))
 
     def gradients():
