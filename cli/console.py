@@ -28,10 +28,6 @@ class Console:
     def advance(self) -> None:
         self.bar.update()
 
-    def advance_to(self, step: int, note: str) -> None:
-        self.bar.set_postfix_str(note, refresh=False)
-        self.bar.update(step - self.bar.n)
-
     def training(self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, left_s: float) -> None:
         """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal."""
         shown = "unknown" if loss is None else f"{loss:.4f}"

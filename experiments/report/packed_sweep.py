@@ -45,8 +45,7 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     with checking_values(f"{file}: is not a packed sweep: "):
         plan = make_plan(upgraded(settings))
         for point in plan.points:
-            lines = packed.get(point.name)
-            if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+            if point.name not in packed:
                 raise UserError(f"it lacks the run {point.name}")
     return plan, packed
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from experiments.sweep.values import (
     VARIANTS,
     Axes,
     Variants,
-    check_varies,
     labelled,
     read_sweep,
     split_values,
@@ -74,7 +74,9 @@ def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Pla
     }
     varied = {key for changes in variants.values() for key in changes}
     for key in [*axes, *varied]:
-        check_varies(key)
+        split_override(f"{key}=")  # the key is known
+        if key == "train.name":
+            raise UserError(f"{key} cannot be varied, because the sweep names each run's folder; give one name")
     if both := sorted(varied & axes.keys()):
         raise UserError(f"{both[0]} varies twice: in sweep.variants and as an axis; remove one of them")
     if SEED not in axes and SEED not in varied:
@@ -118,18 +120,10 @@ def _make_points(
     if invalid:
         reasons = "; ".join(f"{first}: {reason}" for reason, first in dict(reversed(invalid)).items())
         raise UserError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
-    _check_distinct(points)
+    counts = Counter(sign for point in points for sign in (point.name, point.config))
+    if same := [point.name for point in points if max(counts[point.name], counts[point.config]) > 1]:
+        raise UserError(f"two runs of the sweep are the same: {same[0]} and {same[1]}")
     return tuple(points)
-
-
-def _check_distinct(points: Sequence[Point]) -> None:
-    """Raise UserError if two points are the same or have the same name."""
-    first: dict[Config | str, Point] = {}
-    for point in points:
-        for sign in (point.config, point.name):
-            if (other := first.setdefault(sign, point)) is not point:
-                both = f"{labelled(other.choices)} and {labelled(point.choices)}"
-                raise UserError(f"two runs of the sweep are the same: {both}")
 
 
 def describe(plan: Plan) -> dict[str, Any]:
@@ -149,21 +143,7 @@ def describe(plan: Plan) -> dict[str, Any]:
     return shared | {"sweep": axes}
 
 
-def extended(plan: Plan, more: Plan) -> Plan | None:
-    """Return the sweep with the points of both plans, or None if no grid has exactly these points."""
-    settings, before = describe(more), describe(plan)["sweep"]
-    sweep = settings["sweep"]
-    for key in sweep.keys() & before.keys():
-        if key == VARIANTS:
-            sweep[key] = before[key] | sweep[key]
-        else:
-            sweep[key] = list(dict.fromkeys([*before[key], *sweep[key]]))
-    try:
-        both = make_plan(settings)
-    except UserError:
-        return None
-
-    def points(*plans: Plan) -> set[tuple[str, Config]]:
-        return {(point.name, point.config) for each in plans for point in each.points}
-
-    return both if points(both) == points(plan, more) else None
+def larger(plan: Plan, other: Plan) -> Plan | None:
+    """Return the plan that has all points of both, or None if neither has."""
+    first, second = ({(point.name, point.config) for point in each.points} for each in (plan, other))
+    return plan if first >= second else other if second >= first else None

@@ -6,7 +6,7 @@ from filelock import FileLock
 
 from cli.errors import UserError, checking_values
 from data.files import replace_text
-from experiments.sweep.plan import Plan, Point, describe, extended, make_plan
+from experiments.sweep.plan import Plan, Point, describe, larger, make_plan
 from training.config_file import dump_yaml, load_run_config, read_settings, to_yaml
 from training.runs.run_folder import RUNS, RunFolder, numbered
 
@@ -30,11 +30,11 @@ class SweepFolder:
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
-        """Return the folder of the same sweep, with new values added, or else a new folder: NAME, NAME-2, ..."""
+        """Return the folder of the same sweep, perhaps with more values, or else a new one: NAME, NAME-2, ..."""
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock"):
-            found = ((path, _with_points_of(path, plan)) for path in numbered(root / name))
-            path, whole = next((path, whole) for path, whole in found if whole)
+            found = ((path, read_plan(path) if path.exists() else plan) for path in numbered(root / name))
+            path, whole = next((path, whole) for path, there in found if there and (whole := larger(plan, there)))
             path.mkdir(exist_ok=True)
             replace_text(path / PLAN_FILE, dump_yaml(describe(whole)))
             return cls(path, whole)
@@ -44,14 +44,6 @@ class SweepFolder:
 
     def unfinished(self) -> list[Point]:
         return [point for point in self.plan.points if not self.run_of(point).is_finished()]
-
-
-def _with_points_of(path: Path, plan: Plan) -> Plan | None:
-    """Return the plan together with that of a folder, or None if the folder holds something else."""
-    if not path.exists():
-        return plan
-    before = read_plan(path)
-    return extended(before, plan) if before else None
 
 
 def read_plan(folder: Path) -> Plan | None:

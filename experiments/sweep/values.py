@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cli.errors import UserError
-from training.config_file import split_override
 
 VARIANTS = "variants"
 MOST_VALUES = 10_000  # of one setting
@@ -47,13 +46,6 @@ def split_values(key: str, text: str) -> list[str]:
     if len(values) > 1 and not all(values):
         raise UserError(f"{key}={text} has an empty value; write values as in {key}=1,2,4")
     return values
-
-
-def check_varies(key: str) -> None:
-    """Raise UserError if the key is unknown or cannot be varied."""
-    split_override(f"{key}=")
-    if key == "train.name":
-        raise UserError(f"{key} cannot be varied, because the sweep names each run's folder; give one name")
 
 
 def spoken(value: Any) -> str:

@@ -31,7 +31,7 @@ class Workers:
         for number in range(n_workers):
             self._idle.put(number)
         self._lock, self._stopping = threading.Lock(), False  # a process starts before `_stop` or not at all
-        self._processes: set[subprocess.Popen] = set()
+        self._processes: list[subprocess.Popen] = []
 
     def train(
         self, runs: Sequence[tuple[RunFolder, TrainConfig]], ended: Callable[[RunFolder, str | None], None]
@@ -70,9 +70,8 @@ class Workers:
                     env=os.environ | share_of_machine(worker, self.n_workers, settings),
                     start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
                 )
-                self._processes.add(process)
+                self._processes.append(process)
             status = process.wait()
-            self._processes.discard(process)
         finally:
             self._idle.put(worker)
         return None if self._stopping or run.is_finished() else _reason(run, status)
@@ -81,8 +80,8 @@ class Workers:
         """Make every process save and end."""
         with self._lock:
             self._stopping = True
-            for process in self._processes:
-                if os.name == "posix":  # elsewhere, Ctrl-C has reached it already
+            if os.name == "posix":  # elsewhere, Ctrl-C has reached the processes already
+                for process in self._processes:
                     process.send_signal(number)
 
 

@@ -38,8 +38,6 @@ def test_a_packed_sweep_gives_the_same_table_as_its_runs(runs_folder, tmp_path, 
         ("{\n", "line 1: is damaged"),
         ('{"sweep": {"train.seed": [0, 1]}}\n', "is not a packed sweep: it lacks the run seed=0"),
         ('{"sweep": {"model.n_head": [5]}}\n', "is not a packed sweep: "),
-        ('{"sweep": {"train.seed": [0]}}\n{"point": "seed=0", "records": 1}\n', "it lacks the run seed=0"),
-        ('{"sweep": {"train.seed": [0]}}\n{"point": "seed=0", "records": [1]}\n', "it lacks the run seed=0"),
     ],
 )
 def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_path, capsys, content, message):

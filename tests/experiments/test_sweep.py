@@ -208,7 +208,9 @@ def test_workers_share_cores_and_gpus(monkeypatch):
 def test_the_engines_on_the_page_of_scaling_train_a_planned_sweep(workplace, engine, by_hand):
     pytest.importorskip(engine)
     page = (ROOT / "experiments" / "studies" / "scaling.md").read_text(encoding="utf-8")
-    (program,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"import {engine}" in block]
+    (program,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if re.search(rf"\b{engine}\b", block)
+    ]
     assert sweep([*SWEEP, "--plan"]) == 0
     paths = "".join(f"runs/tiny/{name}\n" for name in POINTS)
     (workplace / "points.txt").write_text(paths)

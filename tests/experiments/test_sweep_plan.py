@@ -81,7 +81,7 @@ def test_lists_can_be_swept_values():
         ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
         ({"variant": {"a": ""}}, "unknown key variant"),
         ({"model.n_head": []}, "has no values"),
-        ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2, seed=0 and n_head=2, seed=0"),
+        ({"model.n_head": ["2", "02"]}, "two runs of the sweep are the same: n_head=2,seed=0 and n_head=2,seed=0"),
         ({"train.seed": "3..0"}, "must rise"),
         ({"train.seed": "0..99999"}, "at most 10,000 values"),
         ({"train.seed": "1,,2"}, "has an empty value"),
@@ -89,7 +89,7 @@ def test_lists_can_be_swept_values():
         ({"variants": {"a": {"train.seed": "1"}}, "train.seed": ["0"]}, "train.seed varies twice"),
         ({"variants": ["a"]}, "variants must be settings"),
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
-        ({"variants": {"a": "", "b": ""}}, "the same: a, seed=0 and b, seed=0"),
+        ({"variants": {"a": "", "b": ""}}, "the same: a,seed=0 and b,seed=0"),
         ("n_head", "sweep must be settings"),
     ],
 )
@@ -118,15 +118,15 @@ def test_a_sweep_can_be_rebuilt_from_its_description():
 @pytest.mark.parametrize(
     ("first", "second", "folders"),
     [
-        (["model.n_head=1,2"], ["model.n_head=2,3"], ["tiny"]),
-        (["model.n_head=1,2", "train.seed=0,1"], ["model.n_head=1,2", "train.seed=1..3"], ["tiny"]),
-        (["model.n_head=1,2", "train.seed=0"], ["model.n_head=1,3", "train.seed=1"], ["tiny", "tiny-2"]),
-        (["model.n_embd=48,64", "model.n_head=4,8"], ["model.n_embd=24,48", "model.n_head=3,4"], ["tiny", "tiny-2"]),
+        (["model.n_head=1,2"], ["model.n_head=1,2,3"], ["tiny"]),
+        (["model.n_head=1,2", "train.seed=0..3"], ["model.n_head=1,2", "train.seed=1,2"], ["tiny"]),
+        (["model.n_head=1,2"], ["model.n_head=2,3"], ["tiny", "tiny-2"]),
         (["model.n_head=1,2"], ["model.n_head=1,2", "optim.lr=1e-3,2e-3"], ["tiny", "tiny-2"]),
+        (["model.n_head=1,2"], ["model.n_head=1,2", "train.max_steps=3"], ["tiny", "tiny-2"]),
     ],
-    ids=["more values", "more seeds", "a grid with holes", "invalid combinations", "another axis"],
+    ids=["more values", "fewer seeds", "other values", "another axis", "another setting"],
 )
-def test_a_sweep_can_be_extended_as_long_as_it_stays_a_grid(workplace, first, second, folders):
+def test_a_command_with_more_or_fewer_values_has_the_same_folder(workplace, first, second, folders):
     settings = read_settings(workplace / "tiny.yaml")
     plans = [make_plan(settings, values) for values in (first, second)]
     opened = [SweepFolder.open("tiny", plan) for plan in plans]
