@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.command import CommandParser, existing, report_errors, run_command
+from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError, error_file, checking_values
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
@@ -49,14 +49,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run in a folder")
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
-    add("--from", dest="ancestor", type=existing, metavar="PATH", help="start from a model's weights (fine-tuning)")
+    add("--from", dest="ancestor", metavar="PATH", help="start from a model's weights (fine-tuning)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
     for earlier in ("--sweep", "--workers"):
         add(earlier, nargs="+", action="extend", default=[], help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
         if options.overrides and Path(options.overrides[0]).exists():
-            parser.error(f"did you mean --config {options.overrides[0]} or --resume {options.overrides[0]}?")
+            parser.error(f"write --config {options.overrides[0]} or --resume {options.overrides[0]}")
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if not 0 < options.timeout <= 1e6:
         parser.error("--timeout must be above 0 and at most 1,000,000")

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import os
 import re
 import signal
@@ -10,33 +9,20 @@ import sys
 import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
-from pathlib import Path
 from typing import NoReturn
 
 from cli.errors import explain, is_for_user, is_out_of_memory, one_line
-
-BUG = "this is a bug in the program; please report it with the lines above"
 
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        if unknown := re.match(r"unrecognized arguments: (-[^\s=]+)\S*", message):
+        if unknown := re.match(r"unrecognized arguments: -\S*", message):
             message = unknown[0]  # argparse also lists the valid arguments after it
-            if close := difflib.get_close_matches(unknown[1], self._option_string_actions, 1, 0.8):
-                message += f"; did you mean {close[0]}?"
-            elif any(action.dest == "overrides" for action in self._actions):
+            if any(action.dest == "overrides" for action in self._actions):
                 message += "; write settings without dashes, as in model.n_head=8"
-        see = f"{' See' if message.endswith('?') else '; see'} {self.prog} --help"
-        self.exit(2, f"{self.prog}: {one_line(message)}{see}\n")
-
-
-def existing(path: str) -> str:
-    """Return the path given with an option. Raises ArgumentTypeError if there is nothing."""
-    if not path or not Path(path).exists():
-        raise argparse.ArgumentTypeError(f"{path or 'an empty name'}: no such file or folder")
-    return path
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def prepare_streams(*, encoding: str | None = None) -> None:
@@ -61,7 +47,7 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
     """Run `work` and return the exit status.
 
     A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1. Any
-    other exception is a bug: a traceback, a line that says so, and status 1.
+    other exception is a bug and keeps its traceback.
 
     memory: the advice if memory runs out. encoding: see `prepare_streams`.
     """
@@ -75,28 +61,20 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         return 128 + signal.SIGINT
     except Exception as error:
         if is_for_user(error):
-            if message := explain(error):
-                print(f"{program}: {message}", file=sys.stderr)
+            print(f"{program}: {explain(error)}", file=sys.stderr)
             return getattr(error, "status", 2)
         if is_out_of_memory(error):
             print(f"{program}: out of memory; {memory}", file=sys.stderr)
             return 1
-        traceback.print_exc()
-        print(f"{program}: {BUG}", file=sys.stderr)
-        return 1
+        raise
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "WORLD_SIZE" in os.environ:  # torchrun started this process
-        _exit_at_once(main)
-    sys.exit(main())
-
-
-def _exit_at_once(main: Callable[[], int]) -> NoReturn:
-    """Exit without ending the interpreter: threads of PyTorch's process groups may abort or block its end."""
+    if "WORLD_SIZE" not in os.environ:
+        sys.exit(main())
     try:
         status = main()
     except Exception:
@@ -105,4 +83,4 @@ def _exit_at_once(main: Callable[[], int]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
             stream.flush()
-    os._exit(status)
+    os._exit(status)  # a process of torchrun: threads of its process groups may abort or block the interpreter's end

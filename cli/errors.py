@@ -10,7 +10,7 @@ LONGEST_LINE = 1_000  # characters of an error
 class UserError(ValueError):
     """A mistake of the user, or a fault of the machine. The message is one sentence that says what to do.
 
-    status: the exit status of a command that ends with it. An empty message is not printed.
+    status: the exit status of a command that ends with it.
     """
 
     status = 2
