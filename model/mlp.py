@@ -1,4 +1,4 @@
-"""The MLP (feed-forward network) of a block transforms each position alone; its nonlinearity is a function."""
+"""The MLP (feed-forward network) of a block transforms each position alone."""
 
 from collections.abc import Callable
 
@@ -27,8 +27,7 @@ NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {"relu2": squared_relu, 
 class MLP(nn.Module):
     """Two linear maps with a nonlinearity between them: (B, T, C) -> (B, T, C).
 
-    It has 4 C hidden channels, or 8/3 C with swiglu, whose gate takes as many, so that the number of parameters is the
-    same.
+    It has 4 C hidden channels. swiglu has 8/3 C, and as many for its gate: the number of parameters is the same.
     """
 
     def __init__(self, name: str, width: int, *, bias: bool, dropout: float):
@@ -39,4 +38,5 @@ class MLP(nn.Module):
         self.activate, self.dropout = NONLINEARITIES[name], dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(self.proj(self.activate(self.up(x))), self.dropout, training=self.training)
+        hidden = self.activate(self.up(x))  # (B, T, 4 C), or (B, T, 8/3 C)
+        return dropout(self.proj(hidden), self.dropout, training=self.training)  # (B, T, C)

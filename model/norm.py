@@ -15,7 +15,7 @@ def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
         return hand_written.rms_norm(x, factor)
     if x.dtype in EPS and x.device.type == "cpu" and not torch.compiler.is_compiling():
         # `F.rms_norm` makes twice as many calls, and for a single position only calls take time.
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # (..., 1)
         y = x * torch.addcmul(EPS[x.dtype], norm, norm, value=1 / x.size(-1)).rsqrt_()
     else:
         y = F.rms_norm(x, (x.size(-1),))

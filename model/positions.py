@@ -51,7 +51,7 @@ class Learned(PositionScheme, nn.Embedding):
         super().__init__(config.block_size, config.n_embd)
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
-        return x + self.weight[places.index]
+        return x + self.weight[places.index]  # (B, T, C) + (T, C)
 
 
 class Tables(nn.Module):
@@ -98,7 +98,7 @@ def rotary_table(head_size: int, block_size: int, base: float) -> Tensor:
     """Return the cosines and sines of `rotate_pairs` for every position, (2, block_size, 1, D), float64."""
     pair = torch.arange(head_size // 2, dtype=torch.float64, device="cpu")
     position = torch.arange(block_size, dtype=torch.float64, device="cpu")
-    angle = torch.outer(position, float(base) ** (-2 * pair / head_size))
+    angle = torch.outer(position, float(base) ** (-2 * pair / head_size))  # (block_size, D/2)
     cos, sin = angle.cos(), angle.sin()
     return torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
 

@@ -31,7 +31,7 @@ class QueryKeyNorm(nn.Module):
     def factors(self, like: Tensor) -> Tensor:
         """Return what multiplies the normalised queries and keys, whose length is sqrt(D): (H + K, 1)."""
         of_queries = self.scales(like) / self.layer.head_size**0.5  # (H,)
-        return torch.cat((of_queries, of_queries.new_ones(self.layer.n_kv_head))).unsqueeze(-1)
+        return torch.cat((of_queries, of_queries.new_ones(self.layer.n_kv_head))).unsqueeze(-1)  # (H + K, 1)
 
     def scales(self, like: Tensor) -> Tensor:
         """Return the scale s of each head, (H,), on the device of `like` and at least in its precision."""

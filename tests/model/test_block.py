@@ -1,9 +1,11 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from model.attention import causal_mask
 from model.block import Block
+from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.mlp import MLP
 from model.norm import RMSNorm
@@ -65,3 +67,16 @@ def test_a_gpt2_block_equals_pytorchs_transformer_layer(float64):
     oracle.load_state_dict({name: p.detach() for name, p in pairs.items()})
     x = torch.randn(B, T, C)
     torch.testing.assert_close(block(x, PositionScheme(), Places(slice(0, T))), oracle(x, src_mask=~causal_mask(T, T)))
+
+
+@pytest.mark.parametrize("width", [2, 3, 9])
+def test_the_convolution_equals_pytorchs_with_one_group_per_channel(width, float64):
+    conv, x = CausalConv(C, width), torch.randn(B, T, C)
+    torch.nn.init.normal_(conv.weight)
+    filters = torch.cat((conv.weight.flip(0), torch.ones(1, 1, C))).permute(2, 1, 0)  # (C, 1, W), the oldest first
+    expected = F.conv1d(F.pad(x.mT, (width - 1, 0)), filters, groups=C).mT
+    torch.testing.assert_close(conv(x, Places(slice(0, T))), expected)
+
+
+def test_the_weights_of_the_convolution_are_not_matrices_and_so_are_not_orthogonalised():
+    assert CausalConv(C, 3).weight.ndim == 3
