@@ -2,6 +2,8 @@
 
 import ast
 import dataclasses
+import re
+import sys
 import typing
 from collections import Counter
 
@@ -119,3 +121,34 @@ def test_only_the_run_and_the_optimiser_share_the_name_of_a_setting_so_labels_of
     sections = typing.get_type_hints(Config).values()
     counts = Counter(field.name for section in sections for field in dataclasses.fields(section))
     assert [name for name, n in counts.items() if n > 1] == ["name"]  # a sweep cannot vary train.name
+
+
+def libraries(nodes):
+    """Return the libraries that statements import, or ask for by name, without Python's own."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("optional_library", "importorskip")):
+            found |= {name.value for name in node.args[:1] if isinstance(name, ast.Constant)}
+    ours = {*PACKAGES, "tests", *(file.stem for file in ROOT.rglob("*.py"))}
+    return {name.partition(".")[0] for name in found} - ours - sys.stdlib_module_names
+
+
+def declared(*files):
+    lines = [line for name in files for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
+    names = {re.match(r"[\w-]*", line)[0] for line in lines}
+    return names | {"yaml" for name in names if name == "pyyaml"}
+
+
+def test_every_library_that_is_imported_is_declared():
+    """requirements.txt has what every module needs, .ci/requirements.txt also what single functions and tests need."""
+    always, anywhere = set(), set()
+    for file in {*product_files(), *(ROOT / "tests").rglob("*.py"), *(ROOT / ".ci").rglob("*.py")}:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        anywhere |= libraries(ast.walk(tree))
+        always |= libraries(tree.body) if file in product_files() else set()
+    assert always - declared("requirements.txt") == set()
+    assert anywhere - declared("requirements.txt", ".ci/requirements.txt") == set()
