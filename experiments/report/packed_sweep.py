@@ -9,7 +9,6 @@ from cli.errors import UserError, checking_values
 from data.files import replace_text
 from experiments.sweep.plan import Plan, describe, make_plan
 from experiments.sweep.sweep_folder import read_plan
-from training.config_file import upgraded
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 
@@ -43,7 +42,7 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     settings, *runs = read_records(file) or [{}]
     packed: dict[Any, Any] = {run.get("point"): run.get("records") for run in runs}
     with checking_values(f"{file}: is not a packed sweep: "):
-        plan = make_plan(upgraded(settings))
+        plan = make_plan(settings)
         for point in plan.points:
             if point.name not in packed:
                 raise UserError(f"it lacks the run {point.name}")

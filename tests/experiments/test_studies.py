@@ -144,8 +144,8 @@ def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
 
 
 def test_the_study_of_scaling_compares_one_process_with_two():
-    points = make_plan(read_settings(STUDIES / "processes.yaml"), []).points
-    assert [point.config.train.processes for point in points] == [1, 2, 2]
+    points = make_plan(read_settings(STUDIES / "processes.yaml")).points
+    assert [point.config.train.processes for point in points] == [1, 2]
 
 
 @pytest.mark.slow
