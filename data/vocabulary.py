@@ -13,7 +13,8 @@ class UnknownCharacterError(UserError):
 
     def __init__(self, character: str, position: int):
         self.character, self.position = character, position
-        super().__init__(f"{character!r} (U+{ord(character):04X}) is not in the vocabulary")
+        name = f"{character!r} (U+{ord(character):04X})"
+        super().__init__(f"{name} is not in the vocabulary (character {position + 1:,} of the text)")
 
 
 class Vocabulary:

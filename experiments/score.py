@@ -61,7 +61,7 @@ def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
     except UnknownCharacterError as error:
-        raise UserError(f"{file}, character {error.position + 1:,}: {error}; score a text without it") from None
+        raise UserError(f"{file}: {error}; score a text without it") from None
     if len(ids) < 2:
         raise UserError(f"{file} is too short; the loss needs two characters or more")
     return ids

@@ -121,7 +121,6 @@ def test_every_command_runs(part, tmp_path):
     shutil.rmtree(project / "runs", ignore_errors=True)
     (project / "other.txt").write_text("Sphinx of black quartz, judge my vow.\n" * 200, encoding="utf-8")
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
-    (project / "prompts.txt").write_text("ROMEO:\nJULIET:\n", encoding="utf-8")
     write_files(project, nanogpt_checkpoint(bias=False))
     planned = commands([ROOT / name for name in PLANNED])
     to_run = [c for c in part if c not in RUN_BY_CI and not c.startswith(TESTED_ELSEWHERE)]
@@ -136,10 +135,13 @@ def test_every_command_runs(part, tmp_path):
         assert finished.stdout.strip(), command
 
 
-def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", ["README.md", "experiments/README.md"])
+def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys, page):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.txt").write_text("ROMEO: Ω\n", encoding="utf-8")
     train_tiny(tmp_path, "train.name=shakespeare", "model.block_size=32", "data.characters=ROMETIJUL:,'?")
-    (block,) = re.findall(r"```python\n(.*?)```", text(ROOT / "README.md"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text(ROOT / page), re.DOTALL)
+    (block,) = [block for block in blocks if "runs/shakespeare" in block]
     exec(block, {})
     assert "ROMEO:" in capsys.readouterr().out
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from cli.errors import UserError
 from data.corpus import Corpus
 from data.encoded_text import EncodedText
-from data.vocabulary import UnknownCharacterError, Vocabulary
+from data.vocabulary import Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
 from model.intermediates import Intermediates
@@ -120,10 +120,7 @@ class TrainedModel:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (T,) of a text. Raises UserError if its length or one of its characters is invalid."""
-        try:
-            ids = self.vocabulary.encode(text)
-        except UnknownCharacterError as error:
-            raise UserError(f"the text, character {error.position + 1}: {error} of {self.path}; leave it out") from None
+        ids = self.vocabulary.encode(text)
         longest = self.model.config.block_size
         if not 2 <= len(ids) <= longest:
             given = f"the text has {len(ids)} {self.vocabulary.unit}s"

@@ -115,7 +115,7 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
         try:
             texts[variant.label] = trained.generate(prompt or "", SAMPLE_LENGTH)
         except UnknownCharacterError as error:
-            raise UserError(f"--prompt: {error} of {run.folder.path}; leave it out") from None
+            raise UserError(f"--prompt: {error}; leave it out") from None
     return texts, used
 
 
