@@ -219,13 +219,6 @@ def test_text_is_printed_while_it_is_sampled(trained):
     assert "Exception" not in errors
 
 
-def test_a_misspelt_option_produces_a_line_that_names_the_option(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        sample.main(["--lenght=20"])
-    message = "sample.py: unrecognized arguments: --lenght=20; did you mean --length? See sample.py --help\n"
-    assert capsys.readouterr().err == message
-
-
 def test_help_is_complete_and_short(capsys):
     with pytest.raises(SystemExit, match="0"):
         sample.main(["--help"])

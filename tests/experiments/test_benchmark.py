@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -38,6 +39,7 @@ def test_blocks_have_equally_many_calls_after_a_warm_up_and_a_call_that_sets_the
 def test_the_benchmark_measures_a_config_beside_the_matrix_product_and_writes_json(workplace, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "MATRIX_SIZES", {"cpu": (8,)})
     monkeypatch.setattr(benchmark, "BLOCK_S", 0.01)
+    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))  # a process is slow
     options = ["--quick", "--device", "cpu", "--config", "tiny.yaml", "train.dtype=float32", "--json", "figures.json"]
     assert benchmark.main(options) == 0
     kept = json.loads((workplace / "figures.json").read_text())
