@@ -7,6 +7,7 @@ adapted to each background.
 
 import io
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.errors import UserError
 from cli.optional import optional_library
 
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
@@ -39,6 +41,15 @@ def load_pyplot():
     from matplotlib import pyplot
 
     return pyplot
+
+
+def draw_if_possible(draw: Callable[[], list[Chart]]) -> list[Chart]:
+    """Return the charts that a function draws; without matplotlib, say so and return none."""
+    try:
+        return draw()
+    except UserError as error:
+        print(f"no charts: {error}", file=sys.stderr)
+        return []
 
 
 def line_style(i: int) -> dict:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 HERE = Path(__file__).parent
 
@@ -19,6 +18,6 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values)
 
 
-def source(path: str) -> Markup:
+def source(path: str) -> str:
     """Return a style sheet or script as it is, for templates. path: from this folder."""
-    return Markup((HERE / path).read_text(encoding="utf-8"))
+    return (HERE / path).read_text(encoding="utf-8")

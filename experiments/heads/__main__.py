@@ -4,22 +4,19 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-import torch
-
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, new_file, option, whole
-from experiments.drawing import Chart, load_pyplot
-from experiments.heads.analysis import Analysis, analyse
-from experiments.heads.charts import draw_charts
+from experiments.drawing import load_pyplot
+from experiments.heads.analysis import analyse
 from experiments.heads.history import appearances, make_history_page, trace_heads
 from experiments.heads.model_access import all_heads
-from experiments.heads.page import AnalysedModel, make_page
+from experiments.heads.page import describe, make_page
 from experiments.heads.prune import choose, prune, write_pruned
 from experiments.heads.table import heads_table
 from training.runs.run_folder import RunFolder
-from training.trained_model import TrainedModel, load_model, weights_of
+from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
 DEFAULT_LENGTH = 160  # characters of the page's text by default
@@ -53,30 +50,17 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
+    if options.prune:  # raises its errors before the long analysis
+        prune(opened[0].checkpoint, choose(all_heads(opened[0].model), options.prune))
+    analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size) for each in opened]
+    parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
+    letters = "AB" if len(opened) > 1 else [""]
+    page = make_page([describe(*each) for each in zip(opened, analyses, ids, letters, strict=True)])
+    folder = opened[0].run_folder if len(opened) == 1 else None
+    parts.append(write_page(options.output or (folder or Path()) / "heads.html", page))
     if options.prune:
-        prune(opened[0].checkpoint, [])  # raises its errors before the long analysis
-        choose(all_heads(opened[0].model), options.prune)
-    models, parts, missing = [], [], ""
-    for letter, each, text_ids in zip("AB", opened, ids, strict=False):
-        analysis = analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size)
-        charts, missing = draw_or_say_why(each, analysis, letter)
-        weights = torch.cat(weights_of(each.model, text_ids))
-        models.append(AnalysedModel(each, analysis, text_ids, weights, charts, letter if len(opened) > 1 else ""))
-        parts.append((f"{each.path}\n" if len(opened) > 1 else "") + heads_table(analysis))
-    if not options.prune or options.text or options.output:  # pruning alone does not replace an existing page
-        folder = opened[0].run_folder if len(opened) == 1 else None
-        parts.append(write_page(options.output or (folder or Path()) / "heads.html", make_page(models)) + missing)
-    if options.prune:
-        parts.append(write_pruned(opened[0], choose(models[0].analysis.order, options.prune)))
+        parts.append(write_pruned(opened[0], choose(analyses[0].order, options.prune)))
     return "\n\n".join(parts)
-
-
-def draw_or_say_why(opened: TrainedModel, analysis: Analysis, name: str) -> tuple[list[Chart], str]:
-    """Return the charts, and a line that says why there are none, or ""."""
-    try:
-        return draw_charts(analysis, n_embd=opened.model.config.n_embd, unit=opened.vocabulary.unit, name=name), ""
-    except UserError as error:
-        return [], f"\nno charts: {error}"
 
 
 def show_history(options: Namespace, size: dict[str, int]) -> str:

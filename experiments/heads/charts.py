@@ -11,7 +11,7 @@ from experiments.heads.viewer import visible
 MOST_NAMED_HEADS = 40
 
 
-def draw_charts(analysis: Analysis, *, n_embd: int, unit: str, name: str) -> list[Chart]:
+def draw_charts(analysis: Analysis, n_embd: int, unit: str, name: str) -> list[Chart]:
     """Return the charts of a model. n_embd, unit: its width, and the unit of its vocabulary. name: unique on the page.
 
     Raises UserError if matplotlib is not installed.

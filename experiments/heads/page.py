@@ -1,66 +1,48 @@
 """The page of a checkpoint: attention over a text, the targets and importance of heads, and similar characters."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
 
-from experiments.drawing import Chart
+from experiments.drawing import draw_if_possible
 from experiments.heads.analysis import Analysis
+from experiments.heads.charts import draw_charts
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.table import table_rows
 from experiments.heads.viewer import viewer_data, visible
 from experiments.html import render
-from training.trained_model import TrainedModel
+from training.trained_model import TrainedModel, weights_of
 
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 
 
-@dataclass(frozen=True)
-class AnalysedModel:
-    """A model as its page shows it: with its analysis, and attention weights (N, T, T) for a text as ids (T,).
+def describe(opened: TrainedModel, analysis: Analysis, text: np.ndarray, letter: str) -> dict[str, Any]:
+    """Return what the page shows of a model, with its attention to a text as ids (T,).
 
-    letter: A or B if two models are compared, or "".
+    letter: A or B if two models are compared, or "". The charts are missing if matplotlib is not installed.
     """
-
-    opened: TrainedModel
-    analysis: Analysis
-    ids: np.ndarray
-    weights: Tensor
-    charts: Sequence[Chart]
-    letter: str
-
-    @property
-    def about(self) -> str:
-        checkpoint, config = self.opened.checkpoint, self.opened.model.config
-        return (
-            f"{self.opened.path}, trained on {checkpoint.corpus['name']}, step {checkpoint.step:,}: {config.n_layer} "
-            f"layers, {len(self.analysis.heads)} heads in all, width {config.n_embd}."
-        )
-
-    @property
-    def viewer(self) -> dict[str, Any]:
-        return viewer_data(self.analysis.heads, self.opened.vocabulary, self.ids, self.weights)
-
-    @cached_property
-    def table(self) -> list[dict[str, str]]:
-        return table_rows(self.analysis)
-
-    @property
-    def passages(self) -> dict[str, list[list[tuple[str, str]]]]:
-        def label(character: str) -> str:
-            return visible(character, self.opened.vocabulary.unit)
-
-        each = zip(self.analysis.heads, self.analysis.passages, strict=True)
-        return {str(head): [pieces(passage, label) for passage in passages] for head, passages in each}
+    vocabulary, checkpoint, config = opened.vocabulary, opened.checkpoint, opened.model.config
+    about = (
+        f"{opened.path}, trained on {checkpoint.corpus['name']}, step {checkpoint.step:,}: {config.n_layer} layers, "
+        f"{len(analysis.heads)} heads in all, width {config.n_embd}."
+    )
+    passages = zip(analysis.heads, analysis.passages, strict=True)
+    return {
+        "letter": letter,
+        "about": about,
+        "viewer": viewer_data(analysis.heads, vocabulary, text, torch.cat(weights_of(opened.model, text))),
+        "analysis": analysis,
+        "table": table_rows(analysis),
+        "passages": {head: [pieces(each, vocabulary.unit) for each in found] for head, found in passages},
+        "charts": draw_if_possible(lambda: draw_charts(analysis, config.n_embd, vocabulary.unit, letter)),
+    }
 
 
-def make_page(models: Sequence[AnalysedModel]) -> str:
-    """Return the HTML that shows one model or two on the same text."""
+def make_page(models: Sequence[dict[str, Any]]) -> str:
+    """Return the HTML that shows one model or two, see `describe`, on the same text."""
     return render(
         "heads/heads.html",
         title="Inside the attention heads",
@@ -71,10 +53,10 @@ def make_page(models: Sequence[AnalysedModel]) -> str:
     )
 
 
-def pieces(passage: Passage, label: Callable[[str], str]) -> list[tuple[str, str]]:
-    """Return the surroundings of a passage's two characters as texts, each with the class of its mark, or ""."""
+def pieces(passage: Passage, unit: str) -> list[tuple[str, str]]:
+    """Return the surroundings of a passage's two characters: the class of its mark, or "", and the label of each."""
     key, query = passage.key, passage.query
-    shown = [("", label(character)) for character in passage.text[: query + AFTER + 1]]
+    shown = [("", visible(character, unit)) for character in passage.text[: query + AFTER + 1]]
     shown[key], shown[query] = ("key", shown[key][1]), ("query", shown[query][1])
     if gap := range(key + AFTER + 1, query - BEFORE):
         shown[gap.start : gap.stop] = [("weight", f" ({len(gap):,} characters) ")]

@@ -9,11 +9,8 @@ import torch
 from cli.errors import UserError
 from experiments.heads.model_access import HeadIndex
 from training.config_file import to_dict, to_yaml
-from training.evaluation import evaluate
 from training.runs.checkpoint import Checkpoint
-from training.runs.metrics import append_record
 from training.runs.run_folder import RunFolder
-from training.runtime import processor_name
 from training.state import Progress
 from training.trained_model import TrainedModel
 
@@ -74,26 +71,13 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
 
 def write_pruned(opened: TrainedModel, heads: list[HeadIndex]) -> str:
     """Create a run folder with the model without these heads; return a summary to print."""
-    pruned, runtime = prune(opened.checkpoint, heads), opened.runtime
-    config, step = pruned.config(), pruned.step
-    model, n_characters = pruned.build_model().to(runtime.device), config.train.eval_characters
-    result = evaluate(model, opened.split("validation"), config.model.block_size, runtime, n_characters=n_characters)
-    new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(config))
-    names = ", ".join(map(str, sorted(heads)))
-    common = {"step": step, "elapsed_s": pruned.progress["elapsed_s"], "corpus": pruned.corpus["name"]}
-    append_record(new.metrics, common | {"changes": [f"heads removed: {names}"]})
-    append_record(new.metrics, common | result.record())
-    progress = {**pruned.progress, "best_loss": result.loss, "log_sizes": new.log_sizes()}
-    end = {"finished": True, "best_val_loss": result.loss, "n_parameters": model.n_parameters()}
-    machine = f"{runtime}, {processor_name()}, PyTorch {torch.__version__}"
-    append_record(new.metrics, common | end | {"peak_memory_bytes": 0, "machine": machine})
-    new.save(dataclasses.replace(pruned, progress=progress), is_best=True)
-    before, after = (f"{each.n_parameters():,}" for each in (opened.model, model))
-    is_whole = result.n_characters == result.n_available
-    extent = "all" if is_whole else f"{result.n_characters:,} evenly spread ones of the"
+    pruned = prune(opened.checkpoint, heads)
+    new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(pruned.config()))
+    new.save(pruned, is_best=True)
+    names, n_left = ", ".join(map(str, sorted(heads))), pruned.build_model().n_parameters()
     return (
-        f"Without {names}: {after} parameters, {before} before; validation loss {result.loss:.4f} over {extent} "
-        f"{result.n_available:,} characters of the validation split. To sample from it or train it further:\n"
+        f"Without {names}: {n_left:,} parameters, {opened.model.n_parameters():,} before. To use it:\n"
         f"  python sample.py --checkpoint {new.path}\n"
-        f"  python train.py --resume {new.path} train.max_steps={step + max(100, step // 5)}"
+        f"  python -m experiments.score --checkpoint {new.path}\n"
+        f"  python train.py --resume {new.path} train.max_steps={pruned.step + max(100, pruned.step // 5)}"
     )

@@ -15,7 +15,6 @@ from cli.errors import UserError
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import silenced
 from experiments.heads.viewer import viewer_data, visible
-from model.cache import KVCache
 from model.generate import Sampling, window_start
 from training.sampling.texts import StopText, stream_texts
 from training.trained_model import TrainedModel, look_inside
@@ -24,7 +23,7 @@ SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a l
 
 
 class Reader:
-    """A model that reads a text again after each change, in float32, one request at a time.
+    """A model that answers the requests about a text, in float32 and one at a time.
 
     off: the heads to silence, by their place in `all_heads`.
     """
@@ -35,17 +34,19 @@ class Reader:
         self.heads = all_heads(self.model)
         self.labels = [visible(c, trained.vocabulary.unit) for c in trained.vocabulary.characters]
         self._lock = threading.Lock()
-        self._forget(())
 
+    @torch.inference_mode()
     def read(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
         """Return the likeliest next characters, and the surprise, in bits, of each character in the context window.
 
         Raises UserError if the model does not know a character.
         """
         ids, start = self._window(text)
+        inputs = torch.from_numpy(ids.astype(np.int64))
         with self._turn(off):
-            log_probabilities = self._logits(ids, off).double().log_softmax(-1)  # (T, V)
-        scored = log_probabilities[:-1].gather(1, torch.from_numpy(ids[1:].astype(np.int64))[:, None])[:, 0]
+            logits = self.model(inputs[None].to(self.model.lm_head.weight.device))[0]  # (T, V)
+        log_probabilities = logits.cpu().double().log_softmax(-1)
+        scored = log_probabilities[:-1].gather(1, inputs[1:, None])[:, 0]
         return {
             "next": self._likeliest(log_probabilities[-1].exp(), SHOWN),
             "shown": [self.labels[i] for i in ids],
@@ -113,22 +114,3 @@ class Reader:
         ids = vocabulary.encode(text or vocabulary.default_prompt)
         start = window_start(len(ids), self.model.config.block_size)
         return ids[start:], start
-
-    def _forget(self, off: Sequence[int]) -> None:
-        head = self.model.lm_head.weight
-        self._cache = KVCache(self.model.config, 1, dtype=head.dtype, device=head.device)
-        self._off, self._ids, self._known = list(off), np.zeros(0, dtype=np.int64), torch.zeros(0, head.size(0))
-
-    @torch.inference_mode()
-    def _logits(self, ids: np.ndarray, off: Sequence[int]) -> Tensor:
-        """Return the logits (T, V) at every position of ids (T,). It computes those after the common prefix only."""
-        if list(off) != self._off:
-            self._forget(off)
-        n = min(len(ids), len(self._ids))
-        n = int((ids[:n] == self._ids[:n]).cumprod().sum())  # of the common prefix
-        self._cache.length = n
-        self._known, self._ids = self._known[:n], ids
-        if n < len(ids):
-            new = torch.from_numpy(ids[n:].astype(np.int64))[None].to(self.model.lm_head.weight.device)
-            self._known = torch.cat([self._known, self.model(new, self._cache)[0].cpu()])
-        return self._known

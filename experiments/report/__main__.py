@@ -10,7 +10,7 @@ from cli.errors import UserError
 from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.command import command, new_file, option, positive, whole
-from experiments.drawing import stand_alone
+from experiments.drawing import draw_if_possible, stand_alone
 from experiments.html import render
 from experiments.report.charts import draw_charts
 from experiments.report.contrasts import MARGIN
@@ -63,11 +63,7 @@ def write_report(options: Namespace) -> str:
     sentences, notes = conclusions(comparison), make_notes(found, comparison)
     samples, prompt = sample_variants(found.variants, options.prompt)
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
-    try:
-        charts = draw_charts(comparison)
-    except UserError as error:
-        charts = []
-        warnings.append(f"no charts: {error}")
+    charts = draw_if_possible(lambda: draw_charts(comparison))
     title, output = options.title or _title(comparison, options.runs), _output(options.output, options.runs)
     page = render(
         "report/report.html",

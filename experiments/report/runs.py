@@ -1,6 +1,5 @@
 """Read runs and group them into variants: runs that differ only in the seed."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,9 +176,7 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
         return sorted(inside, key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     if path.is_dir():
         raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
-    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*/")], n=1)
-    hint = f"did you mean {path.parent / close[0]}?" if close else "runs and sweeps are in runs/"
-    raise UserError(f"{path}: no such folder; {hint}")
+    raise UserError(f"{path}: no such folder; runs and sweeps are in runs/")
 
 
 def flat(config: Config) -> dict[str, Any]:

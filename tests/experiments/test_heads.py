@@ -22,7 +22,6 @@ from model.config import ModelConfig
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import to_dict
-from training.evaluation import evaluate
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
 
@@ -215,69 +214,51 @@ def test_pruning_keeps_a_head_in_every_layer_and_needs_heads_of_one_size_with_th
             prune(checkpoint_of(make_model(**settings)), [])
 
 
-def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively():
+@pytest.mark.parametrize(("n_characters", "n_scored"), [(None, 320), (64, 64)])
+def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively(n_characters, n_scored):
     model, runtime = make_model(), choose_runtime("cpu", "float32")
-    ids = np.random.default_rng(0).integers(0, 11, 200)
-    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=None)
-    assert result.loss == evaluate(model, ids, 16, runtime).loss
-    assert result.n_characters == 199
+    ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 160)])
+    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=n_characters)
+    starts = range(0, 320, 320 * 16 // n_scored)  # of windows that are spread evenly
+    windows = [torch.from_numpy(ids[start : start + 17]) for start in starts]
+
+    def loss(model):
+        losses = [nn.functional.cross_entropy(model(w[None, :-1])[0], w[1:]).item() for w in windows]
+        return pytest.approx(np.mean(losses), abs=1e-5)
+
+    assert (result.loss, result.n_characters) == (loss(model), n_scored)
     assert result.heads == list(itertools.product(range(2), range(3)))
     for layer, h in result.heads:
         zeroed = copy.deepcopy(model)
         zeroed.blocks[layer].attention.proj.weight.data[:, h * 8 : h * 8 + 8] = 0
-        assert result.losses_without[layer, h] == pytest.approx(evaluate(zeroed, ids, 16, runtime).loss, abs=1e-6)
+        assert result.losses_without[layer, h] == loss(zeroed)
     assert [result.losses_without[head] for head in result.order] == sorted(result.losses_without.values())
-    assert result.cumulative[0] == result.losses_without[result.order[0]]
+    assert (len(result.cumulative), result.cumulative[0]) == (6, result.losses_without[result.order[0]])
     with silenced(model, result.order[:4]):
-        assert result.cumulative[3] == evaluate(model, ids, 16, runtime).loss
+        assert result.cumulative[3] == loss(model)
     assert result.measures.n_characters == 3 * 15
-    assert len(result.cumulative) == 6
+    counts = torch.cat([w[1:] for w in windows]).bincount(minlength=11)
+    assert count_ids(ids, 16, n_characters, 11).tolist() == counts.tolist()
 
 
-def test_losses_over_some_characters_are_those_of_windows_spread_evenly_over_the_split():
-    model, runtime = make_model(), choose_runtime("cpu", "float32")
-    ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 160)])
-    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=1, n_characters=64)
-    every_fifth = [torch.from_numpy(ids[start : start + 17]) for start in (0, 80, 160, 240)]
-    by_hand = [nn.functional.cross_entropy(model(w[None, :-1])[0], w[1:]).item() for w in every_fifth]
-    assert result.loss == pytest.approx(sum(by_hand) / 4, rel=1e-6)
-    assert result.loss == evaluate(model, ids, 16, runtime, n_characters=64).loss
-    assert result.n_characters == 64
-    assert abs(result.loss - evaluate(model, ids[:65], 16, runtime).loss) > 0.1
-    with silenced(model, [(1, 2)]):
-        assert result.losses_without[1, 2] == evaluate(model, ids, 16, runtime, n_characters=64).loss
-    counted = set(np.concatenate([w[1:] for w in every_fifth]).tolist())
-    assert count_ids(ids, 16, 64, 11).nonzero().flatten().tolist() == sorted(counted)
-    assert count_ids(ids, 16, None, 11).tolist() == np.bincount(ids[1:], minlength=11).tolist()
-
-
-def test_cosines_and_dot_products_of_characters_equal_those_of_the_checkpoints_embeddings():
-    model, vocabulary = make_model(), Vocabulary("abcdefghijk")
-    table = checkpoint_of(model).model["token_embedding.weight"].double().numpy()
-    result = compare_characters(model.token_embedding.weight.detach().double(), vocabulary, torch.ones(11))
-    for i, a in enumerate(result.characters):
-        for j, b in enumerate(result.characters):
-            u, v = table["abcdefghijk".index(a)], table["abcdefghijk".index(b)]
-            assert result.cosines[i, j].item() == pytest.approx(u @ v / np.sqrt(u @ u * (v @ v)), abs=1e-12)
-            assert result.products[i, j].item() == pytest.approx(u @ v, abs=1e-12)
-    cosines = {(a, b): value for a, b, value in result.most_alike(55)}
-    assert list(cosines.values()) == sorted(cosines.values(), reverse=True)
-    assert len(cosines) == len({frozenset(pair) for pair in cosines}) == 55
-
-
-def test_characters_are_sorted_by_kind_and_those_with_similar_embeddings_are_found():
+def test_the_most_frequent_characters_are_compared_by_cosines_and_dot_products_of_their_embeddings():
     vocabulary = Vocabulary("\n !3AZabz\u4e2d")
-    embeddings = torch.eye(10, dtype=torch.float64)
+    embeddings = torch.randn(10, 4, dtype=torch.float64)
     a, A = (vocabulary.characters.index(c) for c in "aA")
     embeddings[A] = 3 * embeddings[a]
     result = compare_characters(embeddings, vocabulary, torch.ones(10))
-    assert result.characters == "abzAZ\u4e2d3!\n "
-    assert result.most_alike(1) == [("a", "A", pytest.approx(1))]
+    assert result.characters == "abzAZ\u4e2d3!\n "  # sorted by kind
+    for i, first in enumerate(result.characters):
+        for j, second in enumerate(result.characters):
+            u, v = (embeddings[vocabulary.characters.index(c)].numpy() for c in (first, second))
+            assert result.cosines[i, j].item() == pytest.approx(u @ v / np.sqrt(u @ u * (v @ v)), abs=1e-12)
+            assert result.products[i, j].item() == pytest.approx(u @ v, abs=1e-12)
+    pairs = result.most_alike(45)
+    assert pairs[0] == ("a", "A", pytest.approx(1))
+    assert [cosine for *_, cosine in pairs] == sorted((cosine for *_, cosine in pairs), reverse=True)
+    assert len({frozenset(pair[:2]) for pair in pairs}) == 45
 
-
-def test_only_the_most_frequent_characters_of_a_large_vocabulary_are_compared():
-    characters = "".join(map(chr, range(0x4E00, 0x4E00 + 150)))
-    counts = torch.ones(150)
+    many, counts = "".join(map(chr, range(0x4E00, 0x4E00 + 150))), torch.ones(150)
     counts[20 : 20 + MOST_CHARACTERS] = 2
-    result = compare_characters(torch.randn(150, 4), Vocabulary(characters), counts)
-    assert result.characters == characters[20 : 20 + MOST_CHARACTERS]
+    frequent = compare_characters(torch.randn(150, 4), Vocabulary(many), counts)
+    assert frequent.characters == many[20 : 20 + MOST_CHARACTERS]

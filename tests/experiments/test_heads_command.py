@@ -73,22 +73,20 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
 
 
 def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "train.keep_checkpoints=3", "train.eval_characters=100"]) == 0
+    assert train.main(["--config", "tiny.yaml", "train.keep_checkpoints=3"]) == 0
     step_1 = "runs/tiny-2/checkpoints/step-1.pt"
     assert heads_command(["--checkpoint", step_1, "--windows", "2", "--prune", "3"]) == 0
     said = capsys.readouterr().out
     assert "train.max_steps=101" in said
     pruned = RunFolder(workplace / "runs" / "tiny-2-pruned-3")
     before, after = load_checkpoint(workplace / step_1), load_checkpoint(pruned.best)
-    assert f"{after.progress['best_loss']:.4f} over 112 evenly spread ones of the 203 characters" in said
     assert sum(after.config().model.n_head) == 3
     assert sum(v.numel() for v in after.model.values()) < sum(v.numel() for v in before.model.values())
     sampled = run_script("sample.py", "--checkpoint", pruned.path, "--length", "20")
     assert sampled.returncode == 0, sampled.stderr
     assert train.main(["--resume", str(pruned.path), "train.max_steps=101"]) == 0
     trained = load_checkpoint(pruned.best)
-    assert trained.progress["best_loss"] < after.progress["best_loss"]
-    assert trained.config().model == after.config().model
+    assert (trained.step, trained.config().model) == (101, after.config().model)
 
 
 @pytest.mark.parametrize(

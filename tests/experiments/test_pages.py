@@ -7,11 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import train_tiny
 from helpers import wait_for
 from pages_in_browser import find, luminance, open_page
-from torch import nn
 
 from experiments.heads.__main__ import main as heads_command
 from experiments.playground.__main__ import main as playground
@@ -87,49 +85,18 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
         browser.save_screenshot(f"{target}/{page.partition('.')[0]}-{width}.png")
 
 
-def weights_by_hand(run, text):
-    """Return attention weights (layer, head, T, T) in float64, from the weights and the published formulas."""
-    trained = load_model(run, "cpu")
-    ids = [trained.vocabulary.characters.index(c) for c in text]
-    w = {name: value.double() for name, value in trained.model.state_dict().items()}
-    T, C, H = len(text), 24, 2
-    D = C // H
-    angles = torch.outer(torch.arange(T).double(), 10_000 ** (-2 * torch.arange(D // 2).double() / D))
-
-    def norm(x):
-        return x / (x.square().mean(-1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
-
-    def turn(x):
-        a, b = x[..., : D // 2], x[..., D // 2 :]
-        cos, sin = angles.cos(), angles.sin()
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
-
-    x, result = w["token_embedding.weight"][ids], []
-    for layer in range(2):
-        name = f"blocks.{layer}"
-        q, k, v = (norm(x) @ w[f"{name}.attention.qkv.weight"].T).view(T, 3, H, D).permute(1, 2, 0, 3)
-        cosines = turn(norm(q)) @ turn(norm(k)).transpose(1, 2) / D
-        scores = w[f"{name}.attention.qk_norm.log_scale"].exp()[:, None, None] * cosines
-        weights = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf).softmax(-1)
-        result.append(weights)
-        x = x + (weights @ v).transpose(0, 1).reshape(T, C) @ w[f"{name}.attention.proj.weight"].T
-        hidden = nn.functional.relu(norm(x) @ w[f"{name}.mlp.up.weight"].T).square()
-        x = x + hidden @ w[f"{name}.mlp.proj.weight"].T
-    return torch.stack(result)
-
-
 def test_a_chosen_head_shows_its_weights_and_a_click_keeps_the_character(browser, folder):
     from selenium.webdriver import ActionChains
 
     open_page(browser, folder / "heads.html")
-    by_hand = weights_by_hand(folder / "runs/2-0", READ)
+    weights = load_model(folder / "runs/2-0", "cpu").attention_weights(READ)
     spans, heads = find(browser, ".viewer .text span"), find(browser, "button.head")
     assert [s.text for s in spans] == [c.replace(" ", "␣").replace("\n", "⏎") for c in READ]
     for number, query in [(0, 15), (3, 9), (2, 0), (1, 14)]:
         heads[number].click()
         ActionChains(browser).move_to_element(spans[query]).perform()
         shown = [s.get_attribute("data-weight") for s in spans]
-        expected = by_hand[number // 2, number % 2, query]
+        expected = weights[number // 2][number % 2, query]
         assert shown[query + 1 :] == [""] * (len(READ) - 1 - query)
         assert [float(w) for w in shown[: query + 1]] == pytest.approx(expected[: query + 1].tolist(), abs=2e-4)
         listed = [int(item.get_attribute("data-key")) for item in find(browser, ".keys li")]

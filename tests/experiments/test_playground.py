@@ -82,17 +82,6 @@ def test_probabilities_and_surprise_are_those_of_the_model_in_float64(server, of
     assert loss["loss"] == pytest.approx(found["nats"] / len(bits), abs=1e-5)
 
 
-def test_a_text_typed_changed_and_shortened_gives_the_same_as_a_text_read_at_once(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    typing = Reader(load_model("runs/tiny"))
-    long = TEXT * 3
-    texts = [*(long[:n] for n in range(len(long) + 1)), TEXT, TEXT[:5] + "eer", TEXT, "", long[3:], TEXT]
-    for off in ([], [1], []):
-        for text in texts:
-            at_once = Reader(load_model("runs/tiny")).read(text, off)
-            assert typing.read(text, off)["bits"] == pytest.approx(at_once["bits"], abs=1e-4)
-
-
 def test_the_lens_of_the_last_layer_is_the_prediction_and_of_an_earlier_one_that_of_a_shorter_model(server):
     found = ask(server, "/inside", text=TEXT)
     reading = ask(server, "/read", text=TEXT)

@@ -110,7 +110,7 @@ def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tm
 def test_without_matplotlib_the_report_has_tables_and_says_why_charts_are_missing(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
-    assert "no charts: drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().out
+    assert "no charts: drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().err
     assert "<svg" not in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
@@ -190,28 +190,23 @@ def cut(run, runs_folder, n_lines):
 
 
 def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
     unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
     so_far = [record["val_loss"] for record in metrics(unfinished.path) if "val_loss" in record]
-    base, row = compare(find_runs([unfinished.path, runs[0]]).variants, baseline=None).rows[::-1]
+    comparison = compare(find_runs([unfinished.path, runs[0], runs[2]]).variants)
+    row, base, _ = comparison.rows
     assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (unfinished)", "unfinished", None)
-    assert row.loss == min(so_far)
-    assert base.verdict == "the baseline"
+    assert (row.loss, base.verdict) == (min(so_far), "the baseline")
+    assert comparison.finished_rows == comparison.rows[1:]
+    with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
+    without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs([runs[0], runs[2]]).variants))}
+    assert with_it["loss"] == without["loss"]
+    assert "unfinished" in with_it["curves"]
     with unfinished.lock():
         assert report_command([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
     assert "Unfinished: cut, running at step 8 of 12; its losses are those so far." in capsys.readouterr().out
     assert report_command([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
     assert "Unfinished: cut, stopped at step 8 of 12" in capsys.readouterr().out
-
-
-def test_unfinished_runs_appear_only_in_the_chart_of_losses_over_the_run(runs, runs_folder, tmp_path):
-    pytest.importorskip("matplotlib")
-    unfinished = cut(runs_folder / "runs" / "2-1", tmp_path / "cut", n_lines=4)
-    comparison = compare(find_runs([*runs[:3], unfinished.path]).variants)
-    assert [row.variant.label for row in comparison.finished_rows] == ["n_head=1", "n_head=2", "n_head=3"]
-    with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
-    without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs(runs[:3]).variants))}
-    assert with_it["loss"] == without["loss"]
-    assert "unfinished" in with_it["curves"]
 
 
 def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
