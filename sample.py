@@ -64,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
     origin = f"{trained.path}, step {trained.checkpoint.step:,}"
     print(f"Sampling from {origin}, on {trained.runtime.device}", file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
-    stream = partial(stream_texts, trained.model, trained.vocabulary, length=options.length, sampling=sampling)
+    texts = partial(stream_texts, trained.model, trained.vocabulary, length=options.length)
+    stream = partial(texts, sampling=sampling, cuda_graph=True)
     if options.interactive:
         interact(partial(write, stream, options), options.seed)
     else:

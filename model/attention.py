@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.dropout import dropout as drop
-from model.kernels.attention import attend_faster
+from model.kernels import hand_written
+from model.kernels.attention import choose_form, fused
 from model.scoring import Score, check_widths, scaled_dot
 
 
@@ -79,9 +80,11 @@ def attend(
     is not `scaled_dot`.
     """
     _check_shapes(q, k, v, score, visible, causal, bias)
-    y = attend_faster(form, q, k, v, score, visible, causal, bias, dropout)
-    if y is not None:
-        return y
+    form = choose_form(form, q, k, score, only_causal=causal and visible is None and bias is None, dropout=dropout)
+    if form == "fused":
+        return fused(q, k, v, visible, causal, bias, dropout)
+    if form == "hand-written":
+        return hand_written.causal_attention(q, k, v, dropout)
     weights = drop(attention_weights(q, k, score=score, visible=visible, causal=causal, bias=bias), dropout)
     return (_join_groups(weights, v) @ v).reshape(*q.shape[:-1], v.size(-1))
 

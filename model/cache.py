@@ -1,6 +1,6 @@
 """The key-value cache: it stores keys and values, so that a new character costs one position instead of all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,8 +35,6 @@ class LayerCache:
 
     def once(self, compute: Callable, like: Tensor) -> Any:
         """Return compute(like), a function of weights, computed when it is first asked for."""
-        if torch.compiler.is_compiling():
-            return compute(like)
         if compute not in self.computed:
             self.computed[compute] = compute(like)
         return self.computed[compute]
@@ -96,8 +94,8 @@ class KVCache:
 class StaticKVCache(KVCache):
     """A `KVCache` whose length is a tensor (1,) on the device, and whose shapes never change.
 
-    Every step does the same work, whatever its position, so a CUDA graph can replay it, and a compiler knows all
-    shapes: attention reads all positions of the cache through a mask. The caller must not exceed its size.
+    Every step does the same work, whatever its position, so a CUDA graph can replay it: attention reads all positions
+    of the cache through a mask. The caller must not exceed its size.
     """
 
     length: Tensor
@@ -110,13 +108,3 @@ class StaticKVCache(KVCache):
         every_place = torch.arange(self.size, device=self.length.device)
         index = self.length + every_place[:T]  # (T,)
         return Places(index, visible=every_place <= index[:, None])  # (T, size)
-
-    def tensors(self) -> list[Tensor]:
-        """Return everything that changes from step to step."""
-        return [self.length, *(tensor for layer in self.layers for tensor in (layer.keys, layer.values, layer.inputs))]
-
-    def set_tensors(self, tensors: Sequence[Tensor]) -> None:
-        """Use these in place of those that `tensors` returned."""
-        self.length, *of_layers = tensors
-        for i, layer in enumerate(self.layers):
-            layer.keys, layer.values, layer.inputs = of_layers[3 * i : 3 * i + 3]

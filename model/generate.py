@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from model.cache import KVCache, StaticKVCache
-from model.compiled_step import CompiledStep
 from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 
@@ -76,14 +75,15 @@ def generate(
     seed: int = 0,
     streams: Sequence[int] | None = None,
     use_cache: bool = True,
-    compiled: CompiledStep | None = None,
+    cuda_graph: bool = False,
 ) -> Iterator[Tensor]:
     """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
     streams: their numbers; by default 0, 1, ... The random numbers of stream i depend on (seed, i) only, so its text
     does not depend on the other streams. The context of a character depends on its position only
     (see `window_start`), so the text is the same with and without the cache, also past block_size. Memory does not grow
-    with the length. compiled: a faster step for B streams of at most its cache's size.
+    with the length. cuda_graph: on a GPU, record the step once and replay it, which is faster; only one thread of a
+    process may do so.
 
     Raises ValueError if the prompt is empty.
     """
@@ -94,16 +94,13 @@ def generate(
     on_gpu = device.type == "cuda"
     kind = StaticKVCache if on_gpu else KVCache
     cache = kind(model.config, B, dtype=model.lm_head.weight.dtype, device=device) if use_cache else None
-    if compiled is not None:
-        cache = compiled.cache
-        cache.clear()
 
     def predict_and_draw(ids: Tensor, uniform: Tensor) -> Tensor:
         """Return the characters (B,) that follow ids (B, T)."""
-        logits = model(ids, cache) if compiled is None or ids.size(1) > 1 else compiled(ids)
-        return _draw(sampling.probabilities(logits[:, -1]), uniform)
+        return _draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform)
 
-    draw_next = CapturedStep(model, predict_and_draw, B) if on_gpu and use_cache else predict_and_draw
+    captures = cuda_graph and on_gpu and use_cache
+    draw_next = CapturedStep(model, predict_and_draw, B) if captures else predict_and_draw
     draws = _uniform_draws(seed, range(B) if streams is None else streams, device)
     n_seen = prompt.size(1)
     start = window_start(n_seen, block_size)

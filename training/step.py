@@ -37,7 +37,7 @@ class TrainingStep:
         # One CUDA graph per step: a GPU finishes small products before Python launches the next ones. With several
         # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
         self.update: Callable[..., None] = self._update
-        if device.type == "cuda" and self.processes.size == 1 and not settings.compile:
+        if device.type == "cuda" and settings.cuda_graphs and self.processes.size == 1 and not settings.compile:
             self.update = CapturedFunction(self._update, state.model)
 
     def run(self) -> None:

@@ -11,36 +11,25 @@ from model.scoring import Score, scaled_dot
 LONGEST_EXPLICIT = 512
 
 
-def attend_faster(
-    form: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    score: Score,
-    visible: Tensor | None,
-    causal: bool,
-    bias: Tensor | None,
-    dropout: float,
-) -> Tensor | None:
-    """Return `model.attention.attend` of the same arguments, or None if its definition is asked for or the fastest.
+def choose_form(form: str, q: Tensor, k: Tensor, score: Score, *, only_causal: bool, dropout: float) -> str:
+    """Return the form that `attend` computes: "explicit", its definition, "fused" or "hand-written".
 
-    The fused kernels are the fastest, with two exceptions on a CPU: their backward pass in bfloat16 takes 2 to 4 times
-    as long at short lengths, and with dropout they have no fast path. If all queries are causal and nothing else is
-    hidden or added, a hand-written backward pass is the fastest in these two cases.
+    form: the one that is asked for, or "auto" for the fastest. only_causal: later keys are hidden, and nothing else is
+    hidden or added. The fused kernels are the fastest, with two exceptions on a CPU: their backward pass in bfloat16
+    takes 2 to 4 times as long at short lengths, and with dropout they have no fast path. There, a hand-written backward
+    pass is the fastest if it can be used.
     """
     if form not in ("auto", "explicit", "fused"):
         raise ValueError(f"form={form!r} must be auto, explicit or fused")
     if form == "fused" and score is not scaled_dot:
         raise ValueError("form='fused' computes scaled_dot scores only; use form='auto'")
-    if form == "explicit" or score is not scaled_dot:
-        return None
+    if form != "auto" or score is not scaled_dot:
+        return "fused" if form == "fused" else "explicit"
     T, S = q.size(-2), k.size(-2)
     slow_backward = q.requires_grad and q.dtype == torch.bfloat16 and S <= LONGEST_EXPLICIT
-    if form == "fused" or q.device.type != "cpu" or not (slow_backward or dropout):
-        return fused(q, k, v, visible, causal, bias, dropout)
-    if causal and visible is None and bias is None and T == S and hand_written.is_faster(q):
-        return hand_written.causal_attention(q, k, v, dropout)
-    return None
+    if q.device.type != "cpu" or not (slow_backward or dropout):
+        return "fused"
+    return "hand-written" if only_causal and T == S and hand_written.is_faster(q) else "explicit"
 
 
 def fused(

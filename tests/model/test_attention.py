@@ -7,7 +7,6 @@ import torch.nn.functional as F
 
 from model import attention
 from model.attention import attend, causal_mask, masked_softmax
-from model.kernels import attention as faster
 from model.kernels import hand_written
 from model.scoring import dot
 
@@ -169,7 +168,7 @@ def test_auto_selects_the_implementation_that_was_measured_to_be_fastest(monkeyp
     def record(name, function):
         return lambda *arguments, **options: chosen.append(name) or function(*arguments, **options)
 
-    monkeypatch.setattr(faster, "fused", record("fused", faster.fused))
+    monkeypatch.setattr(attention, "fused", record("fused", attention.fused))
     monkeypatch.setattr(attention, "attention_weights", record("explicit", attention.attention_weights))
     monkeypatch.setattr(hand_written, "causal_attention", record("written", hand_written.causal_attention))
 

@@ -91,7 +91,12 @@ class RunLog:
         state, settings, step = self.state, self.state.config.train, self.state.progress.step
         # The same seed for every sample, so that samples can be compared.
         sample = sample_text(
-            state.average.model, state.corpus.vocabulary, "", settings.sample_length, seed=settings.seed
+            state.average.model,
+            state.corpus.vocabulary,
+            "",
+            settings.sample_length,
+            seed=settings.seed,
+            cuda_graph=settings.cuda_graphs,
         )
         self._last_sample = sample
         self._record(**result.record())

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from data.vocabulary import Vocabulary
-from model.compiled_step import CompiledStep
 from model.generate import Sampling, generate
 from model.gpt import GPT, store_by_columns
 from training.evaluation import evaluation_mode
@@ -36,27 +35,25 @@ def stream_texts(
     sampling: Sampling,
     seed: int,
     streams: Sequence[int] | None = None,
-    compiler: Callable[[int, int], CompiledStep | None] | None = None,
+    cuda_graph: bool = False,
 ) -> Iterator[list[str]]:
     """Return an iterator of `length` items, each with the next character of every prompt's continuation.
 
-    The prompts have equal lengths. This call encodes and compiles; reading the iterator samples.
+    The prompts have equal lengths. This call encodes; reading the iterator samples.
 
     With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
     streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number
-    only. An empty prompt means the start of a line. compiler: returns the compiled step for a number of texts and of
-    characters, as a `StepCompiler` does. The model's training mode is restored at the end. Raises UnknownCharacterError
-    if a character of a prompt is not in the vocabulary.
+    only. An empty prompt means the start of a line. cuda_graph: see `generate`. The model's training mode is restored
+    at the end. Raises UnknownCharacterError if a character of a prompt is not in the vocabulary.
     """
     ids = np.stack([vocabulary.encode(prompt or vocabulary.default_prompt) for prompt in prompts]).astype(np.int64)
-    compiled = None if compiler is None else compiler(len(prompts), ids.shape[1] + length)
     device_ids = torch.from_numpy(ids).to(model.lm_head.weight.device)  # (B, T)
 
     def pieces() -> Iterator[list[str]]:
         decoders = [vocabulary.stream_decoder() for _ in prompts]
         with evaluation_mode(model):
             steps = generate(
-                model, device_ids, length, sampling=sampling, seed=seed, streams=streams, compiled=compiled
+                model, device_ids, length, sampling=sampling, seed=seed, streams=streams, cuda_graph=cuda_graph
             )
             for next_ids in steps:
                 yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
@@ -65,10 +62,17 @@ def stream_texts(
 
 
 def sample_text(
-    model: GPT, vocabulary: Vocabulary, prompt: str, length: int, *, seed: int, sampling: Sampling = DEFAULT
+    model: GPT,
+    vocabulary: Vocabulary,
+    prompt: str,
+    length: int,
+    *,
+    seed: int,
+    sampling: Sampling = DEFAULT,
+    cuda_graph: bool = False,
 ) -> str:
     """Return one continuation of the prompt, without the prompt; see `stream_texts`."""
-    pieces = stream_texts(model, vocabulary, [prompt], length, sampling=sampling, seed=seed)
+    pieces = stream_texts(model, vocabulary, [prompt], length, sampling=sampling, seed=seed, cuda_graph=cuda_graph)
     return "".join(character for (character,) in pieces)
 
 

@@ -29,16 +29,6 @@ def drawn(model, prompt, n):
     return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]
 
 
-def test_a_model_is_compiled_before_the_first_character_is_asked_for(model):
-    compiled_for = []
-    pieces = stream_texts(
-        model, VOCABULARY, ["abc"], 20, sampling=SAMPLING, seed=3, compiler=lambda *size: compiled_for.append(size)
-    )
-    assert compiled_for == [(1, 3 + 20)]
-    assert len(list(pieces)) == 20
-    assert compiled_for == [(1, 3 + 20)]
-
-
 def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
     one = sample_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3)
     assert [one] == drawn(model, "abc", 1)
