@@ -30,15 +30,14 @@ def checking_values(place: str = "") -> Iterator[None]:
 
 def is_for_user(error: BaseException) -> bool:
     """Return whether an error is a UserError, or the operating system's refusal of a named file."""
-    is_about_file = isinstance(error, OSError) and error.errno is not None and error.filename is not None
-    return isinstance(error, UserError) or is_about_file
+    return isinstance(error, UserError) or bool(isinstance(error, OSError) and error.strerror and error.filename)
 
 
 def explain(error: BaseException) -> str:
-    """Return an error as one line, without error numbers."""
+    """Return an error as one line: its message for a user, or the type and message of a bug."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return one_line(f"{error.filename}: {error.strerror}")
-    return one_line(str(error))
+    return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 
 def one_line(text: str) -> str:
@@ -64,7 +63,6 @@ def error_file(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        line = explain(error) if is_for_user(error) else one_line(f"{type(error).__name__}: {error}")
         with contextlib.suppress(OSError), path.open("x", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            file.write(f"{explain(error)}\n")
         raise
