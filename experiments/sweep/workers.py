@@ -48,7 +48,8 @@ class Workers:
                 while waiting and not stop.signal:  # a signal interrupts no wait, so the waits are short
                     done, waiting = concurrent.futures.wait(waiting, 0.2, concurrent.futures.FIRST_COMPLETED)
                     for future in done:
-                        ended(futures[future], future.result())
+                        if not stop.signal:  # the same signal may have ended the run
+                            ended(futures[future], future.result())
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._stop(stop.signal or signal.SIGTERM)  # no run outlives an error here
