@@ -11,6 +11,7 @@ import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,8 +52,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", metavar="PATH", help="start from a model's weights (fine-tuning)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
-    for earlier in ("--sweep", "--workers"):
-        add(earlier, nargs="+", action="extend", default=[], help=argparse.SUPPRESS)
+    add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # of experiments.sweep
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
         if options.overrides and Path(options.overrides[0]).exists():
@@ -62,6 +62,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--timeout must be above 0 and at most 1,000,000")
     if options.resume and options.ancestor:
         parser.error("--from needs --config")
+    written = sys.argv[1:] if arguments is None else arguments
+    options.written = shlex.join(argument for argument in written if argument != "--sweep")
     options.overrides += [f"train.ancestor={options.ancestor}"] if options.ancestor else []
     return options
 
@@ -82,21 +84,14 @@ def run(options: argparse.Namespace) -> int:
 def find_or_create_run(options: argparse.Namespace, processes: OneProcess) -> Path:
     """Return the folder of the run given with --resume, or a new one for the config."""
     settings = read_settings(options.config) if options.config else {}
-    if options.sweep or options.workers or "sweep" in settings:
-        raise UserError(f"this is a sweep; start it with {sweep_command(options)}")
+    if options.sweep or "sweep" in settings:
+        raise UserError(f"this is a sweep; start it with python -m experiments.sweep {options.written}")
     if options.resume:
         return RunFolder.find(options.resume).path
     with checking_values(f"{options.config}: "):
         config = build_config(settings, options.overrides)
     prepare_machine(config, processes)
     return create_run(config, config.train.name or options.config.stem)
-
-
-def sweep_command(options: argparse.Namespace) -> str:
-    source = ["--config", str(options.config)] if options.config else ["--resume", str(options.resume)]
-    workers = ["--workers", options.workers[0]] if options.workers else []
-    values = [*options.overrides, *options.workers[1:], *options.sweep]
-    return shlex.join(["python", "-m", "experiments.sweep", *source, *workers, *values])
 
 
 def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:

@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, caps
     ("arguments", "command"),
     [
         (["tiny.yaml", "--sweep", "train.seed=0,1"], "--config tiny.yaml train.seed=0,1"),
-        (["swept.yaml", "model.n_layer=1", "--workers", "2"], "--config swept.yaml --workers 2 model.n_layer=1"),
+        (["swept.yaml", "model.n_layer=1", "--workers", "2"], "--config swept.yaml model.n_layer=1 --workers 2"),
         (["swept.yaml"], "--config swept.yaml"),
     ],
 )
