@@ -10,11 +10,11 @@ from data.files import replace_text
 from experiments.command import command, new_file, option, whole
 from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
+from experiments.heads.heads_page import describe, make_page
+from experiments.heads.heads_table import heads_table
 from experiments.heads.history import appearances, make_history_page, trace_heads
 from experiments.heads.model_access import all_heads
-from experiments.heads.page import describe, make_page
 from experiments.heads.prune import choose, prune, write_pruned
-from experiments.heads.table import heads_table
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 

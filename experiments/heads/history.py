@@ -11,7 +11,7 @@ from data.batches import Ids
 from experiments.drawing import INK, SERIES, draw_svg
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS, measure_heads
 from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
-from experiments.html import render
+from experiments.pages import render
 from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from cli.errors import UserError
-from experiments.html import render
+from experiments.pages import render
 from experiments.playground.models import Model
 
 MOST_WEIGHTS = 1_500_000  # of a file to send: 16 bits each, 4 MB in base64, so that all of it stays under 5 MB

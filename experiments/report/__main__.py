@@ -11,7 +11,7 @@ from data.files import replace_text
 from data.vocabulary import UnknownCharacterError
 from experiments.command import command, new_file, option, positive, whole
 from experiments.drawing import draw_if_possible, stand_alone
-from experiments.html import render
+from experiments.pages import render
 from experiments.report.charts import draw_charts
 from experiments.report.contrasts import MARGIN
 from experiments.report.findings import conclusions, make_notes

@@ -143,10 +143,9 @@ def make_run(folder: RunFolder, config: Config, records: Sequence[Mapping[str, A
     evaluations = [record for record in records if "val_loss" in record]
     if not evaluations:
         return None
-    newest, n_characters = evaluations[-1], evaluations[-1]["val_characters"]
-    n_available = newest.get("val_split_characters", n_characters)  # older runs always evaluated on all
+    newest = evaluations[-1]
+    n_characters, n_available = newest["val_characters"], newest["val_split_characters"]
     which = "all" if n_characters == n_available else f"{n_characters:,} evenly spread ones of the"
-    split = [round(part, 6) for part in config.data.split]  # runs of an earlier version computed 1 - 0.1
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return Run(
         folder,
@@ -156,8 +155,8 @@ def make_run(folder: RunFolder, config: Config, records: Sequence[Mapping[str, A
         harmonic_mean(rates) if rates else float("nan"),
         dict(records[-1]) if records[-1].get("finished") else None,
         newest["corpus"],
-        f"{which} {n_available:,} characters of the validation split of {newest['corpus']} (data.split={split}), "
-        f"context length {newest['val_context']}",
+        f"{which} {n_available:,} characters of the validation split of {newest['corpus']} "
+        f"(data.split={list(config.data.split)}), context length {newest['val_context']}",
     )
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers import make_checkpoint
+from helpers import make_checkpoint, make_model
 from torch import nn
 
 from data.vocabulary import Vocabulary
@@ -18,8 +18,6 @@ from experiments.heads.model_access import all_heads
 from experiments.heads.passages import find_passages
 from experiments.heads.prune import choose, prune
 from experiments.heads.silence import silenced
-from model.config import ModelConfig
-from model.gpt import GPT
 from training.config import Config
 from training.config_file import to_dict
 from training.runtime import choose_runtime
@@ -121,12 +119,8 @@ def test_the_passages_of_a_head_are_those_of_its_highest_weights_on_single_dista
     assert find_passages([(torch.ones(1, 2, 2).tril() / 2, "ab")], 1) == [[]]  # no character is distant
 
 
-def make_model(**settings):
-    torch.manual_seed(0)
-    model = GPT(ModelConfig(**({"n_layer": 2, "n_head": 3, "n_embd": 24, "block_size": 16} | settings)), 11)
-    for p in model.parameters():
-        nn.init.normal_(p, std=0.3)
-    return model.eval()
+def three_heads(**settings):
+    return make_model(11, **({"n_head": 3, "n_embd": 24} | settings))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +137,7 @@ def make_model(**settings):
 @torch.inference_mode()
 def test_the_displayed_weights_are_those_that_the_layer_uses(settings):
     """Averaging the values by these weights, head by head, gives the output of the layer."""
-    model, ids = make_model(**settings), torch.randint(0, 11, (1, 13), generator=torch.Generator().manual_seed(1))
+    model, ids = three_heads(**settings), torch.randint(0, 11, (1, 13), generator=torch.Generator().manual_seed(1))
     passed = []
     for block in model.blocks:
         block.attention.register_forward_hook(lambda _, args, y: passed.append((args[0], y)))
@@ -164,7 +158,7 @@ def test_the_displayed_weights_are_those_that_the_layer_uses(settings):
 @pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1}, {"n_head": (4, 2), "bias": True}])
 def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, heads):
     """A hook zeroes these heads in the input of the output projection."""
-    model, ids = make_model(**settings), torch.arange(11)[None]
+    model, ids = three_heads(**settings), torch.arange(11)[None]
     heads = [(layer, h) for layer, h in heads if (layer, h) in all_heads(model)]
     before = model(ids)
     with silenced(model, heads):
@@ -189,7 +183,7 @@ def checkpoint_of(model, **settings):
     "settings", [{}, {"bias": True, "positions": "learned", "norm": "layer"}, {"score": "additive"}]
 )
 def test_a_pruned_model_is_smaller_and_equals_the_model_with_silenced_heads(settings):
-    model, heads, ids = make_model(**settings), [(0, 0), (0, 2), (1, 1)], torch.arange(11)[None]
+    model, heads, ids = three_heads(**settings), [(0, 0), (0, 2), (1, 1)], torch.arange(11)[None]
     pruned = prune(checkpoint_of(model), heads)
     smaller = pruned.build_model()
     with silenced(model, heads):
@@ -211,12 +205,12 @@ def test_pruning_keeps_a_head_in_every_layer_and_needs_heads_of_one_size_with_th
             choose(order, n)
     for settings, message in (({"n_kv_head": 1}, "share keys"), ({"n_head": (4, 2)}, "head sizes differ")):
         with pytest.raises(ValueError, match=message):
-            prune(checkpoint_of(make_model(**settings)), [])
+            prune(checkpoint_of(three_heads(**settings)), [])
 
 
 @pytest.mark.parametrize(("n_characters", "n_scored"), [(None, 320), (64, 64)])
 def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively(n_characters, n_scored):
-    model, runtime = make_model(), choose_runtime("cpu", "float32")
+    model, runtime = three_heads(), choose_runtime("cpu", "float32")
     ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 160)])
     result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=n_characters)
     starts = range(0, 320, 320 * 16 // n_scored)  # of windows that are spread evenly

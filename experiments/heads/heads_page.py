@@ -8,12 +8,12 @@ import torch
 
 from experiments.drawing import draw_if_possible
 from experiments.heads.analysis import Analysis
-from experiments.heads.charts import draw_charts
+from experiments.heads.heads_charts import draw_charts
+from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
 from experiments.heads.passages import NEAREST, Passage
-from experiments.heads.table import table_rows
 from experiments.heads.viewer import viewer_data, visible
-from experiments.html import render
+from experiments.pages import render
 from training.trained_model import TrainedModel, weights_of
 
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
