@@ -107,7 +107,3 @@ def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
     digest = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     characters = "".join(map(chr, np.flatnonzero(seen)))
     return {"digest": digest, "characters": characters, "file_characters": file_characters}
-
-
-def _changed(files: list[Path]) -> UserError:
-    return UserError(f"{files[0]}: the text changed while it was being read; start again")

@@ -28,36 +28,27 @@ def texts(corpus, parts):
     return [corpus.vocabulary.decode(part[:]) for part in parts]
 
 
-def test_the_bundled_play_has_the_expected_size_and_a_small_vocabulary(cache):
-    corpus = load_corpus("selmere", cache=cache)
-    assert corpus.ids.dtype == np.uint8
-    assert len(corpus.ids) == 171_949
-    assert len(corpus.vocabulary) <= 65
-
-
-def test_shakespeare_has_its_published_size_and_vocabulary():
-    if not (os.environ.get("CORPUS_MIRROR") or (cache_folder() / "shakespeare.txt").exists()):
+@pytest.mark.parametrize(
+    ("name", "length", "n_train"), [("selmere", 171_949, 154_754), ("shakespeare", 1_115_394, 1_003_854)]
+)
+def test_the_named_texts_have_their_size_and_a_small_vocabulary(name, length, n_train):
+    if name == "shakespeare" and not (os.environ.get("CORPUS_MIRROR") or (cache_folder() / "shakespeare.txt").exists()):
         pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
-    corpus = load_corpus("shakespeare")
-    assert (len(corpus.ids), len(corpus.vocabulary)) == (1_115_394, 65)
+    corpus = load_corpus(name)
+    assert corpus.ids.dtype == np.uint8
+    assert len(corpus.vocabulary) <= 65
     train, validation, test = corpus.split(DataConfig().split, 256)
-    assert len(train) == 1_003_854
-    assert [len(validation) - 1, len(test) - 1] == [111_540, 0]
+    assert [len(train), len(validation) - 1, len(test) - 1] == [n_train, length - n_train, 0]
 
 
-def test_the_last_tenth_can_be_the_test_part_and_the_tenth_of_the_rest_before_it_the_validation_part(cache):
-    corpus = load_corpus("selmere", cache=cache)
-    train, validation, test = corpus.split((0.81, 0.09, 0.1), 256)
-    assert np.array_equal(test[:], corpus.split((0.9, 0.1, 0.0), 256).validation[:])
-    assert np.array_equal(np.concatenate((train[:], validation[1:], test[1:])), corpus.ids[:])
-    assert len(validation) - 1 == pytest.approx(0.09 * len(corpus.ids), abs=1)
-
-
-def test_sizes_in_characters_take_the_parts_from_the_start_of_the_text(write, cache):
-    corpus = load_corpus(write(a="abcdefghij"), cache=cache)
+def test_fractions_divide_a_text_from_its_end_and_sizes_in_characters_from_its_start(write, cache):
+    corpus = load_corpus(write(a="abcdefghijklmnopqrst"), cache=cache)
+    # Validation and test start with the context of their first prediction.
+    assert texts(corpus, corpus.split((0.9, 0.1, 0.0), 2)) == ["abcdefghijklmnopqr", "rst", "t"]
+    assert texts(corpus, corpus.split((0.8, 0.1, 0.1), 2)) == ["abcdefghijklmnop", "pqr", "rst"]
     assert texts(corpus, corpus.split((4, 3, 2), 2)) == ["abcd", "defg", "ghi"]
-    with pytest.raises(UserError, match=r"data.split=\[4, 3, 4\] needs 11 characters, but .* has 10; lower it"):
-        corpus.split((4, 3, 4), 2)
+    with pytest.raises(UserError, match=r"data.split=\[4, 3, 14\] needs 21 characters, but .* has 20; lower it"):
+        corpus.split((4, 3, 14), 2)
 
 
 def test_the_files_of_a_folder_are_joined_and_the_boundary_between_them_is_part_of_the_digest(write, tmp_path, cache):
@@ -82,8 +73,7 @@ def test_a_separate_validation_text_is_scored_whole_and_shares_the_vocabulary(wr
 
 def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(write, cache):
     corpus = load_corpus(write(a="0123456789" * 10), cache=cache)
-    # Validation starts with the context of its first prediction.
-    assert texts(corpus, corpus.split((0.8, 0.2, 0), 20)[:2]) == ["0123456789" * 8, "9" + "0123456789" * 2]
+    assert len(corpus.split((0.8, 0.2, 0), 20).validation) == 21
     for split, block_size, error in (
         ((0.8, 0.2, 0), 21, "block_size=21 needs 21 characters for validation, but there are 20; lower"),
         ((0.7, 0.2, 0.1), 11, "block_size=11 needs 11 characters for test, but there are 10; lower"),

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,9 +29,8 @@ def text_file(tmp_path):
     return path
 
 
-def encoded_file(cache):
-    (file,) = (cache / "encoded").glob("*.ids")
-    return file
+def names(cache):
+    return sorted(path.name for path in (cache / "encoded").iterdir())
 
 
 def decoded(corpus):
@@ -45,47 +45,48 @@ def test_a_second_start_reads_only_the_encoded_file(cache, text_file, monkeypatc
     assert first.digest == second.digest
 
 
-@pytest.mark.parametrize("change", ["some text, same size text\n" * 50, "longer" + TEXT])
-def test_a_changed_text_is_encoded_again(cache, text_file, change):
-    before = load_corpus(text_file, cache=cache)
-    os.utime(text_file, ns=(10**18, 10**18))
-    load_corpus(text_file, cache=cache)
-    text_file.write_text(change, encoding="utf-8")
-    os.utime(text_file, ns=(10**18, 10**18))  # its old modification time
-    assert decoded(load_corpus(text_file, cache=cache)) == change
-    assert encoded_file(cache)
-    assert decoded(before) == TEXT  # a process that reads the old text is not disturbed
+@pytest.mark.parametrize("later", ["some text, same size text\n" * 50, "longer" + TEXT])
+def test_a_changed_text_is_encoded_again(cache, text_file, later):
+    old = load_corpus(text_file, cache=cache)
+    files = names(cache)
+    stat = text_file.stat()
+    text_file.write_text(later, encoding="utf-8")
+    os.utime(text_file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # its old modification time
+    assert decoded(load_corpus(text_file, cache=cache)) == later
+    assert names(cache) == files
+    assert decoded(old) == TEXT  # a process that reads the old text is not disturbed
 
 
 @pytest.mark.parametrize("keep", [None, 0, 5, 400])
 def test_a_missing_or_truncated_encoded_file_is_written_again(cache, text_file, keep):
-    load_corpus(text_file, cache=cache)
-    file = encoded_file(cache)
+    file = Path(load_corpus(text_file, cache=cache).ids.file.name)
     file.unlink() if keep is None else os.truncate(file, keep)
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
 
 
 def test_a_file_that_becomes_shorter_while_it_is_in_use_is_an_error(cache, text_file):
-    corpus = load_corpus(text_file, cache=cache)
-    os.truncate(encoded_file(cache), corpus.ids.first_byte + 20)
-    assert len(corpus.ids[:20]) == 20
+    ids = load_corpus(text_file, cache=cache).ids
+    os.truncate(ids.file.name, ids.first_byte + 20)
+    assert len(ids[:20]) == 20
     with pytest.raises(UserError, match=r"ids: has become shorter; start again, and the text is encoded again"):
-        corpus.ids[10:21]
+        ids[10:21]
 
 
-def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_file(cache, text_file, monkeypatch):
+@pytest.mark.parametrize("later", [TEXT.upper(), TEXT[::-1]])
+def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_file(
+    cache, text_file, monkeypatch, later
+):
     scan = encoded_cache._scan
-    for later in (TEXT.upper(), TEXT[::-1]):
 
-        def scan_then_change(*arguments, later=later):
-            result = scan(*arguments)
-            text_file.write_text(later, encoding="utf-8")
-            return result
+    def scan_then_change(*arguments):
+        result = scan(*arguments)
+        text_file.write_text(later, encoding="utf-8")
+        return result
 
-        monkeypatch.setattr(encoded_cache, "_scan", scan_then_change)
-        with pytest.raises(UserError, match=r"a.txt: the text changed while it was being read; start again"):
-            load_corpus(text_file, cache=cache)
-        assert [path.name for path in (cache / "encoded").iterdir()] == ["lock"]
+    monkeypatch.setattr(encoded_cache, "_scan", scan_then_change)
+    with pytest.raises(UserError, match=r"a.txt: the text changed while it was being read; start again"):
+        load_corpus(text_file, cache=cache)
+    assert names(cache) == ["lock"]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
@@ -106,29 +107,13 @@ def test_workers_of_a_data_loader_and_threads_read_the_batches_of_the_main_proce
     ids, n = load_corpus("selmere", cache=cache).ids, 400
     batches = TrainingBatches(ids, block_size=64, batch_size=16, seed=0)
     expected = [batches.at(16 * number)[0] for number in range(n)]
-    numbers = [[16 * number] for number in range(n)]
-    workers = DataLoader(
-        _At(batches),
-        batch_sampler=numbers,
-        num_workers=4,
-        collate_fn=lambda items: items[0],
-        multiprocessing_context="fork",
-    )
+    options = {"num_workers": 4, "batch_size": None, "multiprocessing_context": "fork"}
+    of_workers = DataLoader(range(n), collate_fn=lambda number: batches.at(16 * number)[0], **options)
     with ThreadPoolExecutor(4) as threads:
         of_threads = list(threads.map(lambda number: batches.at(16 * number)[0], range(n)))
-    for one, other, same in zip(workers, of_threads, expected, strict=True):
+    for one, other, same in zip(of_workers, of_threads, expected, strict=True):
         assert one.equal(same)
         assert other.equal(same)
-
-
-class _At:
-    """Batches by the number of their first window, as a data set."""
-
-    def __init__(self, batches):
-        self.batches = batches
-
-    def __getitem__(self, window):
-        return self.batches.at(window)[0]
 
 
 # Prints how often the process read the text.
@@ -150,22 +135,16 @@ def encoding_process(text, cache):
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.fixture
-def long_text(tmp_path):
-    path = tmp_path / "long.txt"
-    path.write_text("abcdefgh\n" * 4_000_000, encoding="utf-8")
-    return path
-
-
-def test_what_a_killed_encoding_left_is_removed_by_the_next(cache, long_text):
+def test_what_a_killed_encoding_left_is_removed_by_the_next(cache, tmp_path):
+    long_text = tmp_path / "long.txt"
+    long_text.write_text("abcdefgh\n" * 4_000_000, encoding="utf-8")
     process = encoding_process(long_text, cache)
     wait_for(lambda: list((cache / "encoded").glob("*.part")))
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert list((cache / "encoded").glob("*.part"))
     assert len(load_corpus(long_text, cache=cache).ids) == 36_000_000
-    assert sorted(path.suffix for path in (cache / "encoded").iterdir()) == ["", ".ids"]
+    assert [Path(name).suffix for name in names(cache)] == [".ids", ""]
 
 
 def test_processes_that_need_the_same_text_encode_it_once_and_those_that_wait_say_so(cache, text_file):

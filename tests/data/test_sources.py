@@ -3,11 +3,11 @@ import hashlib
 import threading
 import time
 import zipfile
-from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from cli.errors import UserError
 from data import sources
 from data.config import DataConfig
 from data.corpus import open_corpus
@@ -18,84 +18,73 @@ CHANGED = TEXT.replace(b"time", b"mime", 1)
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
-    """Serve a folder on this machine; the named corpus `story` is origin.txt there, which does not exist yet."""
+def served(tmp_path, monkeypatch):
+    """Return a folder that this machine serves; the named corpus `story` is origin.txt there."""
     folder = tmp_path / "served"
     folder.mkdir()
+    (folder / "origin.txt").write_bytes(TEXT)
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
     http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-    url = f"http://127.0.0.1:{http.server_port}"
-    story = Download(url=f"{url}/origin.txt", sha256=hashlib.sha256(TEXT).hexdigest(), n_bytes=len(TEXT))
-    monkeypatch.setitem(sources.NAMED, "story", story)
+    name_story(monkeypatch, f"http://127.0.0.1:{http.server_port}/origin.txt")
     monkeypatch.delenv("CORPUS_MIRROR", raising=False)
-    yield folder, url
+    yield folder
     http.shutdown()
     http.server_close()
 
 
-def test_a_named_corpus_is_downloaded_once(server, cache):
-    folder, _ = server
-    (folder / "origin.txt").write_bytes(TEXT)
+def name_story(monkeypatch, url):
+    story = Download(url=url, sha256=hashlib.sha256(TEXT).hexdigest(), n_bytes=len(TEXT))
+    monkeypatch.setitem(sources.NAMED, "story", story)
+
+
+def story(cache):
+    """Return the content of the corpus."""
     (path,) = find_files("story", cache=cache)
-    assert path.read_bytes() == TEXT
-    (folder / "origin.txt").unlink()
-    assert find_files("story", cache=cache) == [path]
+    return path.read_bytes()
 
 
-@pytest.mark.parametrize("damaged", [TEXT[: len(TEXT) // 2], CHANGED])
-def test_a_damaged_copy_in_the_cache_is_downloaded_again(server, cache, damaged):
-    folder, _ = server
-    (folder / "origin.txt").write_bytes(TEXT)
-    cache.mkdir()
-    (cache / "story.txt").write_bytes(damaged)
-    (path,) = find_files("story", cache=cache)
-    assert path.read_bytes() == TEXT
+def test_a_named_corpus_is_downloaded_once_and_again_if_it_is_damaged(served, cache):
+    assert story(cache) == TEXT
+    for damaged in (TEXT[: len(TEXT) // 2], CHANGED):
+        (cache / "story.txt").write_bytes(damaged)
+        assert story(cache) == TEXT
+    (served / "origin.txt").unlink()
+    assert story(cache) == TEXT
 
 
-def test_a_download_may_be_a_zip_archive(server, tmp_path, monkeypatch):
-    folder, url = server
-    with zipfile.ZipFile(folder / "origin.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("text", TEXT)
-    monkeypatch.setitem(sources.NAMED, "story", replace(sources.NAMED["story"], url=f"{url}/origin.zip"))
-    (path,) = find_files("story", cache=tmp_path / "cache")
-    assert path.read_bytes() == TEXT
-    (folder / "origin.zip").write_bytes(b"PK no archive")
+def test_a_download_may_be_a_zip_archive(served, cache, monkeypatch):
+    url = sources.NAMED["story"].url
+    name_story(monkeypatch, url.replace(".txt", ".zip"))
+    (served / "origin.zip").write_bytes(b"PK no archive")
     with pytest.raises(DownloadError, match=r"not a zip file"):
-        find_files("story", cache=tmp_path / "another cache")
+        story(cache)
+    with zipfile.ZipFile(served / "origin.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text", TEXT)
+    assert story(cache) == TEXT
 
 
-def test_a_mirror_is_tried_first_and_may_be_a_folder_or_a_url(server, tmp_path, monkeypatch):
-    folder, url = server
-    (folder / "story.txt").write_bytes(TEXT)
-    for n, mirror in enumerate((str(folder), url, f"{url}/")):
-        monkeypatch.setenv("CORPUS_MIRROR", mirror)
-        (path,) = find_files("story", cache=tmp_path / f"cache-{n}")
-        assert path.read_bytes() == TEXT
+@pytest.mark.parametrize("mirror", ["{folder}", "{url}", "{url}/", "~nouser/x"])
+@pytest.mark.parametrize("of_mirror", [TEXT, CHANGED])
+def test_a_mirror_is_tried_first_and_then_the_origin(served, cache, monkeypatch, mirror, of_mirror):
+    url = sources.NAMED["story"].url.removesuffix("/origin.txt")
+    monkeypatch.setenv("CORPUS_MIRROR", mirror.format(folder=served, url=url))
+    (served / "story.txt").write_bytes(of_mirror)
+    if of_mirror == TEXT and mirror != "~nouser/x":
+        (served / "origin.txt").unlink()
+    assert story(cache) == TEXT
 
 
-@pytest.mark.parametrize("mirror", ["{folder}", "~nouser/x"])
-def test_the_origin_is_tried_if_the_mirror_is_missing_or_has_another_text(server, cache, monkeypatch, mirror):
-    folder, _ = server
-    (folder / "origin.txt").write_bytes(TEXT)
-    (folder / "story.txt").write_bytes(CHANGED)
-    monkeypatch.setenv("CORPUS_MIRROR", mirror.format(folder=folder))
-    (path,) = find_files("story", cache=cache)
-    assert path.read_bytes() == TEXT
-
-
-@pytest.mark.parametrize("served", [None, b"<html>Please log in</html>", TEXT[:100], TEXT + b"more", CHANGED])
-def test_a_download_with_the_wrong_content_leaves_no_file(server, cache, served):
-    folder, _ = server
-    if served is not None:
-        (folder / "origin.txt").write_bytes(served)
+@pytest.mark.parametrize("content", [None, b"<html>Please log in</html>", TEXT[:100], TEXT + b"more", CHANGED])
+def test_a_download_with_the_wrong_content_leaves_no_file(served, cache, content):
+    (served / "origin.txt").write_bytes(content) if content else (served / "origin.txt").unlink()
     with pytest.raises(DownloadError, match=r"could not be downloaded .*put the file at .*story.txt.*CORPUS_MIRROR"):
-        find_files("story", cache=cache)
+        story(cache)
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
 
-def test_a_download_that_stalls_or_ends_early_is_an_error_and_leaves_no_file(server, cache, monkeypatch):
+def test_a_download_that_stalls_or_ends_early_is_an_error_and_leaves_no_file(served, cache, monkeypatch):
     pauses_s = [2, 0]
 
     def send_a_part(handler):
@@ -109,12 +98,12 @@ def test_a_download_that_stalls_or_ends_early_is_an_error_and_leaves_no_file(ser
     monkeypatch.setattr(SimpleHTTPRequestHandler, "do_GET", send_a_part)
     for reason in ("timed out", "1,000 bytes without the SHA-256"):
         with pytest.raises(DownloadError, match=reason):
-            find_files("story", cache=cache)
+            story(cache)
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
 
 def test_the_fallback_replaces_only_a_corpus_whose_download_fails_and_gives_the_reason(cache, monkeypatch):
-    monkeypatch.setitem(sources.NAMED, "story", Download(url="http://127.0.0.1:9/x", sha256="0" * 64, n_bytes=9))
+    name_story(monkeypatch, "http://127.0.0.1:9/x")
     monkeypatch.delenv("CORPUS_MIRROR", raising=False)
     corpus = open_corpus(DataConfig(corpus="story", fallback="selmere"), cache=cache)
     assert corpus.name == "selmere"
@@ -151,10 +140,14 @@ def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(
     assert found(f"{tmp_path}/notes.md") == ["notes.md"]
 
 
-def test_the_error_for_a_missing_file_suggests_a_name(tmp_path, cache):
-    with pytest.raises(ValueError, match=r"data.corpus=shakespear: no such file.*did you mean shakespeare\?"):
-        find_files("shakespear", cache=cache)
-    with pytest.raises(ValueError, match="named corpora: shakespeare, selmere"):
-        find_files(str(tmp_path / "gone.txt"), cache=cache)
-    with pytest.raises(ValueError, match=r"contains no .txt file"):
-        find_files(str(tmp_path), cache=cache)
+@pytest.mark.parametrize(
+    ("corpus", "error"),
+    [
+        ("shakespear", r"data.corpus=shakespear: no such file.*did you mean shakespeare\?"),
+        ("{folder}/gone.txt", "named corpora: shakespeare, selmere"),
+        ("{folder}", "contains no .txt file"),
+    ],
+)
+def test_the_error_for_a_missing_text_suggests_another(tmp_path, cache, corpus, error):
+    with pytest.raises(UserError, match=error):
+        find_files(corpus.format(folder=tmp_path), cache=cache)
