@@ -1,6 +1,6 @@
 """Training batches as a pure function of (seed, number), and the windows of an evaluation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ class TrainingBatches:
     restores nothing, and memory does not grow with the corpus. If the text is small enough, it is stored on the GPU,
     and only the start positions of the windows are sent there.
 
-    part: the windows of a batch that are wanted, for a process that computes a part of it. Raises ValueError if there
-    are not more than block_size ids.
+    part: the windows of a batch that are wanted, for a process that computes a part of it.
     """
 
     def __init__(
@@ -35,8 +34,7 @@ class TrainingBatches:
         device: torch.device | str = "cpu",
         part: slice = slice(None),
     ):
-        if len(ids) <= block_size:
-            raise ValueError(f"{len(ids)} characters are too few for a window of {block_size} and its last target")
+        assert len(ids) > block_size, (len(ids), block_size)  # see Corpus.split
         self.device, self.ids_on_device = torch.device(device), None
         if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
             self.ids_on_device = torch.from_numpy(ids[:].astype(np.int32)).to(self.device)
@@ -52,8 +50,7 @@ class TrainingBatches:
         """
         starts = self.starts(window)[self.part]
         if self.ids_on_device is None:
-            pieces = [self.ids[start : start + self.block_size + 1] for start in starts]
-            windows = self._move(np.stack(pieces).astype(np.int64))
+            windows = self._move(_read_windows(self.ids, starts, self.block_size))
         else:
             windows = self.ids_on_device[self._move(starts)[:, None] + self.offsets].long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
@@ -80,18 +77,12 @@ class TrainingBatches:
 
 
 def evaluation_windows(
-    ids: Ids,
-    *,
-    block_size: int,
-    batch_size: int,
-    n_characters: int | None = None,
-    process: int = 0,
-    n_processes: int = 1,
-) -> Iterator[tuple[Tensor, Tensor] | None]:
+    ids: Ids, *, block_size: int, batch_size: int, n_characters: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield inputs and targets (B, T) int64 that score every character of ids except the first once, in order.
 
     Every window holds block_size characters; the last one holds the remainder. n_characters: score only as many whole
-    windows as contain this many characters, spread evenly. The processes take turns: a batch of another one is None.
+    windows as contain this many characters, spread evenly.
     """
     n_full = (len(ids) - 1) // block_size
     n_windows = n_full
@@ -101,13 +92,15 @@ def evaluation_windows(
     n_left = (len(ids) - 1) % block_size
     if n_left and (n_characters is None or n_characters > n_full * block_size):
         batches.append(range(n_windows, n_windows + 1))  # a shorter window; the only one of ids without a whole one
-    for turn, numbers in enumerate(batches):
-        if turn % n_processes == process:
-            starts = [i * n_full // max(n_windows, 1) * block_size for i in numbers]
-            windows = np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
-            yield torch.from_numpy(windows[:, :-1]).contiguous(), torch.from_numpy(windows[:, 1:]).contiguous()
-        else:
-            yield None
+    for numbers in batches:
+        starts = [i * n_full // max(n_windows, 1) * block_size for i in numbers]
+        windows = torch.from_numpy(_read_windows(ids, starts, block_size))
+        yield windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def _read_windows(ids: Ids, starts: Iterable[int], block_size: int) -> np.ndarray:
+    """Return windows with one more character for the last target, (windows, block_size + 1) int64."""
+    return np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
 
 
 def permute(index: np.ndarray, n: int, keys: list[np.uint64]) -> np.ndarray:

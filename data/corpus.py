@@ -68,12 +68,11 @@ class Corpus:
             "validation": (cuts[1] - cuts[0], block_size + 1 - context),
             "test": (cuts[2] - cuts[1], block_size if test else 0),
         }
-        change = "change data.split" if self.n_train is None else "change data.val_corpus"
         for name, (size, needed) in parts.items():
             if size < needed:
                 raise UserError(
-                    f"the corpus {self.name} is too short: model.block_size={block_size} needs {needed:,} characters "
-                    f"for {name}, but there are {size:,}; lower model.block_size, {change} or use a longer text"
+                    f"{self.name} is too short: model.block_size={block_size} needs {needed:,} characters for {name}, "
+                    f"but there are {size:,}; lower model.block_size, change data.split or use a longer text"
                 )
         train_ids, validation_ids, test_ids = map(self.ids.part, (0, cuts[0] - context, cuts[1] - 1), cuts)
         return Split(train_ids, validation_ids, test_ids)

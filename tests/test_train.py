@@ -107,6 +107,14 @@ def test_any_text_can_be_trained_on_and_sampled(workplace, text, capsys):
     assert len(sampled) == 5 + 20 + 1
 
 
+def test_a_model_of_bytes_trains_on_any_file_and_continues_any_text(workplace, capsys):
+    (workplace / "any.bin").write_bytes(bytes(range(256)) * 30)
+    assert train.main(["--config", "tiny.yaml", "data.corpus=any.bin", "data.level=byte", "train.max_steps=10"]) == 0
+    capsys.readouterr()
+    assert sample.main(["--length", "20", "--prompt", "naïve 🙂"]) == 0
+    assert capsys.readouterr().out.startswith("naïve 🙂")
+
+
 def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64, 9))
     assert (

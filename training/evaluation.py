@@ -78,17 +78,14 @@ def evaluate(
         block_size=block_size,
         batch_size=max(1, at_once // block_size),
         n_characters=n_characters,
-        process=processes.rank,
-        n_processes=processes.size,
     )
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
-        for turn, window in enumerate(windows):
+        for turn, (inputs, targets) in enumerate(windows):
             if turn % processes.size == 0:
                 check_stop()
-            if window is None:
+            if turn % processes.size != processes.rank:
                 continue
-            inputs, targets = window
             inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
             losses = _losses(model, inputs, targets, runtime)
             total += losses.sum()
@@ -103,9 +100,7 @@ def character_losses(model: GPT, ids: Ids, block_size: int, runtime: Runtime) ->
     """Return the cross-entropy (len(ids) - 1,) of each of ids[1:], float64, in the windows of `evaluate`."""
     losses = [torch.zeros(0, dtype=torch.float64)]
     with evaluation_mode(model):
-        for window in evaluation_windows(ids, block_size=block_size, batch_size=1):
-            assert window is not None, "only other processes leave windows out"
-            inputs, targets = window
+        for inputs, targets in evaluation_windows(ids, block_size=block_size, batch_size=1):
             losses.append(_losses(model, runtime.to_device(inputs), runtime.to_device(targets), runtime).cpu())
     return torch.cat(losses)
 

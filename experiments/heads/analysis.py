@@ -75,6 +75,6 @@ def analyse(
 def count_ids(ids: Ids, block_size: int, n_characters: int | None, n_values: int) -> Tensor:
     """Return how often each of n_values ids (n_values,) is among the characters that `evaluate` scores."""
     counts = torch.zeros(n_values, dtype=torch.long)
-    for window in evaluation_windows(ids, block_size=block_size, batch_size=64, n_characters=n_characters):
-        counts += torch.bincount(window[1].flatten(), minlength=n_values) if window else 0
+    for _, targets in evaluation_windows(ids, block_size=block_size, batch_size=64, n_characters=n_characters):
+        counts += torch.bincount(targets.flatten(), minlength=n_values)
     return counts

@@ -74,11 +74,6 @@ def test_a_batch_depends_only_on_the_seed_and_its_first_window_and_its_targets_a
     assert not make_batches(seed=1).at(0)[0].equal(expected[0][0])
 
 
-def test_a_text_that_is_too_short_for_one_window_is_an_error():
-    with pytest.raises(ValueError, match="7 characters are too few for a window of 7"):
-        make_batches(n_characters=7)
-
-
 @pytest.mark.parametrize("n_characters", [2, 7, 8, 9, 57, 60])
 def test_an_evaluation_scores_every_character_except_the_first_once_and_in_order(n_characters):
     ids = np.arange(n_characters, dtype=np.uint8)
