@@ -13,24 +13,16 @@ from model.positions import Places
 class LayerCache:
     """One layer's keys and values, (B, K, size, D) each for K key heads, and the inputs of its convolution.
 
-    inputs: (B, W - 1 + size, C), starting with the zeros before the text; C is 0 without a convolution.
+    inputs: (B, W - 1 + size, C), starting with the zeros before the text; C is 0 without a convolution. options: the
+    dtype and device.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        layer: LayerShape,
-        batch_size: int,
-        size: int,
-        dtype: torch.dtype,
-        device: torch.device | str,
-    ):
+    def __init__(self, config: ModelConfig, layer: LayerShape, batch_size: int, size: int, **options: Any):
         shape = (batch_size, layer.n_kv_head, size, layer.head_size)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys, self.values = torch.zeros(shape, **options), torch.zeros(shape, **options)
         self.n_before = config.conv_width - 1
         channels = config.n_embd if self.n_before else 0
-        self.inputs = torch.zeros(batch_size, self.n_before + size, channels, dtype=dtype, device=device)
+        self.inputs = torch.zeros(batch_size, self.n_before + size, channels, **options)
         self.computed: dict[Callable, Any] = {}
 
     def once(self, compute: Callable, like: Tensor) -> Any:
@@ -56,15 +48,18 @@ class LayerCache:
             self.inputs[:, index.start + self.n_before : index.stop + self.n_before] = x
             return self.inputs[:, index.start : index.stop + self.n_before]
         self.inputs.index_copy_(1, index + self.n_before, x.to(self.inputs.dtype))
-        rows = index[0] + torch.arange(self.n_before + len(index), device=x.device)
+        rows = index[0] + torch.arange(self.n_before + len(index), device=x.device)  # (W - 1 + T,)
         return self.inputs.index_select(1, rows)
 
 
 class KVCache:
     """The caches of all layers for B sequences of equal length, for inference. Pass it to `GPT.forward`.
 
-    dtype, device: those of the model, whose weights must not change while it has a cache. size: how many positions fit,
-    by default block_size.
+    dtype, device: those of the model, whose weights must not change while it has a cache.
+
+    static: every step does the same work, whatever its position, so that a CUDA graph can replay it: the length is a
+    tensor (1,) on the device, and attention reads the whole cache through a mask. This takes 1.4 times as long on a
+    CPU. The caller must not exceed block_size.
     """
 
     def __init__(
@@ -74,37 +69,24 @@ class KVCache:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        size: int | None = None,
+        static: bool = False,
     ):
-        self.size = size or config.block_size
-        self.layers = [LayerCache(config, layer, batch_size, self.size, dtype, device) for layer in config.layers]
-        self.length: int | Tensor = 0  # how many positions were read
+        size = config.block_size
+        self.layers = [
+            LayerCache(config, layer, batch_size, size, dtype=dtype, device=device) for layer in config.layers
+        ]
+        self.every_place = torch.arange(size, device=device)
+        self.length: int | Tensor = self.every_place.new_zeros(1) if static else 0  # how many positions were read
 
     def places(self, T: int) -> Places:
-        """Return the next T positions. Raises ValueError if fewer are left."""
+        """Return the next T positions. Raises ValueError if fewer are left, unless the cache is static."""
+        if isinstance(self.length, Tensor):
+            index = self.length + self.every_place[:T]  # (T,)
+            return Places(index, visible=self.every_place <= index[:, None])  # (T, size)
         end = self.length + T
-        if end > self.size:
-            raise ValueError(f"{end} positions do not fit into model.block_size={self.size}")
+        if end > len(self.every_place):
+            raise ValueError(f"{end} positions do not fit into model.block_size={len(self.every_place)}")
         return Places(slice(self.length, end))
 
     def clear(self) -> None:
         self.length -= self.length  # in place if it is a tensor, which a CUDA graph reads
-
-
-class StaticKVCache(KVCache):
-    """A `KVCache` whose length is a tensor (1,) on the device, and whose shapes never change.
-
-    Every step does the same work, whatever its position, so a CUDA graph can replay it: attention reads all positions
-    of the cache through a mask. The caller must not exceed its size.
-    """
-
-    length: Tensor
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.length = torch.zeros(1, dtype=torch.long, device=self.layers[0].keys.device)
-
-    def places(self, T: int) -> Places:
-        every_place = torch.arange(self.size, device=self.length.device)
-        index = self.length + every_place[:T]  # (T,)
-        return Places(index, visible=every_place <= index[:, None])  # (T, size)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.cache import KVCache, StaticKVCache
+from model.cache import KVCache
 from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 
@@ -92,8 +92,8 @@ def generate(
     B, device = prompt.size(0), prompt.device
     block_size = model.config.block_size
     on_gpu = device.type == "cuda"
-    kind = StaticKVCache if on_gpu else KVCache
-    cache = kind(model.config, B, dtype=model.lm_head.weight.dtype, device=device) if use_cache else None
+    dtype = model.lm_head.weight.dtype
+    cache = KVCache(model.config, B, dtype=dtype, device=device, static=on_gpu) if use_cache else None
 
     def predict_and_draw(ids: Tensor, uniform: Tensor) -> Tensor:
         """Return the characters (B,) that follow ids (B, T)."""

@@ -15,7 +15,7 @@ class Places:
     """The T positions of the window that a forward pass computes, out of S that attention can reach.
 
     index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
-    visible: (T, S), the positions that each query may attend to, with a `StaticKVCache`; None means causal attention.
+    visible: (T, S), the positions that each query may attend to, with a static `KVCache`; None means causal attention.
     rows: what the position scheme has computed for these positions, for all layers of one forward pass. No other pass
     may use the same object.
     """

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from helpers import make_model
 
 from model import self_attention
-from model.cache import KVCache, StaticKVCache
+from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
 
@@ -82,22 +82,22 @@ def test_the_order_of_the_characters_matters(settings):
 
 
 @every_form
-@pytest.mark.parametrize("kind", [KVCache, StaticKVCache])
+@pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("pieces", [[1] * T, [4, 1, 6], [T]], ids=str)
 @torch.inference_mode()
-def test_reading_in_pieces_with_a_cache_gives_the_same_logits_as_reading_at_once(settings, pieces, kind):
+def test_reading_in_pieces_with_a_cache_gives_the_same_logits_as_reading_at_once(settings, pieces, static):
     model, ids = make_model(V, **settings).double(), random_ids()
-    cache = kind(model.config, B, dtype=torch.float64)
+    cache = KVCache(model.config, B, dtype=torch.float64, static=static)
     model(random_ids(3), cache)  # earlier content of the cache must not matter
     cache.clear()
     logits = [model(piece, cache) for piece in ids.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(logits, dim=1), model(ids), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [KVCache, StaticKVCache])
-def test_a_forward_pass_that_fails_leaves_the_cache_as_it_was(kind):
+@pytest.mark.parametrize("static", [False, True])
+def test_a_forward_pass_that_fails_leaves_the_cache_as_it_was(static):
     model, ids = make_model(V), random_ids()
-    cache = kind(model.config, B)
+    cache = KVCache(model.config, B, static=static)
     with torch.no_grad():
         model(ids[:, :5], cache)
         with pytest.raises(IndexError):
@@ -109,7 +109,7 @@ def test_a_forward_pass_that_fails_leaves_the_cache_as_it_was(kind):
 def test_a_static_cache_takes_what_autocast_computes():
     model, ids = make_model(V), random_ids()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cached = model(ids, StaticKVCache(model.config, B))
+        cached = model(ids, KVCache(model.config, B, static=True))
         torch.testing.assert_close(cached, model(ids), atol=0.5, rtol=0.1)
 
 
