@@ -65,6 +65,24 @@ def train_tiny(folder, *settings):
 
 
 @pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Return a working directory with a trained run, runs/tiny, that tests only read."""
+    folder = tmp_path_factory.mktemp("trained")
+    settings = ["optim.average_fraction=0.1", "data.split=[0.8, 0.1, 0.1]", "train.keep_checkpoints=3"]
+    train_tiny(folder, *settings, "train.dtype=float32", "train.device=cpu")
+    return folder
+
+
+@pytest.fixture
+def run(trained, workplace):
+    """Return a copy of the trained run, which a test may change, in a new working directory."""
+    from training.runs.run_folder import RunFolder  # after OMP_NUM_THREADS is set
+
+    shutil.copytree(trained, workplace, dirs_exist_ok=True)
+    return RunFolder(workplace / "runs" / "tiny")
+
+
+@pytest.fixture(scope="session")
 def runs_folder(tmp_path_factory):
     """Return a working directory with six tiny runs, runs/1-0 to runs/3-1, and one of another context length."""
     folder = tmp_path_factory.mktemp("report")

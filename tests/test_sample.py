@@ -10,14 +10,6 @@ from conftest import ROOT, train_tiny
 import sample
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Return a working directory that contains a trained run."""
-    folder = tmp_path_factory.mktemp("trained")
-    train_tiny(folder)
-    return folder
-
-
 @pytest.fixture
 def write(trained, monkeypatch):
     """Return a function that runs sample.py with arguments and standard input; it returns status, output and errors."""

@@ -20,12 +20,13 @@ def spin_count(*command, **variables):
     return int(found[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
         ["train.py"],
-        pytest.param(["sample.py"], marks=pytest.mark.slow),
-        pytest.param(["-m", "experiments.heads"], marks=pytest.mark.slow),
+        ["sample.py"],
+        ["-m", "experiments.heads"],
     ],
     ids=" ".join,
 )

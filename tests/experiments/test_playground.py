@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import train_tiny
 
 from experiments.heads.silence import silenced
 from experiments.playground.__main__ import main as playground
@@ -26,16 +25,9 @@ REQUEST = {"model": 0, "text": "9", "off": []}
 WRITING = REQUEST | {"length": 30, "temperature": 0.8, "top_k": None, "top_p": 1, "min_p": 0, "seed": 0, "stop": ""}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("playground")
-    train_tiny(folder, "train.keep_checkpoints=3", "train.dtype=bfloat16", "train.device=cpu")
-    return folder
-
-
 @pytest.fixture
-def server(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def server(trained, monkeypatch):
+    monkeypatch.chdir(trained)
     with PlaygroundServer(("127.0.0.1", 0), [Model(load_model("runs/tiny"))], make_page()) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -103,8 +95,8 @@ def test_a_continuation_is_that_of_sample_and_ends_before_the_stop_text(server):
     assert request(server, "/write", body | {"stop": stop})[1] == expected[: expected.index(stop)]
 
 
-def test_writing_lets_other_requests_have_a_turn(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_writing_lets_other_requests_have_a_turn(trained, monkeypatch):
+    monkeypatch.chdir(trained)
     reader, other = (Reader(load_model("runs/tiny")) for _ in range(2))
     pieces = reader.write("9", 20, Sampling(temperature=0), 0, "", [0, 1])
     first = next(pieces)
@@ -112,7 +104,7 @@ def test_writing_lets_other_requests_have_a_turn(folder, monkeypatch):
     assert first + "".join(pieces) == "".join(other.write("9", 20, Sampling(temperature=0), 0, "", [0, 1]))
 
 
-def test_other_checkpoints_are_chosen_by_name_only_and_the_page_follows_a_run(folder, server):
+def test_other_checkpoints_are_chosen_by_name_only_and_the_page_follows_a_run(trained, server):
     (before,) = json.loads(request(server, "/state")[1])["models"]
     assert before["checkpoints"][:3] == ["best", "latest", "step 0"]
     for name in ("../../secret", "/etc/passwd", "runs/tiny"):
@@ -183,12 +175,12 @@ def test_a_client_that_never_reads_or_goes_away_ends_its_text_and_stops_nobody(s
     assert capfd.readouterr().err == ""
 
 
-def test_an_exported_page_has_the_same_numbers_and_a_limit(folder, server, capsys):
+def test_an_exported_page_has_the_same_numbers_and_a_limit(trained, server, capsys):
     assert playground(["--export", "page.html", "--text", TEXT]) == 0
     page = Path("page.html").read_text(encoding="utf-8")
     data = json.loads(page.partition('id="exported">')[2].partition("</script>")[0])
     assert data["shown"][0]["next"] == [list(each) for each in ask(server, "/read", text=TEXT)["next"]]
-    assert str(folder) not in page
+    assert str(trained) not in page
     capsys.readouterr()
     assert playground(["--export", "page.html", "--text", TEXT * 3]) == 2
     assert "has space for 16" in capsys.readouterr().err

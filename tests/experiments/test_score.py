@@ -2,31 +2,14 @@
 
 import math
 import re
-import shutil
 
 import pytest
-from conftest import train_tiny
 
 import train
 from experiments.score import main as score_command
 from training.runs.checkpoint import load_checkpoint
-from training.runs.run_folder import RunFolder
 
 LINE = re.compile(r"(\S+) on (.+): ([\d.]+) nats, ([\d.]+) bits per character, perplexity ([\d.]+), over ([\d,]+) char")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    train_tiny(folder, "data.split=[0.8, 0.1, 0.1]")
-    return folder
-
-
-@pytest.fixture
-def run(trained, workplace):
-    """Return a copy of the trained run, which a test may change."""
-    shutil.copytree(trained, workplace, dirs_exist_ok=True)
-    return RunFolder(workplace / "runs" / "tiny")
 
 
 def scores(capsys, *arguments):

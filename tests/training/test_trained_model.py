@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import train_tiny
 
 import sample
 from cli.errors import UserError
@@ -15,16 +14,9 @@ from training.trained_model import load_model
 TEXT = "99 bottles of beer on the wall, 98 bottles"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    train_tiny(folder, "train.dtype=float32")
-    return folder
-
-
 @pytest.fixture
-def model(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def model(trained, monkeypatch):
+    monkeypatch.chdir(trained)
     return load_model("runs/tiny", "cpu")
 
 
