@@ -16,18 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
-from cli.errors import UserError, error_file, checking_values
+from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
-from training.processes import OneProcess, join_processes
-from training.runs.opening import opened_run
+from training.processes import join_processes
+from training.runs.open_run import open_run
 from training.runs.run_folder import RunFolder
 from training.runs.saving import keep, save
-from training.runs.starting import create_run
-from training.runtime import keep_freed_memory, prepare_machine
-from training.config_file import build_config, read_settings
+from training.runtime import keep_freed_memory
 from training.state import TrainingState
 from training.step import TrainingStep
 
@@ -62,36 +60,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--timeout must be above 0 and at most 1,000,000")
     if options.resume and options.ancestor:
         parser.error("--from needs --config")
-    written = sys.argv[1:] if arguments is None else arguments
-    options.written = shlex.join(argument for argument in written if argument != "--sweep")
+    if options.ancestor is not None and not (options.ancestor and Path(options.ancestor).exists()):
+        parser.error(f"--from {options.ancestor!r}: no such file or folder")
+    options.command = sys.argv[1:] if arguments is None else arguments
     options.overrides += [f"train.ancestor={options.ancestor}"] if options.ancestor else []
     return options
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find or create the folder of a run, and train what it describes: starting is resuming at step 0."""
+    """Open the run that the options name or describe, and train it to its end."""
+    if options.sweep:
+        written = shlex.join(argument for argument in options.command if argument != "--sweep")
+        raise UserError(f"this is a sweep; start it with python -m experiments.sweep {written}")
     keep_freed_memory()
-    with join_processes(options.timeout) as processes:
-        folder = processes.share_folder(lambda: find_or_create_run(options, processes))
-        overrides = options.overrides if options.resume else []  # the config of a new run has them
-        with (
-            error_file(RunFolder(folder).error),
-            opened_run(folder, processes, overrides, timeout_s=options.timeout) as opened,
-        ):
-            return train(*opened)
-
-
-def find_or_create_run(options: argparse.Namespace, processes: OneProcess) -> Path:
-    """Return the folder of the run given with --resume, or a new one for the config."""
-    settings = read_settings(options.config) if options.config else {}
-    if options.sweep or "sweep" in settings:
-        raise UserError(f"this is a sweep; start it with python -m experiments.sweep {options.written}")
-    if options.resume:
-        return RunFolder.find(options.resume).path
-    with checking_values(f"{options.config}: "):
-        config = build_config(settings, options.overrides)
-    prepare_machine(config, processes)
-    return create_run(config, config.train.name or options.config.stem)
+    source = options.config, options.resume, options.overrides
+    with join_processes(options.timeout) as processes, open_run(*source, processes, command=options.command) as opened:
+        return train(*opened)
 
 
 def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:

@@ -1,11 +1,11 @@
 """Make a run of a character-level nanoGPT checkpoint: python -m experiments.import_nanogpt --checkpoint ckpt.pt"""
 
-import dataclasses
+import contextlib
 import io
 import pickle
 import shlex
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from cli.command import run_command
-from cli.errors import UserError
+from cli.errors import UserError, is_out_of_memory
 from data.config import DataConfig
 from data.corpus import open_corpus
+from data.vocabulary import Vocabulary
 from experiments import gpt2
 from experiments.command import command, option
-from training.config_file import build_config, to_dict, to_yaml
-from training.runs.checkpoint import Checkpoint, reading
-from training.runs.portable import check_size
+from training.config_file import build_config, to_yaml
+from training.runs.checkpoint import Checkpoint, check_weights
 from training.runs.run_folder import RunFolder
 from training.state import Progress
 
@@ -38,7 +38,7 @@ def main(options: Namespace) -> None:
         raise UserError(f"--output {options.output}: name a folder, such as runs/NAME")
     characters = read_vocabulary(options.vocabulary)
     checkpoint = convert(options.checkpoint, characters, options.corpus)
-    run = RunFolder.create(options.output.name, to_yaml(checkpoint.config()), root=options.output.parent)
+    run = RunFolder.create(options.output.name, to_yaml(checkpoint.config), root=options.output.parent)
     run.save(checkpoint, is_best=True)
     print(f"{run.path} is a run with this model. To sample from it or train it further:")
     folder, config = shlex.quote(str(run.path)), shlex.quote(str(run.config))
@@ -58,7 +58,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Raises UserError if the file is not its meta.pkl."""
-    with reading(path, "nanoGPT's meta.pkl"):
+    with _reading(path, "nanoGPT's meta.pkl"):
         names = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()["itos"]
         characters = [names[i] for i in range(len(names))]
         if len(set(characters)) < len(characters) or any(not isinstance(c, str) or len(c) != 1 for c in characters):
@@ -73,7 +73,7 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     """
     vocabulary = "".join(sorted(characters))
     data, of_corpus = _open_corpus(corpus, vocabulary)
-    with reading(path, "a checkpoint of nanoGPT"):
+    with _reading(path, "a checkpoint of nanoGPT"):
         saved = torch.load(path, map_location="cpu", weights_only=True)
         shape = {name: saved["model_args"][name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
         step = int(saved["iter_num"])
@@ -84,11 +84,33 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
             if len(weights[name]) < len(characters):
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
-        progress = dataclasses.asdict(Progress(step=step, best_step=step))
-        checkpoint = Checkpoint(to_dict(config), vocabulary, of_corpus, weights, optimizers=[{}], progress=progress)
-        checkpoint.check_types()
-        check_size(checkpoint)
+        tensors = {f"model.{name}": value for name, value in weights.items()}
+        progress = Progress(step=step, best_step=step)
+        checkpoint = Checkpoint(config, Vocabulary(vocabulary), of_corpus, progress, tensors)
+        check_weights(checkpoint)
     return checkpoint
+
+
+@contextlib.contextmanager
+def _reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn the errors of content that is not of this kind into a UserError that names `path`."""
+    try:
+        yield
+    except (
+        ValueError,
+        RuntimeError,
+        pickle.UnpicklingError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        EOFError,
+    ) as error:
+        if is_out_of_memory(error):
+            raise
+        reason = (str(error).splitlines() or ["it ends too early"])[0]
+        if reason.startswith("Weights only load failed"):  # PyTorch advises to load it all the same
+            reason = "it would execute code"
+        raise UserError(f"{path}: is not {kind} ({reason})") from None
 
 
 def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dict[str, Any]]:

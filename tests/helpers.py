@@ -1,5 +1,7 @@
 """Helpers that several test modules share: reading runs, comparing checkpoints, and processes that react to signals."""
 
+import hashlib
+import json
 import multiprocessing
 import os
 import runpy
@@ -11,21 +13,25 @@ import time
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import ROOT
 
 from data.config import DataConfig
 from data.corpus import open_corpus
+from data.vocabulary import Vocabulary
 from experiments.sweep.sweep_folder import SweepFolder
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import to_dict
-from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.runs.checkpoint import Checkpoint, load_checkpoint
 from training.runs.metrics import read_records
+from training.state import Progress
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
-MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "date", "commit")  # these differ between any two runs
+# These differ between any two runs.
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit")
 
 
 def make_model(vocab_size=29, **settings):
@@ -54,43 +60,67 @@ def untimed(records):
 
 
 def assert_same_state(a, b):
-    """Assert that two checkpoints are equal tensor by tensor, and in all other values except times and sizes."""
-    a, b = load_checkpoint(a), load_checkpoint(b)
-    for ours, theirs in ((a.model, b.model), (a.trained or {}, b.trained or {})):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            assert torch.equal(ours[name], theirs[name]), name
-    for ours, theirs in zip(a.optimizers, b.optimizers, strict=True):
-        assert ours.keys() == theirs.keys()
-        for parameter in ours:
-            for name, value in ours[parameter].items():
-                assert torch.equal(torch.as_tensor(value), torch.as_tensor(theirs[parameter][name])), name
-    times = ("elapsed_s", "log_sizes", "peak_memory_bytes")
-    assert {k: v for k, v in a.progress.items() if k not in times} == {
-        k: v for k, v in b.progress.items() if k not in times
-    }
-    assert (a.settings, a.characters, a.corpus) == (b.settings, b.characters, b.corpus)
+    """Assert that two checkpoints are equal but for times, sizes and the name of the run."""
+    assert differences(load_checkpoint(a), load_checkpoint(b)) == []
 
 
-def assert_same_but_for_the_name(a, b):
-    for path in (a, b):
-        checkpoint = load_checkpoint(path)
-        checkpoint.settings["train"]["name"] = None
-        save_checkpoint(checkpoint, path)
-    assert_same_state(a, b)
+def differences(a, b):
+    """Return the names of tensors and other values in which two checkpoints differ."""
+    found = [name for name in a.tensors.keys() | b.tensors.keys() if not _are_equal(name, a.tensors, b.tensors)]
+    progress = [vars(each.progress) | dict.fromkeys(MEASURED) for each in (a, b)]
+    settings = [to_dict(each.config) for each in (a, b)]
+    for each in settings:
+        each["train"]["name"] = None
+    rest = {"progress": progress, "settings": settings, "corpus": [a.corpus, b.corpus]}
+    rest["vocabulary"] = [a.vocabulary.characters, b.vocabulary.characters]
+    return sorted(found) + [name for name, (ours, theirs) in rest.items() if ours != theirs]
 
 
-def make_checkpoint(step=7):
-    """Return a small checkpoint with random tensors of several types."""
+def run_differences(run, expected):
+    """Return how a finished run differs from another one: in checkpoints, kept weights, metrics or samples."""
+    files, wanted = ({path.name: path for path in each.checkpoints.glob("*.safetensors")} for each in (run, expected))
+    files.pop("previous.safetensors", None)
+    wanted.pop("previous.safetensors", None)
+    found = [f"{name} exists once" for name in files.keys() ^ wanted.keys()]
+    for name in files.keys() & wanted.keys():
+        found += [f"{name}: {each}" for each in differences(*map(load_checkpoint, (files[name], wanted[name])))]
+    if untimed(metrics(run.path)) != untimed(metrics(expected.path)):
+        found.append("metrics.jsonl")
+    if run.samples.read_bytes() != expected.samples.read_bytes():
+        found.append("samples.txt")
+    return found + [path.name for path in run.path.rglob("*.part")]
+
+
+def _are_equal(name, ours, theirs):
+    return name in ours and name in theirs and torch.equal(ours[name], theirs[name])
+
+
+def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):
+    """Return a checkpoint with a copy of a model, by default a small one with random weights."""
     torch.manual_seed(step)
-    return Checkpoint(
-        settings=to_dict(Config()),
-        characters="\n ab🙂",
-        corpus={"name": "x", "digest": "d", "n_characters": 9},
-        model={"w": torch.randn(3, 4), "b": torch.randn(2).bfloat16()},
-        optimizers=[{0: {"momentum_buffer": torch.randn(3, 4)}}],
-        progress={"step": step},
-    )
+    if model is None:
+        model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3), len(characters))
+    tensors = {f"model.{name}": value.clone() for name, value in model.state_dict().items()}
+    tensors["optimizer.exp_avg.lm_head.weight"] = torch.randn(5, 4).bfloat16()
+    text = {"name": "x", "digest": "d", "n_characters": 9, "n_train": None}
+    return Checkpoint(Config(model=model.config), Vocabulary(characters), text, Progress(step=step), tensors)
+
+
+def header_of(checkpoint):
+    """Return the texts in the header of a checkpoint, without its checksum."""
+    fields = {
+        "settings": to_dict(checkpoint.config),
+        "vocabulary": checkpoint.vocabulary.characters,
+        "corpus": checkpoint.corpus,
+        "progress": vars(checkpoint.progress),
+    }
+    return {name: json.dumps(value) for name, value in fields.items()}
+
+
+def write_sealed(path, tensors, header):
+    """Write a file by hand with the checksum that belongs to it: the SHA-256 of the file with zeros in its place."""
+    content = safetensors.torch.save(tensors, {**header, "sha256": "0" * 64})
+    path.write_bytes(content.replace(b"0" * 64, hashlib.sha256(content).hexdigest().encode()))
 
 
 def heed_signals():

@@ -3,7 +3,6 @@
 FUZZ_EXAMPLES=100000 tries so many inputs per test, with another seed each time.
 """
 
-import dataclasses
 import io
 import json
 import os
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 pytest.importorskip("hypothesis")
-from helpers import load_corpus, make_checkpoint
+from helpers import header_of, load_corpus, make_checkpoint, write_sealed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +25,7 @@ from model.generate import Sampling
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config, load_config, to_dict, to_yaml
-from training.runs import checkpoint as checkpoint_module
-from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.sampling.texts import stream_texts
 
@@ -169,8 +167,8 @@ def test_any_metrics_are_records_or_an_error_in_one_line(folder, content, cut):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    checkpoint_module.save_checkpoint(make_checkpoint(), folder / "whole.pt")
-    return (folder / "whole.pt").read_bytes()
+    save_checkpoint(make_checkpoint(), folder / "whole")
+    return (folder / "whole").read_bytes()
 
 
 @fuzz
@@ -179,35 +177,27 @@ def test_any_change_of_a_checkpoint_is_detected(folder, whole, data):
     start = data.draw(st.integers(0, len(whole)), "start")
     stop = data.draw(st.integers(start, min(len(whole), start + data.draw(st.sampled_from([0, 1, 8, 10**6])))), "stop")
     content = whole[:start] + data.draw(st.binary(max_size=8), "inserted") + whole[stop:]
-    (folder / "changed.pt").write_bytes(content)
+    (folder / "changed").write_bytes(content)
     if content == whole:
         return
     with pytest.raises(CheckpointError) as error:
-        load_checkpoint(folder / "changed.pt")
+        load_checkpoint(folder / "changed")
     assert_one_line(error.value)
 
 
-KEYS = st.text(max_size=4) | st.integers(0, 3) | st.sampled_from(["model", "n_layer", "step", "name"])
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.just(torch.zeros(2)),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            KEYS,
-            inner,
-            max_size=3,
-        )
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
 
 
 @fuzz
-@given(field=st.sampled_from([f.name for f in dataclasses.fields(Checkpoint)]), value=ANYTHING)
+@given(field=st.sampled_from(["settings", "vocabulary", "corpus", "progress"]), value=ANYTHING)
 def test_any_value_in_a_checkpoint_with_its_checksum_is_loaded_or_an_error_in_one_line(folder, field, value):
-    buffer = io.BytesIO()
-    torch.save({"format": checkpoint_module.FORMAT, **vars(make_checkpoint()), field: value}, buffer)
-    (folder / "any.pt").write_bytes(checkpoint_module._with_checksum(buffer))
-    with pytest.raises(CheckpointError) as error:
-        load_checkpoint(folder / "any.pt").build_model()  # the weights of make_checkpoint fit no GPT
-    assert_one_line(error.value)
+    checkpoint = make_checkpoint()
+    write_sealed(folder / "any", checkpoint.tensors, {**header_of(checkpoint), field: json.dumps(value)})
+    try:
+        load_checkpoint(folder / "any").build_model()
+    except CheckpointError as error:
+        assert_one_line(error)

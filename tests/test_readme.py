@@ -26,8 +26,8 @@ PAGES = [
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
 RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 3", "mypy"}
 RUN_BY_CI |= {"ruff check .", "ruff format --check .", INSTALL}
-# Other tests run these: tests/experiments/test_studies.py, tests/test_torture.py.
-TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "python -m tests.torture")
+# Other tests run these: tests/experiments/test_studies.py, tests/training/runs/test_torture.py.
+TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS")
 # What makes a command of a page short: the program or file that it names, and the arguments to add.
 SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
 SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]

@@ -36,9 +36,9 @@ def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, ca
     assert times == sorted(times)
     assert evaluations[-1]["val_loss"] < 3.0  # the logarithm of the vocabulary size is 3.6
 
-    latest, best = (load_checkpoint(run / "checkpoints" / f"{name}.pt") for name in ("latest", "best"))
+    latest, best = (load_checkpoint(run / "checkpoints" / f"{name}.safetensors") for name in ("latest", "best"))
     assert latest.step == 40
-    assert best.progress["best_loss"] == min(r["val_loss"] for r in evaluations)
+    assert best.progress.best_loss == min(r["val_loss"] for r in evaluations)
     assert (run / "samples.txt").read_text(encoding="utf-8").count("--- step") == 2
 
     output = capsys.readouterr().out
@@ -50,7 +50,7 @@ def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workp
     for _ in range(2):
         assert train.main(["--config", "tiny.yaml"]) == 0
     runs = workplace / "runs"
-    assert_same_state(runs / "tiny/checkpoints/latest.pt", runs / "tiny-2/checkpoints/latest.pt")
+    assert_same_state(runs / "tiny/checkpoints/latest.safetensors", runs / "tiny-2/checkpoints/latest.safetensors")
     assert untimed(metrics(runs / "tiny")) == untimed(metrics(runs / "tiny-2"))
     assert train.main(["--config", "tiny.yaml", "train.seed=1"]) == 0
     assert metrics(runs / "tiny-3")[0]["train_loss"] != metrics(runs / "tiny")[0]["train_loss"]
@@ -79,7 +79,9 @@ def test_every_form_of_attention_can_be_trained_saved_resumed_and_sampled(workpl
     assert train.main(["--config", "tiny.yaml", *settings, *constant, "train.max_steps=20"]) == 0
     assert train.main(["--resume", "runs/a", "train.max_steps=40"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, *constant]) == 0
-    assert_same_state(workplace / "runs/a/checkpoints/latest.pt", workplace / "runs/a-2/checkpoints/latest.pt")
+    assert_same_state(
+        workplace / "runs/a/checkpoints/latest.safetensors", workplace / "runs/a-2/checkpoints/latest.safetensors"
+    )
     losses = [record["val_loss"] for record in metrics(workplace / "runs/a-2") if "val_loss" in record]
     assert losses[-1] < losses[0] < 3.26  # the logarithm of the vocabulary size
     capsys.readouterr()
@@ -155,7 +157,7 @@ def test_a_config_may_have_a_name_that_is_not_utf8(workplace):
     name = os.fsdecode(b"caf\xe9.yaml")
     (workplace / "tiny.yaml").rename(workplace / name)
     assert train.main(["--config", name, "train.max_steps=2"]) == 0
-    assert (workplace / "runs" / os.fsdecode(b"caf\xe9") / "checkpoints" / "latest.pt").exists()
+    assert (workplace / "runs" / os.fsdecode(b"caf\xe9") / "checkpoints" / "latest.safetensors").exists()
 
 
 @pytest.mark.slow
@@ -181,7 +183,8 @@ def test_accumulated_batches_equal_one_large_batch(workplace):
     assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=10"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=5", "train.accumulate=2"]) == 0
     whole, parts = (
-        load_checkpoint(workplace / "runs" / name / "checkpoints/latest.pt").model for name in ("tiny", "tiny-2")
+        load_checkpoint(workplace / "runs" / name / "checkpoints/latest.safetensors").weights
+        for name in ("tiny", "tiny-2")
     )
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], atol=2e-4, rtol=1e-3)

@@ -30,29 +30,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     Raises UserError if the file is not a config, or a key, a type or a value is wrong.
     """
     settings = read_settings(path)
+    if "sweep" in settings:
+        raise UserError(f"this is a sweep; start it with python -m experiments.sweep --config {path}")
     with checking_values(f"{path}: "):
         return build_config(settings, overrides)
-
-
-def load_run_config(path: Path) -> Config:
-    """Return the config in a run folder, perhaps of an earlier version. Raises UserError as `load_config` does."""
-    settings = read_settings(path)
-    with checking_values(f"{path}: "):
-        return build_config(upgraded(settings))
-
-
-def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings of a run of an earlier version by today's names, with the values that applied then."""
-    settings = {name: dict(section) if isinstance(section, Mapping) else section for name, section in settings.items()}
-    if isinstance(model := settings.get("model"), dict):
-        model.setdefault("qk_scale", "sqrt_head_size")
-    if isinstance(data := settings.get("data"), dict) and "val_fraction" in data:
-        with checking_values():
-            fraction = float(data.pop("val_fraction"))
-        data["split"] = [1 - fraction, fraction, 0]
-    if isinstance(train := settings.get("train"), dict):
-        train.pop("sharded_checkpoints", None)
-    return settings
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """The state of a run: everything that training changes."""
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +24,8 @@ class Progress:
     """The position of a run after `step` steps.
 
     windows: windows of the training text that the steps have used. elapsed_s: time since the command started, over all
-    sessions. loss_sum: training losses of the loss_count updates since the last log line. log_sizes: sizes of the run's
-    logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of the weights. evaluation_due: an
-    evaluation of this step was stopped, so the run resumes with it.
+    sessions. log_sizes: sizes of the run's logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of
+    the weights. evaluation_due: an evaluation of this step was stopped, so the run resumes with it.
     """
 
     step: int = 0
@@ -33,8 +35,6 @@ class Progress:
     best_loss: float = math.inf  # nats per character, validation
     best_step: int = 0
     evaluations_since_best: int = 0
-    loss_sum: float = 0.0
-    loss_count: int = 0
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
     averaged_steps: int = 0
     evaluation_due: bool = False
@@ -78,6 +78,42 @@ class TrainingState:
         self.progress = Progress()
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the progress, and every tensor by a plain name.
+
+        model.NAME is a weight to sample with; if it is an average, trained.NAME is the weight that training continues
+        with. optimizer.KIND.NAME is what an optimiser remembers of a weight, such as optimizer.exp_avg.lm_head.weight.
+        """
+        models = {"model": self.average.model}
+        if self.average.model is not self.model:
+            models["trained"] = self.model
+        tensors = {f"{kind}.{name}": x for kind, model in models.items() for name, x in model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            for optimizer in self.optimizers:
+                for kind, value in optimizer.state.get(parameter, {}).items():
+                    tensors[f"optimizer.{kind}.{name}"] = value
+        tensors |= {"loss_sum": self.loss_sum, "loss_count": self.loss_count}
+        return {"progress": dataclasses.replace(self.progress), "tensors": tensors}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned, perhaps without an average, or the weights of a model alone."""
+        tensors: Mapping[str, Tensor] = state["tensors"]
+        weights, trained = part_of(tensors, "model."), part_of(tensors, "trained.")
+        self.average.model.load_state_dict(weights)
+        self.model.load_state_dict(trained or weights)
+        parameters = dict(self.model.named_parameters())
+        optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        for name, value in part_of(tensors, "optimizer.").items():
+            kind, _, parameter_name = name.partition(".")
+            parameter = parameters[parameter_name]
+            optimizer_of[parameter].state[parameter][kind] = value.to(parameter.device, copy=True)
+        if "loss_sum" in tensors:
+            self.loss_sum.copy_(tensors["loss_sum"])
+            self.loss_count.copy_(tensors["loss_count"])
+        self.progress = dataclasses.replace(state["progress"])
+        if self.average.model is self.model or not trained:
+            self.progress.averaged_steps = 0  # an average starts with the next step, or not at all
+
     def is_due(self, every_steps: int) -> bool:
         """Return whether this step is a multiple of every_steps, or the last one."""
         return self.progress.step % every_steps == 0 or self.progress.step == self.config.train.max_steps
@@ -119,3 +155,8 @@ class TrainingState:
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "
                 f"{self.progress.step:,}; lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
             )
+
+
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}

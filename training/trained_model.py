@@ -23,9 +23,8 @@ from model.gpt import GPT
 from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
-from training.runs.portable import WEIGHTS
-from training.runs.run_folder import RUNS, open_checkpoint
-from training.runs.starting import reopen_corpus
+from training.runs.open_run import reopen_text
+from training.runs.run_folder import EXPORTED, RUNS, open_checkpoint
 from training.runtime import Runtime, choose_runtime
 from training.sampling.texts import sample_text
 
@@ -46,11 +45,11 @@ class TrainedModel:
     @cached_property
     def corpus(self) -> Corpus:
         """The text that the model was trained on. Raises UserError if it is missing or has changed."""
-        return reopen_corpus(self.checkpoint, self.path)
+        return reopen_text(self.checkpoint, self.path)
 
     def split(self, part: str) -> EncodedText:
         """Return the ids of a part of the corpus; see `Corpus.split`. Raises UserError if it is empty."""
-        config = self.checkpoint.config()
+        config = self.checkpoint.config
         ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
         if len(ids) < 2:
             raise UserError(
@@ -63,7 +62,7 @@ class TrainedModel:
     def name(self) -> str:
         """The path of the run below runs/, with dashes; of another folder, its name."""
         if not self.run_folder:
-            return self.path.parent.name if self.path.name == WEIGHTS else self.path.stem
+            return self.path.parent.name if self.path.name == EXPORTED else self.path.stem
         folder, runs = self.run_folder.resolve(), RUNS.resolve()
         return "-".join(folder.relative_to(runs).parts) if folder.is_relative_to(runs) else folder.name
 
@@ -148,5 +147,5 @@ def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedM
     device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such checkpoint or device.
     """
     path, checkpoint = open_checkpoint(None if path is None else Path(path))
-    runtime = choose_runtime(device, checkpoint.config().train.dtype)
+    runtime = choose_runtime(device, checkpoint.config.train.dtype)
     return TrainedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), runtime)

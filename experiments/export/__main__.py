@@ -9,13 +9,15 @@ from data.files import replace_text
 from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
 from experiments.export.model_card import model_card
+from experiments.export.published import published
+from training.runs.checkpoint import save_checkpoint
 from training.runs.metrics import read_newest_record
-from training.runs.portable import write_portable
+from training.runs.run_folder import EXPORTED
 from training.trained_model import TrainedModel, load_model
 
 MODEL = "a run folder or a checkpoint (default: the newest run's best)"
 FORMATS = {
-    "safetensors": lambda trained, folder: write_portable(trained.checkpoint, folder),
+    "safetensors": lambda trained, folder: save_checkpoint(published(trained.checkpoint), folder / EXPORTED),
     "huggingface": write_huggingface,
 }
 
@@ -31,7 +33,7 @@ def main(options: Namespace) -> None:
     trained: TrainedModel = load_model(options.checkpoint, "cpu")
     folder, name = trained.run_folder, options.output.resolve().name
     machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
-    card = model_card(trained.checkpoint, form=options.to, name=name, machine=machine)
+    card = model_card(published(trained.checkpoint), form=options.to, name=name, machine=machine)
     FORMATS[options.to](trained, options.output)
     replace_text(options.output / "README.md", card)
     print(f"{trained.path} is now also in {options.output}; its README.md says how to load it")

@@ -38,7 +38,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     )
     # Our model may have no biases; those of a new model are zero.
     biases = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}
-    its_model.load_state_dict(biases | renamed(trained.checkpoint.model, config.n_layer))
+    its_model.load_state_dict(biases | renamed(trained.checkpoint.weights, config.n_layer))
     its_model.save_pretrained(folder)
     characters = tokenizers.Tokenizer(tokenizers.models.WordLevel({c: i for i, c in enumerate(vocabulary.characters)}))
     each_character = tokenizers.Regex(r"[\s\S]")
@@ -51,7 +51,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
 
 def differences(checkpoint: Checkpoint) -> list[str]:
     """Return the settings in which a model differs from GPT-2's shape."""
-    config = checkpoint.config()
+    config = checkpoint.config
     found = [
         f"model.{name}={getattr(config.model, name)} instead of {value}"
         for name, value in gpt2.SHAPE.items()

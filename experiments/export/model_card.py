@@ -4,9 +4,8 @@ import math
 from pathlib import Path
 from string import Template
 
-from training.config_file import dump_yaml, to_dict
+from training.config_file import to_yaml
 from training.runs.checkpoint import Checkpoint
-from training.runs.portable import plain_name, without_paths
 
 CARDS = Path(__file__).parent / "cards"
 
@@ -14,22 +13,21 @@ CARDS = Path(__file__).parent / "cards"
 def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | None) -> str:
     """Return the page, in Markdown, of a model in a folder of this name. machine: on which it was trained, if known."""
     corpus, progress, vocabulary = checkpoint.corpus, checkpoint.progress, checkpoint.vocabulary
-    block_size, loss = checkpoint.config().model.block_size, progress.get("best_loss", math.inf)
-    is_of_best = progress.get("best_step") == checkpoint.step and math.isfinite(loss)
+    block_size, loss = checkpoint.config.model.block_size, progress.best_loss
+    is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
     rows = {
         "vocabulary": f"{len(vocabulary):,} {vocabulary.unit}s",
-        "parameters": f"{sum(value.numel() for value in checkpoint.model.values()):,}",
+        "parameters": f"{sum(value.numel() for value in checkpoint.weights.values()):,}",
         "context length": f"{block_size} {vocabulary.unit}s",
-        "text": f"{plain_name(corpus['name'])}, SHA-256 {corpus['digest']}",
+        "text": f"{corpus['name']}, SHA-256 {corpus['digest']}",
         "steps": f"{checkpoint.step:,}",
         "validation loss": f"{f'{loss:.4f} nats' if is_of_best else 'not measured'}, context length {block_size}",
         "trained on": machine or "not recorded",
     }
-    settings = {section: without_paths(values) for section, values in to_dict(checkpoint.config()).items()}
     return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
         name=name,
         table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
-        settings=dump_yaml(settings).rstrip(),
+        settings=to_yaml(checkpoint.config).rstrip(),
         block_size=block_size,
         prompt=vocabulary.characters[-1],
         length=min(100, block_size - 1),

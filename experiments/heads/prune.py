@@ -8,7 +8,7 @@ import torch
 
 from cli.errors import UserError
 from experiments.heads.model_access import HeadIndex
-from training.config_file import to_dict, to_yaml
+from training.config_file import to_yaml
 from training.runs.checkpoint import Checkpoint
 from training.runs.run_folder import RunFolder
 from training.state import Progress
@@ -38,7 +38,7 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
     Raises UserError if heads share keys and values, so that no single head can be removed, or if head sizes differ
     between layers, because no config can describe the result.
     """
-    config, weights = checkpoint.config(), dict(checkpoint.model)
+    config, weights = checkpoint.config, checkpoint.weights
     layers = config.model.layers
     if any(layer.n_kv_head < layer.n_head for layer in layers):
         raise UserError("--prune: heads that share keys and values (model.n_kv_head) cannot be removed one by one")
@@ -58,21 +58,19 @@ def prune(checkpoint: Checkpoint, heads: Collection[HeadIndex]) -> Checkpoint:
         name = f"blocks.{i}.attention.proj.weight"
         weights[name] = weights[name].index_select(1, of_heads)
     model = dataclasses.replace(config.model, n_head=tuple(n_left), head_size=D, n_kv_head=None)
-    step, elapsed_s = checkpoint.step, checkpoint.progress.get("elapsed_s", 0.0)
+    progress = Progress(step=checkpoint.step, best_step=checkpoint.step, elapsed_s=checkpoint.progress.elapsed_s)
     return dataclasses.replace(
         checkpoint,
-        settings=to_dict(dataclasses.replace(config, model=model)),
-        model=weights,
-        trained=None,
-        optimizers=[{} for _ in checkpoint.optimizers],
-        progress=dataclasses.asdict(Progress(step=step, best_step=step, elapsed_s=elapsed_s)),
+        config=dataclasses.replace(config, model=model),
+        tensors={f"model.{name}": x for name, x in weights.items()},
+        progress=progress,
     )
 
 
 def write_pruned(opened: TrainedModel, heads: list[HeadIndex]) -> str:
     """Create a run folder with the model without these heads; return a summary to print."""
     pruned = prune(opened.checkpoint, heads)
-    new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(pruned.config()))
+    new = RunFolder.create(f"{opened.name}-pruned-{len(heads)}", to_yaml(pruned.config))
     new.save(pruned, is_best=True)
     names, n_left = ", ".join(map(str, sorted(heads))), pruned.build_model().n_parameters()
     return (

@@ -8,7 +8,7 @@ from experiments.formatting import in_columns
 from experiments.report.runs import flat, read_run
 from experiments.sweep.plan import SEED
 from experiments.sweep.values import spoken
-from training.config_file import load_run_config
+from training.config_file import load_config
 from training.runs.run_folder import RUNS, RunFolder
 
 
@@ -22,7 +22,7 @@ def list_runs(root: Path = RUNS) -> str:
     for folder in folders:
         values, shown, differing = {}, ["no evaluation yet", "", ""], ""
         try:
-            config = load_run_config(folder.config)
+            config = load_config(folder.config)
             values = {key: spoken(value) for key, value in flat(config).items()} | {SEED: str(config.train.seed)}
             if run := read_run(folder, config):
                 shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s"]

@@ -12,7 +12,7 @@ from experiments.sweep.plan import SEED, Plan
 from experiments.sweep.sweep_folder import read_plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
 from training.config import Config
-from training.config_file import load_run_config, to_dict
+from training.config_file import load_config, to_dict
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def best_loss(self) -> float:
-        """The lowest validation loss, that of checkpoints/best.pt."""
+        """The lowest validation loss, that of checkpoints/best.safetensors."""
         return min(loss for _, _, loss in self.evaluations)
 
     @property
@@ -117,7 +117,7 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
         if plan := read_plan(path):
             plans[path] = plan
         for folder in _run_folders(path, plan):
-            found[folder] = read_run(RunFolder(folder), load_run_config(folder / "config.yaml"))
+            found[folder] = read_run(RunFolder(folder), load_config(folder / "config.yaml"))
     runs = [run for run in found.values() if run]
     without_loss = [folder.name for folder, run in found.items() if not run]
     if not runs:

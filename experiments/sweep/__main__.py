@@ -19,8 +19,8 @@ from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from experiments.sweep.workers import Workers
 from training.config_file import read_settings
 from training.runs.metrics import read_newest_record
+from training.runs.open_run import prepare_text
 from training.runs.run_folder import RunFolder
-from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
 
 

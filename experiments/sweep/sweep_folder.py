@@ -7,7 +7,7 @@ from filelock import FileLock
 from cli.errors import UserError, checking_values
 from data.files import replace_text
 from experiments.sweep.plan import Plan, Point, describe, larger, make_plan
-from training.config_file import dump_yaml, load_run_config, read_settings, to_yaml
+from training.config_file import dump_yaml, load_config, read_settings, to_yaml
 from training.runs.run_folder import RUNS, RunFolder, numbered
 
 PLAN_FILE = "sweep.yaml"
@@ -25,7 +25,7 @@ class SweepFolder:
             run = self.run_of(point)
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
-            if load_run_config(run.config) != point.config:
+            if load_config(run.config) != point.config:
                 raise UserError(f"{run.path}: its settings were changed; remove the folder to run this point again")
 
     @classmethod

@@ -64,7 +64,7 @@ def test_signals_that_the_parent_process_ignores_stay_ignored(workplace):
                 process.send_signal(signal.SIGHUP)
                 process.send_signal(signal.SIGINT)
     assert process.returncode == 0
-    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 40
+    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.safetensors").step == 40
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_a_run_continues_if_the_output_pipe_is_closed(workplace):
     command = f"{train_200_steps} | head -n 1; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (finished.returncode, finished.stderr) == (0, "")
-    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step == 200
+    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.safetensors").step == 200
 
 
 @pytest.mark.slow

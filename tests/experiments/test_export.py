@@ -1,7 +1,6 @@
 """Exported models in the programs that they are for: the same logits, and the same characters."""
 
 import json
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from conftest import train_tiny
 import sample
 from experiments.export.__main__ import main as export
 from experiments.score import main as score
-from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
 
 GPT2 = [
@@ -60,142 +58,36 @@ def ids_and_logits(run):
 
 @pytest.mark.parametrize("run", ["gpt2", "modern"])
 def test_safetensors_are_loaded_by_every_command_with_identical_logits(tmp_path, run, capsys):
-    pytest.importorskip("safetensors")
     folder = exported(tmp_path, run, "safetensors")
-    assert sorted(file.name for file in folder.iterdir()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "vocabulary.json",
-    ]
+    assert sorted(file.name for file in folder.iterdir()) == ["README.md", "model.safetensors"]
     ids, expected = ids_and_logits(run)
-    opened = load_model(folder, "cpu")
+    opened, original = load_model(folder, "cpu"), load_model(f"runs/{run}", "cpu")
     assert torch.equal(opened.model(ids), expected)
-    assert opened.checkpoint.config().model == load_model(f"runs/{run}").checkpoint.config().model
+    assert opened.checkpoint.config.model == original.checkpoint.config.model
+    assert opened.checkpoint.tensors.keys() < original.checkpoint.tensors.keys()  # without the optimisers'
+    assert opened.path.stat().st_size < original.path.stat().st_size / 1.5
     for command, options in ((sample.main, ["--length", "40"]), (score, ["--device", "cpu"])):
         capsys.readouterr()
         assert command(["--checkpoint", f"runs/{run}", *options]) == 0
-        of_run = capsys.readouterr().out.replace(f"runs/{run}/checkpoints/best.pt", "")
+        of_run = capsys.readouterr().out.replace(f"runs/{run}/checkpoints/best.safetensors", "")
         assert command(["--checkpoint", str(folder), *options]) == 0
         assert capsys.readouterr().out.replace(str(folder / "model.safetensors"), "") == of_run
 
 
+def test_a_copy_of_a_checkpoint_is_a_model_of_its_own(tmp_path):
+    shutil.copy("runs/modern/checkpoints/best.safetensors", tmp_path / "mine.safetensors")
+    ids, expected = ids_and_logits("modern")
+    opened = load_model(tmp_path / "mine.safetensors", "cpu")
+    assert torch.equal(opened.model(ids), expected)
+    assert opened.name == "mine"
+
+
 def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained):
-    pytest.importorskip("safetensors")
     train_tiny(trained, f"data.corpus={trained}/words.txt", "train.max_steps=2", "train.name=paths")
     for file in exported(tmp_path, "paths", "safetensors").iterdir():
         content = file.read_bytes()
         for path in (trained, Path(__file__).parents[2], Path(sys.prefix), tmp_path):
             assert str(path).encode() not in content, (file, path)
-
-
-def damage(folder, kind):
-    config = json.loads((folder / "config.json").read_text())
-    if kind == "a flipped bit of a weight":
-        content = bytearray((folder / "model.safetensors").read_bytes())
-        content[-1] ^= 1
-        (folder / "model.safetensors").write_bytes(content)
-    elif kind == "another setting":
-        config["settings"]["model"]["logit_softcap"] = 14.0
-        (folder / "config.json").write_text(json.dumps(config))
-    elif kind == "another character":
-        (folder / "vocabulary.json").write_text((folder / "vocabulary.json").read_text().replace("b", "c"))
-    elif kind == "nested":
-        (folder / "config.json").write_text("[" * 10**6)
-    elif kind == "a list":
-        (folder / "config.json").write_text("[]")
-    elif kind == "not JSON":
-        (folder / "config.json").write_bytes(b"\x80\x04")
-    else:
-        (folder / kind).unlink()
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("a flipped bit of a weight", "another setting", "another character", "nested", "a list", "not JSON"),
-        *("config.json", "vocabulary.json"),
-    ],
-)
-def test_a_damaged_folder_is_one_line(tmp_path, kind, capsys):
-    pytest.importorskip("safetensors")
-    folder = exported(tmp_path, "modern", "safetensors")
-    damage(folder, kind)
-    capsys.readouterr()
-    assert sample.main(["--checkpoint", str(folder)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1
-    assert str(folder) in err
-
-
-def resealed(folder, change):
-    """Change the settings of a folder and correct its checksum, as somebody hostile could."""
-    from training.runs.portable import _digest
-
-    config = json.loads((folder / "config.json").read_text())
-    config.pop("sha256")
-    change(config)
-    files = [(folder / name).read_bytes() for name in ("vocabulary.json", "model.safetensors")]
-    (folder / "config.json").write_text(json.dumps(config | {"sha256": _digest(config, *files)}))
-
-
-@pytest.mark.parametrize(
-    ("section", "name", "value"),
-    [
-        ("data", "corpus", "/etc/passwd"),
-        ("data", "corpus", "../secret.txt"),
-        ("data", "corpus", "*"),
-        ("data", "val_corpus", "/etc/passwd"),
-        ("model", "n_embd", 900_000),
-        ("model", "block_size", 10_000_000),
-        ("model", "n_layer", "many"),
-        ("train", "steps", 3),
-        ("train", "name", "\ud800"),
-        ("data", "characters", "\ud800"),
-    ],
-)
-def test_a_hostile_folder_is_refused_before_it_opens_a_file_or_takes_memory(tmp_path, section, name, value):
-    pytest.importorskip("safetensors")
-    folder = exported(tmp_path, "modern", "safetensors")
-    resealed(folder, lambda config: None)
-    load_model(folder)
-    resealed(folder, lambda config: config["settings"][section].update({name: value}))
-    with pytest.raises(CheckpointError, match=re.escape(str(folder))):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("value", ["x", None, [], {}])
-@pytest.mark.parametrize("name", ["best_loss", "best_step", "step"])
-def test_wrong_types_of_progress_are_refused(tmp_path, name, value):
-    pytest.importorskip("safetensors")
-    folder = exported(tmp_path, "modern", "safetensors")
-    resealed(folder, lambda config: config["progress"].update({name: value}))
-    with pytest.raises(CheckpointError):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_finite_numbers_are_refused(tmp_path, value):
-    library = pytest.importorskip("safetensors.torch")
-    folder = exported(tmp_path, "modern", "safetensors")
-    weights = library.load_file(folder / "model.safetensors")
-    weights["lm_head.weight"][0, 0] = value
-    library.save_file(weights, folder / "model.safetensors")
-    resealed(folder, lambda config: None)
-    with pytest.raises(CheckpointError, match="not finite"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("change", [lambda v: "".join(v), lambda v: ["".join(v)], lambda v: {"a": v}, lambda v: [3]])
-def test_a_vocabulary_that_is_no_list_of_characters_is_refused(tmp_path, change):
-    pytest.importorskip("safetensors")
-    folder = exported(tmp_path, "modern", "safetensors")
-    file = folder / "vocabulary.json"
-    file.write_text(json.dumps(change(json.loads(file.read_text()))))
-    resealed(folder, lambda config: None)
-    with pytest.raises(CheckpointError, match="no list of characters"):
-        load_model(folder)
 
 
 @pytest.mark.parametrize("run", ["gpt2", "biased"])
@@ -235,7 +127,6 @@ def test_another_shape_than_gpt2s_is_one_line_that_names_the_settings(trained, t
 
 
 def test_the_model_card_names_text_loss_and_processor(tmp_path):
-    pytest.importorskip("safetensors")
     card = (exported(tmp_path, "modern", "safetensors") / "README.md").read_text()
     record = json.loads(Path("runs/modern/metrics.jsonl").read_text().splitlines()[-1])
     for fact in (f"{record['best_val_loss']:.4f} nats", "context length 16", "words.txt, SHA-256", record["machine"]):
@@ -246,10 +137,7 @@ def test_an_existing_folder_is_not_overwritten_and_a_missing_library_is_named(tm
     (tmp_path / "notes.txt").write_text("mine")
     assert export(["--to", "safetensors", "--output", str(tmp_path)]) == 2
     assert "name a new folder" in capsys.readouterr().err
-    for form, library in (("safetensors", "safetensors"), ("huggingface", "transformers")):
-        monkeypatch.setitem(sys.modules, library, None)
-        monkeypatch.setitem(sys.modules, f"{library}.torch", None)
-        run = "gpt2" if form == "huggingface" else "modern"
-        assert export(["--checkpoint", f"runs/{run}", "--to", form, "--output", str(tmp_path / form)]) == 2
-        assert f"pip install {library}" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert export(["--checkpoint", "runs/gpt2", "--to", "huggingface", "--output", str(tmp_path / "x")]) == 2
+    assert "pip install transformers" in capsys.readouterr().err
     shutil.rmtree(tmp_path)

@@ -1,7 +1,5 @@
 """Weights kept during a run, and how its heads change over them."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -15,8 +13,6 @@ from experiments.heads.history import HeadHistory, appearances, trace_heads
 from experiments.heads.model_access import HeadIndex
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.config import Config
-from training.config_file import to_dict
 from training.optim.schedule import kept_steps
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
@@ -43,13 +39,13 @@ def test_a_run_keeps_its_first_weights_and_its_last(workplace):
     kept = {step: load_checkpoint(path) for step, path in run.all_kept().items()}
     assert list(kept) == kept_steps(7, 40)
     assert all(checkpoint.step == step for step, checkpoint in kept.items())
-    config = load_checkpoint(run.latest).config()
+    config = load_checkpoint(run.latest).config
     torch.manual_seed(config.train.seed)
-    fresh = GPT(config.model, len(kept[0].characters)).state_dict()
-    assert all(torch.equal(value, fresh[name]) for name, value in kept[0].model.items())
-    last = load_checkpoint(run.latest).model  # the averages, which are also evaluated
-    assert all(torch.equal(value, last[name]) for name, value in kept[40].model.items())
-    assert not any(kept[40].optimizers)
+    fresh = GPT(config.model, len(kept[0].vocabulary)).state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in kept[0].weights.items())
+    last = load_checkpoint(run.latest).weights  # the averages, which are also evaluated
+    assert all(torch.equal(value, last[name]) for name, value in kept[40].weights.items())
+    assert all(name.startswith("model.") for name in kept[40].tensors)
     assert run.kept(40).stat().st_size < run.latest.stat().st_size
     sampled = run_script("sample.py", "--checkpoint", run.kept(1), "--length", "5")
     assert sampled.returncode == 0, sampled.stderr
@@ -62,13 +58,14 @@ def test_a_resumed_run_replaces_the_weights_that_it_kept_after_its_checkpoint(wo
     whole, again = (RunFolder(workplace / "runs" / name) for name in ("whole", "again"))
     train.main([*settings, "train.name=half", "train.max_steps=20", "optim.decay_fraction=0", "optim.warmup_steps=0"])
     half = RunFolder(workplace / "runs" / "half")
-    save_checkpoint(load_checkpoint(half.latest), again.latest, again.best)  # go back to step 20 of another run
-    (again.latest.parent / "step-33.pt").write_bytes(b"of an earlier session")
+    for file in (again.latest, again.best):
+        save_checkpoint(load_checkpoint(half.latest), file)  # go back to step 20 of another run
+    (again.latest.parent / "step-33.safetensors").write_bytes(b"of an earlier session")
     assert train.main(["--resume", str(again.path), "train.max_steps=40"]) == 0
     assert list(again.all_kept()) == kept_steps(7, 40)
-    last = load_checkpoint(again.latest).model
-    assert all(torch.equal(value, last[name]) for name, value in load_checkpoint(again.kept(40)).model.items())
-    of_whole = load_checkpoint(whole.kept(40)).model
+    last = load_checkpoint(again.latest).weights
+    assert all(torch.equal(value, last[name]) for name, value in load_checkpoint(again.kept(40)).weights.items())
+    of_whole = load_checkpoint(whole.kept(40)).weights
     assert not all(torch.equal(value, of_whole[name]) for name, value in last.items())
 
 
@@ -102,10 +99,8 @@ def test_a_head_that_is_planted_during_a_run_appears_in_its_history(tmp_path):
             model.blocks[0].attention_norm.weight.fill_(1)
             model.blocks[0].attention.qkv.weight[:T] = step * 20 * torch.eye(T).roll(1, dims=1)
             model.blocks[0].attention.qkv.weight[T : 2 * T] = torch.eye(T)
-        weights = {name: value.clone() for name, value in model.state_dict().items()}
-        checkpoint = dataclasses.replace(make_checkpoint(step), settings=to_dict(Config(model=config)))
-        files[step] = tmp_path / f"{step}.pt"
-        save_checkpoint(dataclasses.replace(checkpoint, model=weights, characters=characters), files[step])
+        files[step] = tmp_path / f"{step}.safetensors"
+        save_checkpoint(make_checkpoint(step, model=model, characters=characters), files[step])
     ids = Vocabulary(characters).encode(characters)
     history = trace_heads(files, ids, choose_runtime("cpu", "float32"), n_windows=1, n_characters=None)
     rows = range(2, T + 1)  # how many characters each row sees, the first left out

@@ -1,7 +1,6 @@
 """Measures of constructed heads, silenced heads against zeroed weights, and pruning against silenced heads."""
 
 import copy
-import dataclasses
 import itertools
 
 import numpy as np
@@ -18,8 +17,6 @@ from experiments.heads.model_access import all_heads
 from experiments.heads.passages import find_passages
 from experiments.heads.prune import choose, prune
 from experiments.heads.silence import silenced
-from training.config import Config
-from training.config_file import to_dict
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
 
@@ -173,10 +170,8 @@ def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, h
     assert not torch.allclose(found, before)
 
 
-def checkpoint_of(model, **settings):
-    config = Config(model=model.config)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    return dataclasses.replace(make_checkpoint(7), settings=to_dict(config), model=weights, characters="abcdefghijk")
+def checkpoint_of(model):
+    return make_checkpoint(model=model, characters="abcdefghijk")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +183,7 @@ def test_a_pruned_model_is_smaller_and_equals_the_model_with_silenced_heads(sett
     smaller = pruned.build_model()
     with silenced(model, heads):
         torch.testing.assert_close(smaller(ids), model(ids))
-    assert pruned.config().model.n_head == (1, 2)
+    assert pruned.config.model.n_head == (1, 2)
     of_a_head = 4 * 24 * 8 + (3 * 8 if settings.get("bias") else 0) + ("score" not in settings)
     assert model.n_parameters() - smaller.n_parameters() == 3 * of_a_head
     # Prune once more, from heads whose size is no longer width / heads.

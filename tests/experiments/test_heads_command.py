@@ -26,7 +26,7 @@ def viewers(page):
 def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, capsys):
     assert heads_command(["--windows", "3"]) == 0
     said = capsys.readouterr().out
-    weights, best = load_checkpoint(run.best).model, load_checkpoint(run.best).progress["best_loss"]
+    weights, best = load_checkpoint(run.best).weights, load_checkpoint(run.best).progress.best_loss
     assert f"Validation loss {best:.4f} over 203 characters" in said
     assert "open in a browser: runs/tiny/heads.html" in said
     assert "nan" not in said
@@ -59,18 +59,18 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
 
 
 def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, capsys):
-    step_1 = "runs/tiny/checkpoints/step-1.pt"
+    step_1 = "runs/tiny/checkpoints/step-1.safetensors"
     assert heads_command(["--checkpoint", step_1, "--windows", "2", "--prune", "3"]) == 0
     said = capsys.readouterr().out
     assert "train.max_steps=101" in said
     pruned = RunFolder(workplace / "runs" / "tiny-pruned-3")
     before, after = load_checkpoint(workplace / step_1), load_checkpoint(pruned.best)
-    assert sum(after.config().model.n_head) == 3
-    assert sum(v.numel() for v in after.model.values()) < sum(v.numel() for v in before.model.values())
+    assert sum(after.config.model.n_head) == 3
+    assert sum(v.numel() for v in after.weights.values()) < sum(v.numel() for v in before.weights.values())
     assert sample.main(["--checkpoint", str(pruned.path), "--length", "20", "--prompt", "9"]) == 0
     assert train.main(["--resume", str(pruned.path), "train.max_steps=11"]) == 0
     trained = load_checkpoint(pruned.best)
-    assert (trained.step, trained.config().model) == (11, after.config().model)
+    assert (trained.step, trained.config.model) == (11, after.config.model)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ def scores(capsys, *arguments):
 
 def test_the_score_of_the_validation_split_is_the_loss_that_training_reported(run, capsys):
     [(path, text, loss, bits, perplexity, n)] = scores(capsys)
-    assert (path, text, n) == ("runs/tiny/checkpoints/best.pt", "the validation split of text.txt", 203)
-    best = load_checkpoint(run.best).progress["best_loss"]
+    assert (path, text, n) == ("runs/tiny/checkpoints/best.safetensors", "the validation split of text.txt", 203)
+    best = load_checkpoint(run.best).progress.best_loss
     assert loss == pytest.approx(best, abs=5e-5)
     assert bits == pytest.approx(best / math.log(2), abs=5e-5)
     assert perplexity == pytest.approx(math.exp(best), abs=5e-4)

@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import ROOT
 from filelock import FileLock
-from helpers import assert_same_but_for_the_name, heed_signals, metrics, untimed
+from helpers import assert_same_state, heed_signals, metrics, untimed
 
 import train
 from experiments.report.runs import find_runs
@@ -60,7 +60,9 @@ def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workpl
     assert sweep([*SWEEP, "--workers", "2"]) == 0
     folder = workplace / "runs" / "tiny"
     for name in POINTS:
-        assert_same_but_for_the_name(by_hand / name / "checkpoints/latest.pt", folder / name / "checkpoints/latest.pt")
+        assert_same_state(
+            by_hand / name / "checkpoints/latest.safetensors", folder / name / "checkpoints/latest.safetensors"
+        )
     assert results(folder) == results(by_hand)
     assert "Report to open in a browser: runs/tiny/report.html" in capsys.readouterr().out
 

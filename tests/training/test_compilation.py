@@ -45,7 +45,7 @@ def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
         pytest.skip("the run was finished before the signal came")
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.pt").step <= 3
+    assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.safetensors").step <= 3
 
 
 def wait_for_compiler(process):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from conftest import run_script
-from helpers import assert_same_but_for_the_name
+from helpers import assert_same_state
 
 SETTINGS = ["train.deterministic=true", "optim.average_fraction=0.1", "model.conv_width=3"]
 
@@ -13,12 +13,12 @@ def two_runs(workplace, *settings):
     for name in ("a", "b"):
         finished = run_script("train.py", "--config", "tiny.yaml", *SETTINGS, *settings, f"train.name={name}")
         assert finished.returncode == 0, finished.stderr
-    return [workplace / "runs" / name / "checkpoints" / "latest.pt" for name in ("a", "b")]
+    return [workplace / "runs" / name / "checkpoints" / "latest.safetensors" for name in ("a", "b")]
 
 
 @pytest.mark.slow
 def test_two_deterministic_runs_on_a_cpu_are_equal(workplace):
-    assert_same_but_for_the_name(*two_runs(workplace, "train.device=cpu"))
+    assert_same_state(*two_runs(workplace, "train.device=cpu"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -26,4 +26,4 @@ def test_two_deterministic_runs_on_a_cpu_are_equal(workplace):
     "settings", [[], ["model.attention=explicit"], ["model.positions=alibi", "train.dtype=float32"]]
 )
 def test_two_deterministic_runs_on_cuda_are_equal(workplace, settings):
-    assert_same_but_for_the_name(*two_runs(workplace, "train.device=cuda", *settings))
+    assert_same_state(*two_runs(workplace, "train.device=cuda", *settings))

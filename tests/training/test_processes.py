@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TINY_CONFIG, TINY_TEXT
-from helpers import assert_same_but_for_the_name, metrics, untimed
+from helpers import assert_same_state, metrics, untimed
 from torchrun import LIMIT_S, finish, lines_of_train, losses, torchrun, train, wait_for_step, workers
 
 LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
@@ -77,7 +77,7 @@ def test_if_a_process_is_killed_all_end_and_torchrun_restarts_them_to_an_exact_e
     assert [path.name for path in Path("runs").iterdir() if path.name.startswith("killed")] == ["killed"]
     assert all("another process of this run has ended" in line for line in lines_of_train(errors))
     assert untimed(metrics(Path("runs/killed"))) == untimed(metrics(calm))
-    assert_same_but_for_the_name(Path("runs/killed/checkpoints/latest.pt"), calm / "checkpoints/latest.pt")
+    assert_same_state(Path("runs/killed/checkpoints/latest.safetensors"), calm / "checkpoints/latest.safetensors")
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_signal_to_torchrun_stops_all_processes_at_the_same_step_and_the_run_r
     output, _ = finish(process, expected=1)
     assert f"Stopped by {number.name} after step" in output
     finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/stopped"))
-    assert_same_but_for_the_name(Path("runs/stopped/checkpoints/latest.pt"), calm / "checkpoints/latest.pt")
+    assert_same_state(Path("runs/stopped/checkpoints/latest.safetensors"), calm / "checkpoints/latest.safetensors")
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_signal_to_one_process_stops_all(workplace):
     os.kill(workers(process)[1], signal.SIGTERM)
     output, _ = finish(process, expected=1)
     assert "Stopped by SIGTERM after step" in output
-    assert Path("runs/stopped/checkpoints/latest.pt").exists()
+    assert Path("runs/stopped/checkpoints/latest.safetensors").exists()
 
 
 @pytest.mark.slow

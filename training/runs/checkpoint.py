@@ -1,28 +1,30 @@
-"""Checkpoints: self-contained, verified files that are written atomically."""
+"""Checkpoints: safetensors files whose header describes the run. Loading one verifies it and never executes code."""
 
-import contextlib
+import dataclasses
 import hashlib
-import io
-import pickle
-import struct
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
+from torch import Tensor
 
-from cli.errors import UserError, is_out_of_memory
+from cli.errors import UserError
 from data.files import replacing
 from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import build_config, upgraded
+from training.config_file import build_config, to_dict
+from training.state import Progress, part_of
 
-FORMAT = 1
-RENAMED = {"head.weight": "lm_head.weight"}  # parameters whose names in older checkpoints differ
-CHECKSUM = b"sha256:"
-CHECKSUM_BYTES = len(CHECKSUM) + 64
+SUFFIX = ".safetensors"
+NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
+CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
 
 class CheckpointError(UserError):
@@ -33,79 +35,55 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    settings: the config as nested mappings. characters: the vocabulary in the order of the ids. corpus: name, digest
-    and n_characters of the text. model: the model's state dict. optimizers: each optimiser's state. progress: see
-    `training.state.Progress`. trained: the weights that training continues with, if those of `model` are averages.
+    corpus: name, digest, n_characters and n_train of the text. progress, tensors: see `TrainingState.state_dict`.
     """
 
-    settings: Mapping[str, Any]
-    characters: str
+    config: Config
+    vocabulary: Vocabulary
     corpus: Mapping[str, Any]
-    model: Mapping[str, torch.Tensor]
-    optimizers: list[Mapping]
-    progress: Mapping[str, Any]
-    trained: Mapping[str, torch.Tensor] | None = None
+    progress: Progress
+    tensors: Mapping[str, Tensor]
 
     @property
     def step(self) -> int:
-        return self.progress["step"]
-
-    def config(self) -> Config:
-        return build_config(self.settings)
+        return self.progress.step
 
     @property
-    def vocabulary(self) -> Vocabulary:
-        return make_vocabulary(self.characters, self.config().data.level)
+    def weights(self) -> dict[str, Tensor]:
+        """The weights to sample with, by the names of the model's parameters."""
+        return part_of(self.tensors, "model.")
+
+    def without_training_state(self) -> "Checkpoint":
+        """Return a checkpoint that one can sample from, but not resume."""
+        return dataclasses.replace(self, tensors={f"model.{name}": x for name, x in self.weights.items()})
 
     def build_model(self) -> GPT:
         """Return the trained model on the CPU, in evaluation mode."""
-        model = GPT(self.config().model, len(self.characters))
-        load_weights(model, self.model)
+        model = GPT(self.config.model, len(self.vocabulary))
+        model.load_state_dict(self.weights)
         return model.eval()
 
-    def check_types(self) -> None:
-        """Raise TypeError or ValueError if a field is wrong: a checksum proves only that a file is whole."""
-        self.config()
-        weights = [*self.model.items(), *(self.trained or {}).items()]
-        right = {
-            "settings": isinstance(self.settings, dict),
-            "characters": isinstance(self.characters, str)
-            and self.characters == Vocabulary(self.characters).characters != "",
-            "corpus": isinstance(self.corpus.get("name"), str) and isinstance(self.corpus.get("digest"), str),
-            "model": all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in weights),
-            "optimizers": all(isinstance(state, dict) for each in self.optimizers for state in each.values()),
-            "progress": type(self.progress.get("step")) is int
-            and self.step >= 0
-            and all(isinstance(self.progress.get(name, 0), (int, float)) for name in ("best_loss", "best_step")),
-        }
-        if wrong := [name for name in right if not right[name]]:
-            raise TypeError(f"its {wrong[0]} cannot be {vars(self)[wrong[0]]!r:.40}")
 
-
-def load_weights(model: GPT, weights: Mapping[str, torch.Tensor]) -> None:
-    """Load a state dict. Raises CheckpointError if it is not of this model."""
+def save_checkpoint(checkpoint: Checkpoint, path: Path, *, keep: Path | None = None) -> None:
+    """Write a checkpoint; the old file is replaced only after the new one is on disk. keep: its new name."""
+    header = {
+        "settings": json.dumps(to_dict(checkpoint.config)),
+        "vocabulary": json.dumps(checkpoint.vocabulary.characters),
+        "corpus": json.dumps(checkpoint.corpus),
+        "progress": json.dumps(dataclasses.asdict(checkpoint.progress)),
+        "sha256": NO_CHECKSUM.decode(),
+    }
+    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors.items()}
+    content = safetensors.torch.save(tensors, header)
+    start = content.index(NO_CHECKSUM, content.index(b'"sha256":"'))
+    checksum = hashlib.sha256(content).hexdigest().encode()
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).splitlines()[1:2]).strip()
-        raise CheckpointError(f"the checkpoint's weights do not fit its settings ({reason})") from None
-
-
-def save_checkpoint(checkpoint: Checkpoint, *paths: Path, keep: Path | None = None) -> None:
-    """Write the checkpoint to each path in order; an old file is replaced only after the new one is on disk.
-
-    keep: the new name of the file that the last path replaces.
-    """
-    buffer = io.BytesIO()
-    torch.save({"format": FORMAT, **vars(checkpoint)}, buffer)
-    content = _with_checksum(buffer)
-    for path in paths:
-        try:
-            with replacing(path, keep=keep if path == paths[-1] else None) as file:
-                file.write(content)
-        except OSError as error:
-            reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
-            raise OSError(error.errno, reason, str(path)) from None
+        with replacing(path, keep=keep) as file:
+            for part in (content[:start], checksum, memoryview(content)[start + len(checksum) :]):
+                file.write(part)
+    except OSError as error:
+        reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
+        raise OSError(error.errno, reason, str(path)) from None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -117,75 +95,59 @@ def load_checkpoint(path: Path) -> Checkpoint:
         content = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
-    _verify_checksum(content, path)
-    with reading(path):
-        fields = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if fields.pop("format") != FORMAT:
-            raise CheckpointError(
-                f"{path}: was written by another version of this project; use that one, or train again"
-            )
-        fields["model"] = {RENAMED.get(name, name): value for name, value in fields["model"].items()}
-        fields["settings"] = upgraded(fields["settings"])
-        checkpoint = Checkpoint(**fields)
-        checkpoint.check_types()
-        return checkpoint
-
-
-def _first_line(error: BaseException) -> str:
-    if str(error).startswith("Weights only load failed"):  # PyTorch advises to load it all the same
-        return "it contains more than tensors and plain values, and is not executed"
-    return (str(error).splitlines() or ["it ends too early"])[0]
-
-
-@contextlib.contextmanager
-def reading(path: Path, kind: str = "a checkpoint of this project") -> Iterator[None]:
-    """Turn the errors of content that is not of this kind into a CheckpointError that names `path`."""
+    _verify(content, path)
     try:
-        yield
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(f"{path}: cannot be read ({_first_line(error)})") from None
-    except (
-        RuntimeError,
-        pickle.UnpicklingError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        EOFError,
-        OverflowError,
-    ) as error:
-        if is_out_of_memory(error):
-            raise
-        raise CheckpointError(f"{path}: is not {kind} ({_first_line(error)})") from None
+        checkpoint = _parse(content)
+        check_weights(checkpoint)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error})") from None
+    return checkpoint
 
 
-def _with_checksum(archive: io.BytesIO) -> memoryview:
-    """Return the content of a zip archive, after making a checksum its comment: the SHA-256 of everything before it.
-
-    The checksums of the zip format do not cover its headers, and `torch.load` does not check them. The archive's last
-    two bytes are the length of its comment, 0 before that.
-    """
-    checksum = _checksum(archive.getbuffer()[:-2])
-    archive.seek(-2, io.SEEK_END)
-    archive.write(checksum)
-    return archive.getbuffer()
-
-
-def _checksum(content: memoryview) -> bytes:
-    digest = hashlib.sha256(content).hexdigest().encode()
-    return struct.pack("<H", CHECKSUM_BYTES) + CHECKSUM + digest
-
-
-def _verify_checksum(content: bytes, path: Path) -> None:
+def _verify(content: bytes, path: Path) -> None:
+    """Raise CheckpointError if any bit of a checkpoint has changed since it was saved."""
     if not content.strip(b"\0"):
         raise CheckpointError(f"{path}: is damaged (it is empty)")
-    size = max(0, len(content) - CHECKSUM_BYTES - 2)  # of the archive, without the length of its comment
-    if content[size:] == _checksum(memoryview(content)[:size]):
-        return
-    is_archive = b"PK\3\4".startswith(content[:4])
-    if not is_archive or content[-22:-18] == b"PK\5\6":  # an intact archive without a comment
-        raise CheckpointError(
-            f"{path}: is not a checkpoint of this project (it carries no checksum); give a run folder"
-        )
-    raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
+    if not (found := CHECKSUM.search(content)):
+        raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project")
+    start, end = found.span(1)
+    digest = hashlib.sha256(content[:start] + NO_CHECKSUM)
+    digest.update(memoryview(content)[end:])
+    if digest.hexdigest().encode() != found[1]:
+        raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
+
+
+def _parse(content: bytes) -> Checkpoint:
+    size = int.from_bytes(content[:8], "little")  # of the header, which is JSON
+    header = json.loads(content[8 : 8 + size])["__metadata__"]
+    config = build_config(json.loads(header["settings"]))
+    characters = json.loads(header["vocabulary"])
+    vocabulary = make_vocabulary(characters, config.data.level)
+    if vocabulary.characters != characters or not characters:
+        raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
+    corpus = json.loads(header["corpus"])
+    if not (isinstance(corpus["name"], str) and isinstance(corpus["digest"], str)):
+        raise TypeError(f"its corpus cannot be {corpus!r:.40}")
+    return Checkpoint(
+        config, vocabulary, corpus, _progress(json.loads(header["progress"])), safetensors.torch.load(content)
+    )
+
+
+def _progress(values: Mapping[str, Any]) -> Progress:
+    """Return the progress. Raises TypeError if a value has another type than its default, or is negative."""
+    for name, default in vars(Progress()).items():
+        kind = (int, float) if isinstance(default, float) else type(default)
+        if name in values and not isinstance(values[name], kind):
+            raise TypeError(f"its progress cannot have {name}={values[name]!r:.40}")
+    progress = Progress(**values)
+    if progress.step < 0:
+        raise ValueError(f"its progress cannot have step={progress.step}")
+    return progress
+
+
+def check_weights(checkpoint: Checkpoint) -> None:
+    """Raise ValueError if the weights do not fit the settings, before a wrong setting takes all memory."""
+    with torch.device("meta"):
+        expected = GPT(checkpoint.config.model, len(checkpoint.vocabulary)).state_dict()
+    if {name: x.shape for name, x in expected.items()} != {name: x.shape for name, x in checkpoint.weights.items()}:
+        raise ValueError("its weights do not fit its settings")

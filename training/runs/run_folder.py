@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,18 @@ from filelock import FileLock, Timeout
 
 from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
-from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record, read_newest_record
-from training.runs.portable import WEIGHTS, read_portable
 
 RUNS = Path("runs")
+EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
 
 
 class RunFolder:
     """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt and the checkpoints.
 
-    checkpoints/: latest.pt, previous.pt (the one before), best.pt, and the weights step-N.pt. has-saved.txt says that
-    there are checkpoints, so that a run whose checkpoints were deleted never starts again from its beginning. Until the
-    first checkpoint, new.txt says that `create` made the folder; see `removed_if_unused`.
+    checkpoints/: the latest, the previous one, the best, and the weights of the steps that are kept.
 
     writes: False in processes that train the run together with the one that writes to its folder.
     """
@@ -36,11 +33,10 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.txt"
         self.error = path / "error.txt"  # why the last session failed, if it did
-        self.latest = path / "checkpoints" / "latest.pt"
-        self.previous = path / "checkpoints" / "previous.pt"
-        self.best = path / "checkpoints" / "best.pt"
-        self.saved_note = path / "has-saved.txt"
-        self.new_note = path / "new.txt"
+        self.checkpoints = path / "checkpoints"
+        self.latest = self.checkpoints / f"latest{SUFFIX}"
+        self.previous = self.checkpoints / f"previous{SUFFIX}"
+        self.best = self.checkpoints / f"best{SUFFIX}"
 
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
@@ -54,30 +50,23 @@ class RunFolder:
                 path.mkdir()
                 break
         run = cls(path)
-        run.new_note.write_text("If this run fails before it logs or saves anything, its folder is removed.\n")
         run.lay_out(config_yaml)
         return run
 
     def lay_out(self, config_yaml: str) -> None:
         """Write the files of a run that has not begun; `train.py --resume` starts it."""
-        self.latest.parent.mkdir(parents=True, exist_ok=True)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.metrics.touch()
         self.samples.touch()
         replace_text(self.config, config_yaml)  # last and atomically: a folder with a config is a run folder
 
     @classmethod
-    def find(cls, path: Path, *, root: Path = RUNS) -> "RunFolder":
-        """Return the run in a folder, or that of its latest checkpoint. Raises CheckpointError if there is no run."""
-        folder = path.parent.parent if path.is_file() and path.suffix == ".pt" else path
-        if not (folder / "config.yaml").is_file():
+    def find(cls, path: Path, *, writes: bool = True, root: Path = RUNS) -> "RunFolder":
+        """Return the run in a folder. Raises CheckpointError if there is none."""
+        if not (path / "config.yaml").is_file():
             problem = "is not a run folder" if path.exists() else "no such run folder"
             raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
-        if folder != path and path.name != "latest.pt":
-            raise CheckpointError(
-                f"{path}: give its run, {folder}, which continues from the newest checkpoint; "
-                "--config and --from start a new run from this one"
-            )
-        return cls(folder)
+        return cls(path, writes=writes)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -85,6 +74,9 @@ class RunFolder:
 
         Raises CheckpointError if another process is training this run.
         """
+        if not self.writes:
+            yield
+            return
         try:
             held = FileLock(self.path / "lock").acquire(timeout=PATIENCE_S)
         except Timeout:
@@ -106,18 +98,6 @@ class RunFolder:
         """Return whether the metrics end with the record of a finished run."""
         return bool(read_newest_record(self.metrics).get("finished"))
 
-    @contextlib.contextmanager
-    def removed_if_unused(self) -> Iterator[None]:
-        """Remove the folder after an error inside the context if it is new and nothing was logged or saved."""
-        try:
-            yield
-        except BaseException:
-            if self.new_note.exists() and not self.has_saved() and not any(self.log_sizes()):
-                shutil.rmtree(self.path, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    self.path.parent.rmdir()  # if there is no other run
-            raise
-
     def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
         """Write the settings, remove what a killed process left, and go back to a step.
 
@@ -127,7 +107,7 @@ class RunFolder:
         if not self.writes:
             return
         replace_text(self.config, config_yaml)
-        for folder in (self.path, self.latest.parent):
+        for folder in (self.path, self.checkpoints):
             remove_partial_files(folder)
         for path, size in zip((self.metrics, self.samples), log_sizes, strict=True):
             path.touch()
@@ -138,46 +118,38 @@ class RunFolder:
                 path.unlink()
 
     def save(self, checkpoint: Checkpoint, *, is_best: bool = False) -> None:
-        """Save latest.pt, after best.pt if the checkpoint is the best; the latest before becomes previous.pt."""
-        if not self.writes:
-            return
-        save_checkpoint(checkpoint, *[self.best] * is_best, self.latest, keep=self.previous)
-        if not self.saved_note.exists():
-            replace_text(self.saved_note, "This run has saved checkpoints. It resumes only from one of them.\n")
-            self.new_note.unlink(missing_ok=True)
+        """Save the latest checkpoint, after the best if it is that too; the latest before becomes the previous one."""
+        if self.writes:
+            if is_best:
+                save_checkpoint(checkpoint, self.best)
+            save_checkpoint(checkpoint, self.latest, keep=self.previous)
 
-    def has_saved(self) -> bool:
-        """Return whether the run has ever saved a checkpoint, which may be lost."""
-        return self.has_checkpoints() or self.saved_note.exists()
+    def load_newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
 
-    def has_checkpoints(self) -> bool:
-        return any(path.exists() for path in (self.latest, self.previous, self.best))
-
-    def load_newest(self) -> tuple[Checkpoint, list[str]]:
-        """Return the newest intact checkpoint and a warning for each damaged one.
-
-        A damaged one is renamed to NAME.damaged. If that was the latest, the returned one is saved as the latest.
-        Raises CheckpointError if no checkpoint is intact: a run never silently starts from scratch.
+        A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. Raises
+        CheckpointError if the run has begun and no checkpoint is intact: a run never silently starts from scratch.
         """
-        whole, damaged = [], {}
-        for path in (self.latest, self.previous, self.best):
-            if path.exists():
-                try:
-                    whole.append(load_checkpoint(path))
-                except CheckpointError as error:
-                    damaged[path] = str(error)
-            if whole and path == self.latest:
+        intact, damaged = [], {}
+        for path in filter(Path.exists, (self.latest, self.previous, self.best)):
+            try:
+                intact.append(load_checkpoint(path))
+            except CheckpointError as error:
+                damaged[path] = str(error)
+            if intact and path == self.latest:
                 break  # no other is newer
-        if not whole:
-            reasons = "; ".join(damaged.values()) or "its files are missing; start the run again with --config"
-            raise CheckpointError(f"{self.path}: no checkpoint to resume from ({reasons})")
-        warnings = []
-        for path, reason in damaged.items():  # renamed, so that the next save keeps an intact checkpoint instead
-            warnings.append(f"{reason}; it is now called {path.replace(path.with_suffix('.damaged')).name}")
-        newest = max(whole, key=lambda checkpoint: checkpoint.step)
-        if not self.latest.exists():
-            save_checkpoint(newest, self.latest)
-        return newest, warnings
+        if not intact:
+            if not damaged and not read_newest_record(self.metrics):
+                return None, []
+            reasons = "; ".join(damaged.values()) or "its files are missing"
+            raise CheckpointError(
+                f"{self.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
+            )
+        if self.writes:
+            for path in damaged:
+                path.replace(path.with_suffix(".damaged"))
+        warnings = [f"{reason}; it is now called {path.stem}.damaged" for path, reason in damaged.items()]
+        return max(intact, key=lambda checkpoint: checkpoint.step), warnings
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keep the weights of a step; see `train.keep_checkpoints`."""
@@ -186,11 +158,11 @@ class RunFolder:
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that are kept from a step."""
-        return self.latest.with_name(f"step-{step}.pt")
+        return self.checkpoints / f"step-{step}{SUFFIX}"
 
     def all_kept(self) -> dict[int, Path]:
         """Return the files of the kept weights, by step, in the order of the steps."""
-        files = self.latest.parent.glob("step-*.pt")
+        files = self.checkpoints.glob(f"step-*{SUFFIX}")
         numbers = {file.stem.removeprefix("step-"): file for file in files}
         return dict(sorted((int(number), file) for number, file in numbers.items() if number.isdecimal()))
 
@@ -222,44 +194,42 @@ def numbered(path: Path) -> Iterator[Path]:
 def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
     """Return the file that `find_checkpoint` finds, and its content. Raises CheckpointError if it cannot be read."""
     path = find_checkpoint(path)
-    return path, read_portable(path) if path.name == WEIGHTS else load_checkpoint(path)
+    return path, load_checkpoint(path)
 
 
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
-    """Return the file of weights for a file, a run folder (its best), or None (the best of the newest run).
-
-    The folder can also be a portable one: see `read_portable`.
+    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, or None (newest run).
 
     Raises CheckpointError if there is no checkpoint.
     """
     if path is None:
-        runs = [RunFolder(file.parent) for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
-        files = [file for run in runs if (file := _best_or_latest(run))]
-        if not files:
-            raise CheckpointError(
-                f"{root.resolve()}/ contains no checkpoint yet; train first with python train.py --config "
-                "configs/selmere.yaml, or give one with --checkpoint"
-            )
-        return max(files, key=lambda file: file.stat().st_mtime_ns)
+        folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
+        if files := [file for folder in folders if (file := _checkpoint_in(folder))]:
+            return max(files, key=lambda file: file.stat().st_mtime_ns)
+        raise CheckpointError(
+            f"{root.resolve()}/ contains no checkpoint yet; train first with python train.py --config "
+            "configs/selmere.yaml, or give one with --checkpoint"
+        )
     if not path.exists():
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
-    if path.is_dir():
-        file = path / WEIGHTS if (path / WEIGHTS).is_file() else _best_or_latest(RunFolder(path))
-        if file is None:
-            missing = "has no checkpoints/best.pt and no checkpoints/latest.pt"
-            raise CheckpointError(f"{path}: the folder {missing}; {_hint(path, root)}")
+    if not path.is_dir():
+        return path
+    if file := _checkpoint_in(path):
         return file
-    return path
+    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path, root)}")
+
+
+def _checkpoint_in(folder: Path) -> Path | None:
+    run = RunFolder(folder)
+    return next(filter(Path.is_file, (run.best, run.latest, run.previous, folder / EXPORTED)), None)
 
 
 def _hint(path: Path, root: Path) -> str:
     if inside := sorted(path.glob("*/config.yaml")):
         return f"it contains runs, so give one of them, such as {inside[0].parent}"
+    if path.parent.name == "checkpoints":
+        return f"give its run, {path.parent.parent}"
     close = root / path.name
-    if close == path and path.exists():
-        return "train its run first"
-    return f"did you mean {close}?" if (close / "config.yaml").is_file() else f"run folders are in {root}/"
-
-
-def _best_or_latest(run: RunFolder) -> Path | None:
-    return next((file for file in (run.best, run.latest, run.previous) if file.is_file()), None)
+    if (close / "config.yaml").is_file():
+        return "train its run first" if close == path else f"did you mean {close}?"
+    return f"run folders are in {root}/"

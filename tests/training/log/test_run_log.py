@@ -15,8 +15,8 @@ from training.log import clock as clock_module
 from training.log import run_log
 from training.log.clock import Clock
 from training.log.run_log import RunLog
+from training.runs.open_run import prepare_text
 from training.runs.run_folder import RunFolder
-from training.runs.starting import prepare_text
 from training.runtime import prepare_machine
 from training.state import TrainingState
 

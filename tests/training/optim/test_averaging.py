@@ -8,13 +8,12 @@ from data.corpus import open_corpus
 from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.config_file import build_config
+from training.config_file import build_config, to_dict
 from training.optim.averaging import WeightAverage
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
-from training.runs.saving import capture, restore
 from training.runtime import choose_runtime
-from training.state import TrainingState
+from training.state import TrainingState, part_of
 
 
 def averages(fraction, n_steps):
@@ -42,35 +41,39 @@ def test_the_mean_age_of_the_weights_is_the_given_fraction_of_the_run():
     assert (1000 - average) / 1000 == pytest.approx(0.1, rel=0.02)
 
 
+def trained(checkpoint):
+    return part_of(checkpoint.tensors, "trained.")
+
+
 def test_a_run_evaluates_samples_and_saves_with_its_averages(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.5"]) == 0
-    run = RunFolder(workplace / "runs" / "tiny")
-    checkpoint = load_checkpoint(run.latest)
-    assert any(not torch.equal(checkpoint.model[name], checkpoint.trained[name]) for name in checkpoint.model)
+    checkpoint = load_checkpoint(RunFolder(workplace / "runs" / "tiny").latest)
+    assert any(not torch.equal(value, trained(checkpoint)[name]) for name, value in checkpoint.weights.items())
     capsys.readouterr()
     assert score_command([]) == 0
-    assert f": {checkpoint.progress['best_loss']:.4f} nats" in capsys.readouterr().out
+    assert f": {checkpoint.progress.best_loss:.4f} nats" in capsys.readouterr().out
 
 
 def test_an_average_that_starts_on_resuming_does_not_contain_older_weights(workplace):
+    run = RunFolder(workplace / "runs" / "tiny")
     assert train.main(["--config", "tiny.yaml"]) == 0
     assert train.main(["--resume", "runs/tiny", "train.max_steps=41", "optim.average_fraction=0.5"]) == 0
-    first = load_checkpoint(workplace / "runs" / "tiny" / "checkpoints" / "latest.pt")
-    assert all(torch.equal(first.model[name], first.trained[name]) for name in first.model)
+    first = load_checkpoint(run.latest)
+    assert all(torch.equal(value, trained(first)[name]) for name, value in first.weights.items())
     assert train.main(["--resume", "runs/tiny", "train.max_steps=42"]) == 0
-    second = load_checkpoint(workplace / "runs" / "tiny" / "checkpoints" / "latest.pt")
-    for name in second.model:
-        torch.testing.assert_close(second.model[name], (first.trained[name] + second.trained[name]) / 2)
+    second = load_checkpoint(run.latest)
+    for name, value in second.weights.items():
+        torch.testing.assert_close(value, (trained(first)[name] + trained(second)[name]) / 2)
 
 
 def test_a_run_that_resumes_without_averages_continues_from_the_trained_weights(workplace):
     assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.5"]) == 0
-    checkpoint = load_checkpoint(workplace / "runs" / "tiny" / "checkpoints" / "latest.pt")
-    config = build_config(checkpoint.settings, ["optim.average_fraction=0"])
+    checkpoint = load_checkpoint(RunFolder(workplace / "runs" / "tiny").latest)
+    config = build_config(to_dict(checkpoint.config), ["optim.average_fraction=0"])
     state = TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
-    restore(state, checkpoint)
+    state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
     for name, weight in state.model.state_dict().items():
-        assert torch.equal(weight, checkpoint.trained[name])
+        assert torch.equal(weight, trained(checkpoint)[name])
     assert state.average.model is state.model
-    assert capture(state).trained is None
+    assert not any(name.startswith("trained.") for name in state.state_dict()["tensors"])
     assert state.progress.averaged_steps == 0

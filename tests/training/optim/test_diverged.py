@@ -78,5 +78,5 @@ def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(
     assert "became infinite or NaN by step 35; lower optim.lr" in line
     newest, warnings = RunFolder(workplace / "runs/tiny").load_newest()
     assert newest.step in (20, 30) and not warnings
-    assert all(weight.isfinite().all() for weight in newest.model.values())
+    assert all(weight.isfinite().all() for weight in newest.tensors.values())
     assert max(record["step"] for record in metrics(workplace / "runs/tiny")) < 35

@@ -1,22 +1,28 @@
 """Resuming runs that were stopped, killed, damaged or extended."""
 
-import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_TEXT, run_script
-from helpers import assert_same_but_for_the_name, assert_same_state, heed_signals, metrics, untimed
+from conftest import ROOT, TINY_TEXT
+from helpers import assert_same_state, differences, heed_signals, metrics, run_differences
 
 import train
 from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
 from experiments.heads.__main__ import main as heads
+from training.config_file import load_config
+from training.log.run_log import RunLog
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
+from training.runs.saving import checkpoint_of
+from training.runtime import choose_runtime
+from training.state import TrainingState
+from training.step import TrainingStep
 
 
 def stopped_run(config, *overrides, after_step, with_signal):
@@ -35,86 +41,94 @@ def stopped_run(config, *overrides, after_step, with_signal):
     return subprocess.CompletedProcess(command, process.returncode, "".join(lines) + rest, errors)
 
 
+def make_state(*settings):
+    config = load_config(Path("tiny.yaml"), ["train.dtype=float32", *settings])
+    return TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
+
+
+def advance(state, n_steps):
+    step = TrainingStep(state, state.corpus.split(state.config.data.split, state.config.model.block_size).train)
+    for _ in range(n_steps):
+        step.run()
+
+
 @pytest.mark.parametrize(
-    ("number", "status", "settings"),
+    "settings",
     [
-        (signal.SIGINT, 130, ["optim.name=muon", "train.grow_context_at=[0.2,0.6]"]),
-        pytest.param(
-            signal.SIGTERM,
-            143,
-            ["optim.name=adamw", "train.accumulate=2", "optim.grad_clip=1", "model.score=additive"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(signal.SIGHUP, 129, ["train.dtype=float32", "optim.average_fraction=0.2"], marks=pytest.mark.slow),
+        ["optim.name=adamw", "optim.weight_decay=0.1", "train.accumulate=2", "optim.grad_clip=1"],
+        ["optim.name=muon", "train.grow_context_at=[0.2,0.6]", "model.score=additive"],
+        ["optim.average_fraction=0.2", "model.bias=true", "model.norm=layer"],
     ],
-    ids=[
-        "Ctrl-C with Muon and a growing context",
-        "termination with AdamW",
-        "a closed terminal in float32 with averages",
-    ],
+    ids=["AdamW", "Muon", "averages"],
 )
-def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace, number, status, settings):
-    settings = [*settings, "train.max_steps=150", "train.checkpoint_every_steps=110"]
+def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, settings):
+    whole, first, second = (make_state(*settings) for _ in range(3))
+    advance(whole, 9)
+    advance(first, 4)
+    save_checkpoint(checkpoint_of(first), workplace / "a")
+    loaded = load_checkpoint(workplace / "a")
+    second.load_state_dict({"progress": loaded.progress, "tensors": loaded.tensors})
+    assert differences(checkpoint_of(second), loaded) == []
+    advance(second, 5)
+    assert differences(checkpoint_of(second), checkpoint_of(whole)) == []
+
+
+def test_every_tensor_of_a_state_has_the_name_of_its_parameter(workplace):
+    state = make_state("optim.average_fraction=0.2")
+    advance(state, 1)
+    names = set(state.state_dict()["tensors"])
+    for name, parameter in state.model.named_parameters():
+        is_matrix = name.startswith("blocks.") and parameter.ndim == 2
+        kinds = ["momentum_buffer"] if is_matrix else ["exp_avg", "exp_avg_sq", "step"]
+        assert {f"optimizer.{kind}.{name}" for kind in kinds} <= names
+        assert {f"model.{name}", f"trained.{name}"} <= names
+
+
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace):
+    settings = ["optim.average_fraction=0.2", "train.grow_context_at=[0.2,0.6]", "train.max_steps=150"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=number)
-    assert stopped.returncode == status, stopped.stderr
+    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=signal.SIGINT)
+    assert stopped.returncode == 130, stopped.stderr
     assert (
         stopped.stderr == "\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n"
     )
-    parts = workplace / "runs" / "parts"
-    assert 60 <= load_checkpoint(parts / "checkpoints/latest.pt").step < 150
-    assert f"--resume {parts.relative_to(workplace)}" in stopped.stdout
-
-    assert train.main(["--resume", str(parts)]) == 0
-    whole = workplace / "runs" / "whole"
-    for name in ("latest.pt", "best.pt"):
-        assert_same_but_for_the_name(whole / "checkpoints" / name, parts / "checkpoints" / name)
-    assert untimed(metrics(parts)) == untimed(metrics(whole))
-    assert (parts / "samples.txt").read_bytes() == (whole / "samples.txt").read_bytes()
+    parts, whole = (RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))
+    assert 60 <= load_checkpoint(parts.latest).step < 150
+    assert "--resume runs/parts" in stopped.stdout
+    assert train.main(["--resume", "runs/parts"]) == 0
+    assert run_differences(parts, whole) == []
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_bit_for_bit_from_its_last_checkpoint(workplace):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_run_that_a_signal_ended_resumes_bit_for_bit(workplace, number, status):
     settings = ["train.max_steps=250", "train.checkpoint_every_steps=33", "train.eval_every_steps=70"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    killed = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=signal.SIGKILL)
-    assert killed.returncode == -signal.SIGKILL
-    parts, whole = workplace / "runs" / "parts", workplace / "runs" / "whole"
-    assert train.main(["--resume", str(parts)]) == 0
-    assert_same_but_for_the_name(whole / "checkpoints/latest.pt", parts / "checkpoints/latest.pt")
-    assert untimed(metrics(parts)) == untimed(metrics(whole))
+    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=number)
+    assert stopped.returncode == status
+    assert train.main(["--resume", "runs/parts"]) == 0
+    assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))) == []
 
 
 @pytest.mark.slow
-def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(workplace):
+def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(workplace, capsys):
+    """The evaluation is the one at the end of the run."""
     (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
-    settings = ["data.split=[0.1,0.9,0]", "train.max_steps=40", "train.log_every_steps=20"]
+    settings = ["data.split=[0.1,0.9,0]", "train.max_steps=20"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    parts, whole = workplace / "runs" / "parts", workplace / "runs" / "whole"
+    parts, whole = (RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))
     # The line of a step is printed just before its evaluation, which takes longer than a signal.
     stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=20, with_signal=signal.SIGINT)
     assert stopped.returncode == 130
     assert "Stopped by SIGINT after step 20" in stopped.stdout
-    checkpoint = load_checkpoint(parts / "checkpoints/latest.pt")
-    assert (checkpoint.step, checkpoint.progress["evaluation_due"]) == (20, True)
-    assert not any("val_loss" in record for record in metrics(parts))
-    assert train.main(["--resume", str(parts)]) == 0
-    for name in ("latest.pt", "best.pt"):
-        assert_same_but_for_the_name(whole / "checkpoints" / name, parts / "checkpoints" / name)
-    assert untimed(metrics(parts)) == untimed(metrics(whole))
-
-
-@pytest.mark.slow
-def test_the_evaluation_at_the_end_of_a_run_can_be_interrupted_too(workplace, capsys):
-    (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
-    settings = ["data.split=[0.1,0.9,0]", "train.max_steps=20"]
-    stopped = stopped_run("tiny.yaml", *settings, after_step=20, with_signal=signal.SIGTERM)
-    assert stopped.returncode == 143
     assert "Finished" not in stopped.stdout
+    checkpoint = load_checkpoint(parts.latest)
+    assert (checkpoint.step, checkpoint.progress.evaluation_due) == (20, True)
+    assert not any("val_loss" in record for record in metrics(parts.path))
     capsys.readouterr()
-    assert train.main(["--resume", "runs/tiny"]) == 0
-    assert [record["step"] for record in metrics(workplace / "runs/tiny") if "val_loss" in record] == [20]
+    assert train.main(["--resume", "runs/parts"]) == 0
     assert "already at step" not in capsys.readouterr().out
+    assert run_differences(parts, whole) == []
 
 
 def test_the_part_of_the_text_that_a_run_evaluates_cannot_change(workplace, capsys):
@@ -133,7 +147,9 @@ def test_a_finished_run_can_be_extended(workplace, capsys):
     assert "Changed settings: train.name was parts and is whole; train.max_steps was 20" in capsys.readouterr().out
     (changes,) = [record["changes"] for record in metrics(workplace / "runs/parts") if "changes" in record]
     assert "train.max_steps was 20 and is 60" in changes
-    assert_same_state(workplace / "runs/whole/checkpoints/latest.pt", workplace / "runs/parts/checkpoints/latest.pt")
+    assert_same_state(
+        workplace / "runs/whole/checkpoints/latest.safetensors", workplace / "runs/parts/checkpoints/latest.safetensors"
+    )
     capsys.readouterr()
     logged = (workplace / "runs/parts/metrics.jsonl").read_bytes()
     assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it prints the results again
@@ -145,23 +161,30 @@ def test_a_finished_run_can_be_extended(workplace, capsys):
 
 def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(workplace, capsys):
     assert train.main(["--config", "tiny.yaml"]) == 0
-    latest = workplace / "runs/tiny/checkpoints/latest.pt"
+    latest = workplace / "runs/tiny/checkpoints/latest.safetensors"
     latest.write_bytes(latest.read_bytes()[:1000])
     assert train.main(["--resume", "runs/tiny", "train.max_steps=50"]) == 0
-    assert "warning: runs/tiny/checkpoints/latest.pt: is damaged" in capsys.readouterr().err
+    assert "warning: runs/tiny/checkpoints/latest.safetensors: is damaged" in capsys.readouterr().err
     assert load_checkpoint(latest).step == 50
 
 
 def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginning(workplace, capsys):
-    """The run was stopped before its first line in metrics.jsonl."""
-    settings = ["train.max_steps=100000", "train.log_every_steps=10", "train.eval_every_steps=100000"]
-    stopped = stopped_run("tiny.yaml", *settings, after_step=10, with_signal=signal.SIGTERM)
-    assert stopped.returncode == 143
-    run = RunFolder(workplace / "runs" / "tiny")
-    run.latest.unlink()
-    run.metrics.write_bytes(b"")
-    assert train.main(["--resume", str(run.path)]) == 2
-    assert "no checkpoint to resume from (its files are missing" in capsys.readouterr().err
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
+    shutil.rmtree("runs/tiny/checkpoints")
+    assert train.main(["--resume", "runs/tiny"]) == 2
+    assert "no checkpoint to resume from (its files are missing)" in capsys.readouterr().err
+
+
+def test_a_run_can_be_resumed_before_its_first_step(workplace, monkeypatch, capsys):
+    monkeypatch.setattr(RunLog, "introduce", lambda *_: 1 / 0)  # ends the run as a kill would, without a save
+    with pytest.raises(ZeroDivisionError):
+        train.main(["--config", "tiny.yaml"])
+    monkeypatch.undo()
+    monkeypatch.chdir(workplace)
+    assert load_checkpoint(RunFolder(workplace / "runs/tiny").latest).step == 0
+    assert train.main(["--resume", "runs/tiny"]) == 0
+    assert train.main(["--config", "tiny.yaml", "train.name=whole"]) == 0
+    assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("tiny", "whole"))) == []
 
 
 def test_a_run_that_resumes_with_larger_batches_continues_at_the_next_window(workplace, monkeypatch):
@@ -181,21 +204,6 @@ def test_a_run_that_resumes_with_larger_batches_continues_at_the_next_window(wor
     assert visited == expected
 
 
-def test_an_interrupted_run_of_an_older_version_resumes_at_the_next_window(workplace):
-    """Its checkpoints have the number of steps, but neither windows nor the settings that came later."""
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=20", "train.accumulate=2", "train.name=old"]) == 0
-    run = RunFolder(workplace / "runs/old")
-    for path in (run.latest, run.best):
-        checkpoint = load_checkpoint(path)
-        assert checkpoint.progress.pop("windows") == 200
-        checkpoint.settings["train"]["sharded_checkpoints"] = False
-        save_checkpoint(checkpoint, path)
-    settings = run.config.read_text().replace("train:", "train:\n  sharded_checkpoints: false")
-    run.config.write_text(settings)
-    assert train.main(["--resume", "runs/old", "optim.decay_fraction=0", "train.max_steps=30"]) == 0
-    assert load_checkpoint(run.latest).progress["windows"] == 300
-
-
 def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
     (workplace / "text.txt").rename(workplace / "moved.txt")
@@ -210,7 +218,7 @@ def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(workp
 
 def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
     assert train.main(["--config", "tiny.yaml"]) == 0
-    before = (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes()
+    before = (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes()
     (workplace / "text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
     assert train.main(["--resume", "runs/tiny", "model.n_layer=3", "optim.name=adamw", "train.max_steps=50"]) == 2
     error = capsys.readouterr().err
@@ -221,37 +229,4 @@ def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
         "vocabulary was with nothing else and is with '?'",
     ):
         assert difference in error
-    assert (workplace / "runs/tiny/checkpoints/latest.pt").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_the_shakespeare_recipe_on_two_threads_resumes_bit_for_bit(workplace):
-    config, environment = ROOT / "configs" / "selmere.yaml", os.environ | {"OMP_NUM_THREADS": "2"}
-    settings = ["optim.decay_fraction=0", "train.name=a", "train.sample_length=0"]
-    for arguments in (
-        ("--config", config, *settings, "train.max_steps=10"),
-        ("--resume", "runs/a", "train.max_steps=20"),
-        ("--config", config, *settings, "train.max_steps=20"),
-    ):
-        finished = run_script("train.py", *arguments, env=environment)
-        assert finished.returncode == 0, finished.stderr
-    assert_same_state(workplace / "runs/a/checkpoints/latest.pt", workplace / "runs/a-2/checkpoints/latest.pt")
-
-
-def test_a_run_without_a_first_checkpoint_restarts_but_a_run_that_lost_its_checkpoint_does_not(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    run = RunFolder(workplace / "runs" / "tiny")
-    whole = untimed(metrics(run.path))
-    for path in (run.best, run.latest, run.previous):
-        path.unlink()
-    assert train.main(["--resume", str(run.path)]) == 2
-    assert "its files are missing" in capsys.readouterr().err
-    lines = run.metrics.read_text().splitlines()
-    last = json.loads(lines[-1]) | {"step": 20}
-    run.metrics.write_text(json.dumps(last) + "\n")  # finished at its first save
-    assert train.main(["--resume", str(run.path)]) == 2
-    run.saved_note.unlink()  # as in a run of an earlier version
-    assert train.main(["--resume", str(run.path)]) == 2
-    run.metrics.write_text('{"step": 10, "train_loss": 3.0}\n{"step": 20, "val')  # killed in the first save
-    assert train.main(["--resume", str(run.path)]) == 0
-    assert untimed(metrics(run.path)) == whole
+    assert (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes() == before

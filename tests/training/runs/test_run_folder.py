@@ -18,6 +18,10 @@ def make_run(root, name="a", steps=()):
     return run
 
 
+def steps_of(run):
+    return {path.stem: load_checkpoint(path).step for path in run.checkpoints.glob("*.safetensors")}
+
+
 def test_a_run_never_uses_the_folder_of_another(tmp_path):
     names = [make_run(tmp_path / "runs", "mine").path.name for _ in range(3)]
     assert names == ["mine", "mine-2", "mine-3"]
@@ -41,10 +45,9 @@ def test_the_newest_intact_checkpoint_is_loaded_with_a_warning_for_a_damaged_one
     run.latest.write_bytes(run.latest.read_bytes()[:-1])
     checkpoint, warnings = run.load_newest()
     assert checkpoint.step == 20
-    assert "latest.pt: is damaged" in warnings[0]
+    assert "latest.safetensors: is damaged" in warnings[0]
     assert "it is now called latest.damaged" in warnings[0]
-    assert load_checkpoint(run.latest).step == 20  # so that a finished run that has nothing to do has one again
-    run.best.unlink()
+    run.previous.unlink()
     assert run.load_newest()[0].step == 20
 
 
@@ -52,8 +55,7 @@ def test_two_generations_of_the_latest_checkpoint_are_kept_beside_the_best(tmp_p
     run = make_run(tmp_path)
     for step, is_best in [(10, True), (20, True), (30, False), (40, False)]:
         run.save(make_checkpoint(step), is_best=is_best)
-    steps = {path.name: load_checkpoint(path).step for path in run.latest.parent.iterdir()}
-    assert steps == {"best.pt": 20, "previous.pt": 30, "latest.pt": 40}
+    assert steps_of(run) == {"best": 20, "previous": 30, "latest": 40}
 
 
 def test_a_damaged_checkpoint_never_replaces_the_intact_one_before_it(tmp_path):
@@ -63,17 +65,19 @@ def test_a_damaged_checkpoint_never_replaces_the_intact_one_before_it(tmp_path):
     run.latest.write_bytes(b"damaged")
     assert run.load_newest()[0].step == 10
     run.save(make_checkpoint(11))
-    steps = {path.name: load_checkpoint(path).step for path in run.latest.parent.glob("*.pt")}
-    assert steps == {"previous.pt": 10, "latest.pt": 11}
+    assert steps_of(run) == {"previous": 10, "latest": 11}
 
 
-def test_a_run_without_an_intact_checkpoint_is_never_restarted(tmp_path):
+def test_a_run_that_has_begun_is_never_restarted_without_an_intact_checkpoint(tmp_path):
     run = make_run(tmp_path)
-    with pytest.raises(CheckpointError, match="its files are missing"):
+    assert run.load_newest() == (None, [])
+    append_record(run.metrics, {"step": 1})
+    with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*its files are missing"):
         run.load_newest()
+    run.metrics.write_bytes(b"")
     run.latest.write_bytes(b"")
     run.best.write_bytes(b"\0" * 100)
-    with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*latest.pt.*damaged.*best.pt.*damaged"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*latest.*damaged.*best.*damaged"):
         run.load_newest()
 
 
@@ -87,37 +91,27 @@ def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_pa
     assert find_checkpoint(None, root=root) == new.latest
     assert find_checkpoint(old.path) == old.best
     assert find_checkpoint(old.latest) == old.latest
-    with pytest.raises(CheckpointError, match="has no"):
-        find_checkpoint(empty.path)
-    with pytest.raises(CheckpointError, match="train its run first"):
-        find_checkpoint(empty.path, root=empty.path.parent)
+    with pytest.raises(CheckpointError, match=r"has no checkpoints/best.safetensors; train its run first"):
+        find_checkpoint(empty.path, root=root)
     with pytest.raises(CheckpointError, match=r"a: no such run or checkpoint; did you mean .*runs/a\?"):
         find_checkpoint(tmp_path / "a", root=root)
 
 
-def test_a_run_is_found_from_its_folder_or_from_a_checkpoint_in_it(tmp_path):
-    root = tmp_path / "runs"
-    run = make_run(root, "a", [(1, "latest")])
-    assert RunFolder.find(run.path).path == RunFolder.find(run.latest).path == run.path
-    with pytest.raises(CheckpointError, match=r"a: no such run folder; did you mean .*runs/a\?"):
-        RunFolder.find(tmp_path / "elsewhere" / "a", root=root)
-    for path in (tmp_path / "gone", tmp_path / "gone.pt"):
-        with pytest.raises(CheckpointError, match="no such run folder; run folders are in"):
-            RunFolder.find(path, root=root)
-    with pytest.raises(CheckpointError, match="checkpoints: is not a run folder; run folders are in"):
-        RunFolder.find(run.latest.parent, root=root)
-    with pytest.raises(
-        CheckpointError, match=r"is not a run folder; it contains runs, so give one of them, such as .*a$"
-    ):
-        RunFolder.find(root, root=root)
-
-
-def test_a_run_does_not_resume_from_an_older_checkpoint(tmp_path):
-    run = make_run(tmp_path, "a", [(1, "best"), (2, "latest")])
-    with pytest.raises(
-        CheckpointError, match=r"best.pt: give its run, .*/a, which continues from the newest checkpoint"
-    ):
-        RunFolder.find(run.best, root=tmp_path)
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("elsewhere/a", r"a: no such run folder; did you mean .*runs/a\?"),
+        ("gone", "no such run folder; run folders are in"),
+        ("runs/a/checkpoints", "checkpoints: is not a run folder; run folders are in"),
+        ("runs/a/checkpoints/latest.safetensors", "is not a run folder; give its run, .*runs/a$"),
+        ("runs", "is not a run folder; it contains runs, so give one of them, such as .*a$"),
+    ],
+)
+def test_a_path_that_is_no_run_folder_is_an_error_with_a_hint(tmp_path, path, message):
+    run = make_run(tmp_path / "runs", "a", [(1, "latest")])
+    assert RunFolder.find(run.path).path == run.path
+    with pytest.raises(CheckpointError, match=message):
+        RunFolder.find(tmp_path / path, root=tmp_path / "runs")
 
 
 def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock(tmp_path):

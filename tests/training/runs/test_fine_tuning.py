@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -11,11 +10,9 @@ from conftest import TINY_TEXT
 from helpers import assert_same_state
 
 import train
-from data.vocabulary import Vocabulary
 from experiments.export.__main__ import main as export
 from experiments.report.__main__ import main as report
 from experiments.sweep.__main__ import main as sweep
-from training.runs.ancestor import with_vocabulary
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
@@ -40,7 +37,7 @@ def descend(*arguments, status=0):
 def test_the_run_starts_with_the_ancestors_predictions_and_knows_new_characters(ancestor, capsys):
     descend("train.name=new", "train.keep_checkpoints=3")
     assert "Started from the weights of runs/old" in capsys.readouterr().out
-    old, new = load_model(ancestor), load_model("runs/new/checkpoints/step-0.pt")
+    old, new = load_model(ancestor), load_model("runs/new/checkpoints/step-0.safetensors")
     assert set(new.vocabulary.characters) == set(NEW_TEXT + TINY_TEXT)
     text = TINY_TEXT[:17]
     logits = [each.model(torch.tensor(each.vocabulary.encode(text[:-1]))[None].long())[0] for each in (old, new)]
@@ -58,19 +55,21 @@ def test_it_resumes_exactly_even_without_its_ancestor(ancestor):
     descend(*constant, "train.name=whole", "train.max_steps=30")
     descend(*constant, "train.name=parts", "train.max_steps=10")
     shutil.rmtree(ancestor)
-    assert train.main(["--resume", "runs/parts", "train.max_steps=30", "train.name=whole"]) == 0
-    assert_same_state(Path("runs/whole/checkpoints/latest.pt"), Path("runs/parts/checkpoints/latest.pt"))
+    assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 0
+    assert_same_state(
+        Path("runs/whole/checkpoints/latest.safetensors"), Path("runs/parts/checkpoints/latest.safetensors")
+    )
 
 
 def test_a_run_that_ended_before_its_first_checkpoint_starts_from_its_ancestor_again(ancestor):
     descend("train.name=whole", "train.max_steps=10")
     descend("train.name=parts", "train.max_steps=10")
-    for file in ("latest.pt", "best.pt", "previous.pt"):
-        (ancestor.parent / "parts/checkpoints" / file).unlink(missing_ok=True)
-    (ancestor.parent / "parts/has-saved.txt").unlink()
-    (ancestor.parent / "parts/metrics.jsonl").write_text("")
-    assert train.main(["--resume", "runs/parts", "train.name=whole"]) == 0
-    assert_same_state(Path("runs/whole/checkpoints/latest.pt"), Path("runs/parts/checkpoints/latest.pt"))
+    parts = RunFolder(ancestor.parent / "parts")
+    for file in (parts.latest, parts.best, parts.previous):
+        file.unlink()
+    parts.metrics.write_text("")
+    assert train.main(["--resume", "runs/parts"]) == 0
+    assert_same_state(RunFolder(ancestor.parent / "whole").latest, parts.latest)
 
 
 def test_another_shape_is_an_error_that_lists_the_differences(ancestor, capsys):
@@ -113,12 +112,11 @@ def test_the_ancestor_of_a_run_cannot_change(ancestor, capsys):
 
 
 def test_an_exported_model_can_be_the_ancestor(ancestor):
-    pytest.importorskip("safetensors")
     assert export(["--checkpoint", str(ancestor), "--to", "safetensors", "--output", "given"]) == 0
     descend("train.name=run", "train.max_steps=5")
     assert train.main([*OPTIONS, "--from", "given", "data.corpus=new.txt", "train.name=file", "train.max_steps=5"]) == 0
     a, b = (load_checkpoint(RunFolder(ancestor.parent / name).latest) for name in ("run", "file"))
-    assert all(torch.equal(a.model[name], b.model[name]) for name in a.model)
+    assert all(torch.equal(x, b.weights[name]) for name, x in a.weights.items())
 
 
 def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
@@ -127,12 +125,3 @@ def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
     page = (ancestor.parent / "sweep/report.md").read_text()
     assert "All runs started from the weights of runs/old." in page
     assert report(["runs/sweep"]) == 0
-
-
-def test_new_characters_have_the_mean_row():
-    weights = {"token_embedding.weight": torch.tensor([[1.0], [3.0]]), "other": torch.ones(2)}
-    weights["lm_head.weight"] = -weights["token_embedding.weight"]
-    result = with_vocabulary(weights, Vocabulary("bd"), Vocabulary("abcd"))
-    np.testing.assert_array_equal(result["token_embedding.weight"][:, 0], [2, 1, 2, 3])
-    np.testing.assert_array_equal(result["lm_head.weight"][:, 0], [-2, -1, -2, -3])
-    assert result["other"] is weights["other"]

@@ -1,0 +1,193 @@
+"""Open a run to train it. Starting is resuming at step 0: a new run gets a folder, and the rest is the same."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from cli.errors import UserError, error_file, explain
+from data.config import DataConfig
+from data.corpus import Corpus, open_corpus
+from data.sources import MissingTextError
+from training.config import Config
+from training.config_file import build_config, load_config, to_dict, to_yaml
+from training.processes import OneProcess, become_torchrun, naming_lost_processes
+from training.runs.checkpoint import Checkpoint, CheckpointError
+from training.runs.differences import changed_settings, changes_of_model, check_resumable
+from training.runs.run_folder import RunFolder, open_checkpoint
+from training.runs.saving import save
+from training.runtime import prepare_machine, warn_if_slow
+from training.state import TrainingError, TrainingState
+
+BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
+
+
+@contextlib.contextmanager
+def open_run(
+    config_file: Path | None,
+    folder: Path | None,
+    overrides: Sequence[str],
+    processes: OneProcess,
+    *,
+    command: Sequence[str],
+) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
+    """Yield the locked folder of a run, its state, and the settings that have changed since the last session.
+
+    config_file: of a new run; or folder: of a run to resume. overrides: of the settings of either. Every process reads
+    the folder; process 0 locks and writes it. command: the arguments of train.py, with which torchrun repeats it if
+    train.processes asks for several. Raises UserError if the run cannot be opened.
+
+    Inside the context, an error of the machine becomes a TrainingError that says how to resume.
+    """
+    state = None
+    if config_file:
+        state, name = _new_state(config_file, overrides, processes, command)
+        config_yaml = to_yaml(state.config)
+        folder = processes.share_folder(lambda: RunFolder.create(name, config_yaml).path)
+    assert folder
+    run = RunFolder.find(folder, writes=processes.is_main)
+    with error_file(run.error), run.lock():
+        checkpoint = _newest_checkpoint(run)
+        state = state or _state_of(run, checkpoint, overrides, processes, command)
+        changes = []
+        if checkpoint:
+            check_resumable(checkpoint, state.config, state.corpus)
+            changes = changed_settings(checkpoint.config, state.config)
+            state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
+        elif state.config.train.ancestor:
+            adopt(state, open_ancestor(state.config))
+        warn_if_slow(state.runtime)
+        with _explained(run, processes.rank):
+            if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
+                run.begin_session(to_yaml(state.config), state.progress.step, state.progress.log_sizes)
+            if not checkpoint:
+                save(run, state, elapsed_s=0.0)  # whatever happens from now on, the run can be resumed
+            yield run, state, changes
+
+
+def _new_state(
+    config_file: Path, overrides: Sequence[str], processes: OneProcess, command: Sequence[str]
+) -> tuple[TrainingState, str]:
+    """Return the state of a new run, and the run's name. Nothing is written before this has succeeded."""
+    config = load_config(config_file, overrides)
+    become_torchrun_if_needed(config, processes, command)
+    config, corpus, name = prepare_text(config, config.train.name or config_file.stem)
+    return TrainingState(config, corpus, prepare_machine(config, processes)), name
+
+
+def _state_of(
+    run: RunFolder,
+    checkpoint: Checkpoint | None,
+    overrides: Sequence[str],
+    processes: OneProcess,
+    command: Sequence[str],
+) -> TrainingState:
+    """Return the state of a run that exists, at step 0, with the settings of its checkpoint or else of its folder."""
+    config = build_config(to_dict(checkpoint.config), overrides) if checkpoint else load_config(run.config, overrides)
+    become_torchrun_if_needed(config, processes, command)
+    corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
+    return TrainingState(config, corpus, prepare_machine(config, processes))
+
+
+def become_torchrun_if_needed(config: Config, processes: OneProcess, command: Sequence[str]) -> None:
+    if config.train.processes > processes.size == 1 and "WORLD_SIZE" not in os.environ:
+        become_torchrun(config.train.processes, command)
+
+
+def _newest_checkpoint(run: RunFolder) -> Checkpoint | None:
+    """Return the checkpoint to resume from, or None if the run has not begun. Print a warning for a damaged one."""
+    checkpoint, warnings = run.load_newest()
+    for warning in warnings:
+        if checkpoint and run.writes:
+            print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
+    return checkpoint
+
+
+@contextlib.contextmanager
+def _explained(run: RunFolder, rank: int) -> Iterator[None]:
+    """Turn an error of the machine during a run into a TrainingError that says what to do."""
+    try:
+        with naming_lost_processes(rank):
+            yield
+    except TrainingError:
+        raise
+    except (OSError, UserError) as error:
+        raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
+
+
+def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
+    """Return the config of a new run, its text and its name.
+
+    If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name. With
+    `train.ancestor`, the vocabulary has the ancestor's characters, too. Raises UserError if the text is missing or too
+    short, or the ancestor has another shape.
+    """
+    corpus = open_corpus(config.data)
+    if corpus.fallback_reason:
+        line = "!" * 100
+        warning = (
+            f"{line}\nWARNING: {corpus.fallback_reason}.\n"
+            f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
+            f"its results are not comparable with those on {config.data.corpus}.\n{line}"
+        )
+        print(warning, file=sys.stderr)
+        name = f"{name}-on-{Path(corpus.name).stem}"
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
+    corpus.split(config.data.split, config.model.block_size)
+    if config.train.ancestor:
+        characters = (config.data.characters or "") + open_ancestor(config).vocabulary.characters
+        is_larger = not set(characters) <= set(corpus.vocabulary.characters)
+        data = dataclasses.replace(config.data, characters="".join(sorted(set(characters))) if is_larger else None)
+        config, corpus = dataclasses.replace(config, data=data), open_corpus(data)
+    return config, corpus, name
+
+
+def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
+    """Open the text of a run, which has no fallback. Raises UserError with the advice if the text was moved."""
+    try:
+        return open_corpus(dataclasses.replace(data, fallback=None))
+    except MissingTextError as error:
+        raise UserError(f"{error}; if you moved the text, {advice}") from None
+
+
+def reopen_text(checkpoint: Checkpoint, path: Path) -> Corpus:
+    """Return the text of the checkpoint at `path`. Raises UserError if it is missing or has changed."""
+    corpus = open_text_of_run(checkpoint.config.data, "put it back")
+    if corpus.digest != checkpoint.corpus["digest"]:
+        raise UserError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
+    return corpus
+
+
+def open_ancestor(config: Config) -> Checkpoint:
+    """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
+    assert config.train.ancestor is not None
+    path, ancestor = open_checkpoint(Path(config.train.ancestor))
+    before = ancestor.config
+    found = changes_of_model(before.model, config.model)
+    if before.data.level != config.data.level:
+        found.append(f"data.level was {before.data.level} and is {config.data.level}")
+    if found:
+        raise CheckpointError(
+            f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
+        )
+    return ancestor
+
+
+def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
+    """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
+
+    New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021).
+    """
+    before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
+    if missing := set(before) - set(now):
+        raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
+    weights, places = ancestor.weights, torch.tensor([now.index(character) for character in before])
+    for name in BY_CHARACTER:
+        rows = weights[name].mean(0, keepdim=True).repeat(len(now), 1)
+        rows[places] = weights[name]
+        weights[name] = rows
+    state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
