@@ -50,21 +50,11 @@ def test_a_gpt2_block_equals_pytorchs_transformer_layer(float64):
     settings = config(norm="layer", mlp="gelu", bias=True)
     block = Block(settings, settings.layers[0])
     oracle = nn.TransformerEncoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-    pairs = {
-        "self_attn.in_proj_weight": block.attention.qkv.weight,
-        "self_attn.in_proj_bias": block.attention.qkv.bias,
-        "self_attn.out_proj.weight": block.attention.proj.weight,
-        "self_attn.out_proj.bias": block.attention.proj.bias,
-        "linear1.weight": block.mlp.up.weight,
-        "linear1.bias": block.mlp.up.bias,
-        "linear2.weight": block.mlp.proj.weight,
-        "linear2.bias": block.mlp.proj.bias,
-        "norm1.weight": block.attention_norm.weight,
-        "norm1.bias": block.attention_norm.bias,
-        "norm2.weight": block.mlp_norm.weight,
-        "norm2.bias": block.mlp_norm.bias,
-    }
-    oracle.load_state_dict({name: p.detach() for name, p in pairs.items()})
+    pairs = {"linear1": block.mlp.up, "linear2": block.mlp.proj, "norm1": block.attention_norm, "norm2": block.mlp_norm}
+    pairs["self_attn.out_proj"] = block.attention.proj
+    state = {f"{name}.{key}": p for name, module in pairs.items() for key, p in module.state_dict().items()}
+    state |= {f"self_attn.in_proj_{key}": p for key, p in block.attention.qkv.state_dict().items()}
+    oracle.load_state_dict(state)
     x = torch.randn(B, T, C)
     torch.testing.assert_close(block(x, PositionScheme(), Places(slice(0, T))), oracle(x, src_mask=~causal_mask(T, T)))
 

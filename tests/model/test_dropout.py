@@ -47,12 +47,7 @@ def test_only_kept_elements_have_gradients():
     y = dropout(x, 0.25)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
-
-
-def test_dropout_does_nothing_outside_training():
-    x = torch.randn(50)
-    assert torch.equal(dropout(x, 0.9, training=False), x)
-    assert (dropout(x, 0.9, training=True) == 0).any()
+    assert dropout(x, 0.25, training=False) is x
 
 
 def test_the_hand_written_backward_pass_drops_the_same_weights_as_the_explicit_form():

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from helpers import make_model
 
-from model.config import LayerShape, ModelConfig
+from model.config import LayerShape
 from model.gpt import GPT
 from model.query_key_norm import QueryKeyNorm
 from model.scoring import scaled_dot
@@ -83,7 +83,7 @@ def test_only_scaled_dot_scores_of_normalised_queries_learn_a_scale():
 
 
 def test_each_head_of_each_layer_learns_its_scale_from_12():
-    model = GPT(ModelConfig(n_layer=2, n_embd=16, n_head=(4, 2)), 5)
+    model = GPT(make_model(n_head=(5, 2)).config, 5)
     scales = [block.attention.qk_norm.scales(torch.ones(())) for block in model.blocks]
-    assert [len(scale) for scale in scales] == [4, 2]
-    torch.testing.assert_close(torch.cat(scales), torch.full((6,), 12.0))
+    assert [len(scale) for scale in scales] == [5, 2]
+    torch.testing.assert_close(torch.cat(scales), torch.full((7,), 12.0))

@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
+from helpers import make_model
 
 from model.attention import attend, causal_mask, masked_softmax
-from model.config import ModelConfig
-from model.gpt import GPT
 from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
 from textbook import chapter2_similarity
 from textbook.chapter1_average import average_by_loop, average_by_matrix, average_by_softmax
@@ -242,7 +241,7 @@ def test_text_5_a_bigram_model_predicts_from_the_previous_character_alone():
 def gpts():
     """Return each of the two GPTs, with random weights everywhere."""
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 12, "block_size": 16}
-    for model in (GPT(ModelConfig(**sizes), V), TextbookGPT(V, **sizes)):
+    for model in (make_model(V, **sizes), TextbookGPT(V, **sizes)):
         with torch.no_grad():
             for p in model.parameters():
                 p.copy_(torch.randn_like(p) * 0.3)
@@ -264,11 +263,8 @@ def test_text_5_only_attention_moves_information_between_positions(model):
 
 
 def test_text_5_with_a_convolution_positions_also_exchange_information_without_attention():
-    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=16, conv_width=3), V).double()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(torch.randn_like(p) * 0.3)
-        model.blocks[0].attention.proj.weight.zero_()
+    model = make_model(V, n_layer=1, conv_width=3).double()
+    torch.nn.init.zeros_(model.blocks[0].attention.proj.weight)
     ids = torch.randint(V, (1, 6))
     logits = model(ids)[0, 5]
     for position, is_seen in ((5, True), (4, True), (3, True), (2, False)):  # itself and the two before
