@@ -67,6 +67,15 @@ IN_A_SETTING = [
     ("data.corpus=~nouser/x", "~nouser/x"),
     ("data.corpus=empty.txt", "is empty"),
     ("data.corpus=latin.txt", "byte 3"),
+    ("data.split=[0.9,0.1]", "0.1] must be three numbers"),
+    ("data.split=[1,0,0]", "training and validation must be above 0"),
+    ("data.split=[0.9,0.2,-0.1]", "test 0 or above"),
+    ("data.split=[0.8,0.1,0]", "fractions must add up to 1"),
+    ("data.split=[1000,0.1,0]", "whole numbers of characters"),
+    ("data.encoding=utf-9", "data.encoding=utf-9 is not a text encoding"),
+    ("data.encoding=rot13", "data.encoding=rot13 is not a text encoding"),
+    ("data.encoding=latin-1 data.level=byte", "data.encoding=latin-1 has no meaning with data.level=byte"),
+    ("data.val_corpus=val.txt data.split=[0.8,0.1,0.1]", "data.split divides one text"),
     ("model.block_size=500", "is too short"),
 ]
 IN_THE_COMMAND = [

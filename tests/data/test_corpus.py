@@ -83,8 +83,6 @@ def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(writ
             corpus.split(split, block_size)
     with pytest.raises(UserError, match="too short"):
         load_corpus(write(b="x"), cache=cache).split((0.9, 0.1, 0), 1)
-    with pytest.raises(UserError, match="is empty"):
-        load_corpus(write(c=""), cache=cache)
 
 
 def test_characters_may_be_added_to_the_vocabulary_of_a_text(write, cache):
@@ -102,23 +100,3 @@ def test_at_the_level_of_bytes_the_ids_of_any_file_are_its_bytes(write, cache, c
     assert corpus.ids.dtype == np.uint8
     assert len(corpus.vocabulary) == 256
     assert len(load_corpus(path, "latin-1", cache=cache).vocabulary) == len(set(content))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"split": (0.9, 0.1)}, "0.1\\] must be three numbers"),
-        ({"split": (1.0, 0.0, 0.0)}, "training and validation must be above 0"),
-        ({"split": (0.9, 0.2, -0.1)}, "test 0 or above"),
-        ({"split": (0.8, 0.1, 0.0)}, "fractions must add up to 1"),
-        ({"split": (0.9, float("nan"), 0.0)}, "add up to 1"),
-        ({"split": (1000.0, 0.1, 0.0)}, "whole numbers of characters"),
-        ({"encoding": "utf-9"}, "data.encoding=utf-9"),
-        ({"encoding": "rot13"}, "data.encoding=rot13"),
-        ({"encoding": "latin-1", "level": "byte"}, "data.encoding=latin-1 has no meaning with data.level=byte"),
-        ({"val_corpus": "val.txt", "split": (0.8, 0.1, 0.1)}, "data.split divides one text"),
-    ],
-)
-def test_the_error_for_an_invalid_setting_names_it(settings, message):
-    with pytest.raises(ValueError, match=message):
-        DataConfig(**settings)
