@@ -85,7 +85,7 @@ IN_THE_COMMAND = [
     ("tiny.yaml model.n_head=2", "write --config tiny.yaml or --resume tiny.yaml; see train.py --help"),
     ("--config tiny.yaml --resume runs/a", "not allowed with argument --config"),
     ("--resume runs/a --from tiny.yaml", "--from needs --config"),
-    ("--config tiny.yaml --from gone", "gone: no such"),
+    ("--config tiny.yaml --from gone", "--from 'gone': no such file or folder"),
     ("--config tiny.yaml optim.lr=1 --max_steps=9 optim.beta1=0", "--max_steps=9; write settings without dashes"),
     ("--config tiny.yaml --resum=a", "argument --resume: not allowed with"),
     ("--config tiny.yaml --zzz\x1b", "--zzz\\x1b"),

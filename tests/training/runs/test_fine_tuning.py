@@ -119,6 +119,7 @@ def test_an_exported_model_can_be_the_ancestor(ancestor):
     assert all(torch.equal(x, b.weights[name]) for name, x in a.weights.items())
 
 
+@pytest.mark.slow
 def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
     settings = ["train.ancestor=runs/old", "data.corpus=new.txt", "train.max_steps=4", "train.eval_every_steps=2"]
     assert sweep([*OPTIONS, *settings, "train.name=sweep", "train.seed=0,1"]) == 0
