@@ -8,7 +8,6 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from data.vocabulary import UnknownCharacterError
 from experiments.command import command, new_file, option, positive, whole
 from experiments.drawing import draw_if_possible, stand_alone
 from experiments.pages import render
@@ -108,10 +107,7 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
         except CheckpointError:
             continue  # deleted to save space, or of a packed sweep: the figures remain
         used = prompt or trained.vocabulary.default_prompt
-        try:
-            texts[variant.label] = trained.generate(prompt or "", SAMPLE_LENGTH)
-        except UnknownCharacterError as error:
-            raise UserError(f"--prompt: {error}; leave it out") from None
+        texts[variant.label] = trained.generate(prompt or "", SAMPLE_LENGTH)
     return texts, used
 
 

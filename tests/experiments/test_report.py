@@ -119,7 +119,7 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert text.count("<pre>99 bottles") == 3
     assert report_command([*map(str, runs), "--output", str(tmp_path / "b"), "--prompt", "Ω"]) == 2
-    assert "--prompt: 'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
+    assert "'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
