@@ -174,7 +174,7 @@ def test_accumulated_batches_equal_one_large_batch(workplace):
     assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=10"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=5", "train.accumulate=2"]) == 0
     runs = [workplace / "runs" / name for name in ("tiny", "tiny-2")]
-    whole, parts = (load_checkpoint(run / "checkpoints/latest.safetensors").model for run in runs)
+    whole, parts = (load_checkpoint(run / "checkpoints/latest.safetensors").weights for run in runs)
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], atol=2e-4, rtol=1e-3)
     losses = [[record["train_loss"] for record in metrics(run) if "train_loss" in record] for run in runs]
