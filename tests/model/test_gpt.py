@@ -165,15 +165,6 @@ def test_capped_logits_stay_within_the_cap():
     assert model(random_ids()).abs().max() <= 15
 
 
-def test_the_seed_determines_the_initial_weights():
-    def weights(seed):
-        torch.manual_seed(seed)
-        return GPT(ModelConfig(), V).token_embedding.weight
-
-    assert torch.equal(weights(1), weights(1))
-    assert not torch.equal(weights(1), weights(2))
-
-
 def test_gpt2_layers_have_the_expected_number_of_parameters():
     config = ModelConfig(**GPT2 | {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "bias": False})
     n = GPT(config, 65).n_parameters()

@@ -5,7 +5,7 @@ import torch
 from helpers import make_model
 
 from model.config import ModelConfig
-from model.positions import Alibi, Learned, Places, Rotary, alibi_slopes
+from model.positions import Alibi, Places, Rotary, alibi_slopes
 
 B, T, H, D, C = 2, 9, 3, 6, 12
 CONFIG = ModelConfig(n_layer=2, n_head=(2, 3), n_embd=C, block_size=T)  # heads of 6 and of 4 channels
@@ -34,15 +34,6 @@ def test_a_rotary_score_depends_only_on_the_distance_between_query_and_key():
         diagonal = scores.diagonal(-distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-5, rtol=1e-5)
     assert not torch.allclose(scores[5, 5], scores[5, 4])
-
-
-@pytest.mark.parametrize("index", [slice(4, 7), torch.tensor([4, 5, 6])], ids=["slice", "tensor"])
-def test_positions_of_a_later_piece_continue_those_of_the_earlier_one(index):
-    x, embedded = torch.randn(B, T, H, D), torch.randn(B, T, C)
-    rotary, learned = Rotary(CONFIG), Learned(CONFIG)
-    here = Places(index)
-    torch.testing.assert_close(rotary.rotate(x[:, 4:7], here), rotary.rotate(x, places(0, T))[:, 4:7])
-    torch.testing.assert_close(learned.embed(embedded[:, 4:7], here), learned.embed(embedded, places(0, T))[:, 4:7])
 
 
 def test_the_tables_of_a_float64_model_are_not_rounded_to_float32():

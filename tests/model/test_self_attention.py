@@ -13,14 +13,10 @@ B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def make_config(**settings):
-    defaults = {"n_embd": C, "n_head": H, "head_size": D, "positions": "learned", "qk_norm": False}
-    return ModelConfig(**defaults | settings)
-
-
 def make_layer(**settings):
     torch.manual_seed(1)
-    config = make_config(**settings)
+    defaults = {"n_embd": C, "n_head": H, "head_size": D, "positions": "learned", "qk_norm": False}
+    config = ModelConfig(**defaults | settings)
     return SelfAttention(config, config.layers[0])
 
 

@@ -160,6 +160,8 @@ def test_text_2_the_input_can_have_another_width_and_is_mapped_without_bias():
     layer = MultiHeadAttention(16, 2, query_size=10, key_size=11, value_size=12)
     assert [tuple(p.shape) for p in layer.parameters()] == [(16, 10), (16, 11), (16, 12), (16, 16)]
     assert layer(randn(N, T, 10), randn(N, S, 11), randn(N, S, 12)).shape == (N, T, 16)
+    layer = MultiHeadAttention(16, 2, query_size=10, key_size=11)  # values come from the keys
+    assert layer(randn(N, T, 10), randn(N, S, 11)).shape == (N, T, 16)
 
 
 def test_text_2_every_shape_equals_that_of_the_printout():
