@@ -43,16 +43,20 @@ def open_run(
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume.
     """
-    state = None
-    if config_file:
+    state: TrainingState | None = None
+
+    def create() -> Path:
+        nonlocal state
+        assert config_file
         state, name = _new_state(config_file, overrides, processes, command)
-        config_yaml = to_yaml(state.config)
-        folder = processes.share_folder(lambda: RunFolder.create(name, config_yaml).path)
-    assert folder
+        return RunFolder.create(name, to_yaml(state.config)).path
+
+    folder = folder or processes.share_folder(create)
     run = RunFolder.find(folder, writes=processes.is_main)
     with error_file(run.error), run.lock():
         checkpoint = _newest_checkpoint(run)
-        state = state or _state_of(run, checkpoint, overrides, processes, command)
+        changed = [] if config_file else overrides  # the folder of a new run has them in its config
+        state = state or _state_of(run, checkpoint, changed, processes, command)
         changes = []
         if checkpoint:
             check_resumable(checkpoint, state.config, state.corpus)

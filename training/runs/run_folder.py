@@ -127,8 +127,9 @@ class RunFolder:
     def load_newest(self) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
 
-        A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. Raises
-        CheckpointError if the run has begun and no checkpoint is intact: a run never silently starts from scratch.
+        A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
+        latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
+        checkpoint is intact: a run never silently starts from scratch.
         """
         intact, damaged = [], {}
         for path in filter(Path.exists, (self.latest, self.previous, self.best)):
@@ -145,11 +146,14 @@ class RunFolder:
             raise CheckpointError(
                 f"{self.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
             )
+        newest = max(intact, key=lambda checkpoint: checkpoint.step)
         if self.writes:
             for path in damaged:
                 path.replace(path.with_suffix(".damaged"))
+            if not self.latest.exists():
+                save_checkpoint(newest, self.latest)
         warnings = [f"{reason}; it is now called {path.stem}.damaged" for path, reason in damaged.items()]
-        return max(intact, key=lambda checkpoint: checkpoint.step), warnings
+        return newest, warnings
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keep the weights of a step; see `train.keep_checkpoints`."""

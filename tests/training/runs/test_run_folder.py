@@ -47,6 +47,8 @@ def test_the_newest_intact_checkpoint_is_loaded_with_a_warning_for_a_damaged_one
     assert checkpoint.step == 20
     assert "latest.safetensors: is damaged" in warnings[0]
     assert "it is now called latest.damaged" in warnings[0]
+    assert load_checkpoint(run.latest).step == 20  # so that a finished run that has nothing to do has one again
+    run.latest.unlink()
     run.previous.unlink()
     assert run.load_newest()[0].step == 20
 
