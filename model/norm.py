@@ -11,14 +11,15 @@ EPS = {dtype: torch.tensor(torch.finfo(dtype).eps, dtype=dtype) for dtype in (to
 
 def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
     """Return x / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich, 2019), times a factor (..., 1)."""
-    if hand_written.is_faster(x):
+    if x.device.type == "cpu" and hand_written.is_faster(x):
         return hand_written.rms_norm(x, factor)
     if x.dtype in EPS and x.device.type == "cpu" and not torch.compiler.is_compiling():
         # `F.rms_norm` makes twice as many calls, and for a single position only calls take time.
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # (..., 1)
         y = x * torch.addcmul(EPS[x.dtype], norm, norm, value=1 / x.size(-1)).rsqrt_()
     else:
-        y = F.rms_norm(x, (x.size(-1),))
+        with torch.autocast(x.device.type, enabled=False):  # from PyTorch 2.12 on, autocast would convert x to float32
+            y = F.rms_norm(x, (x.size(-1),))
     return y if factor is None else (y * factor).to(y.dtype)
 
 

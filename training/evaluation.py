@@ -14,7 +14,7 @@ from data.batches import Ids, evaluation_windows
 from model.gpt import GPT
 from training.runtime import Runtime
 
-CHARACTERS_AT_ONCE = 8192
+CHARACTERS_AT_ONCE = {"cpu": 8192, "mps": 8192, "cuda": 65536}  # a GPU needs more to be busy
 LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 
 
@@ -71,7 +71,7 @@ def evaluate(
     processes = runtime.processes
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_scored = 0
-    at_once = min(CHARACTERS_AT_ONCE, LOGITS_AT_ONCE // model.lm_head.out_features)
+    at_once = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
     n_available = len(ids) - 1
     windows = evaluation_windows(
         ids,

@@ -1,7 +1,7 @@
-"""Operations with hand-written backward passes, for training on a CPU.
+"""Operations with hand-written backward passes, for training.
 
 Each equals the plain operations named in its docstring, in values and gradients, and is up to twice as fast: autograd
-runs one operation at a time and stores the inputs of each, and memory limits the speed of training on a CPU.
+runs one operation at a time and stores the inputs of each, and memory limits the speed of these operations.
 """
 
 import torch
@@ -14,12 +14,12 @@ from model.dropout import keep_mask
 
 
 def is_faster(x: Tensor) -> bool:
-    """Return whether to use these operations on x: on a CPU, if it needs gradients, and not under torch.compile."""
-    return x.requires_grad and x.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Return whether to use these operations on x: on a CPU or GPU, if it needs gradients, not under torch.compile."""
+    return x.requires_grad and x.device.type in ("cpu", "cuda") and not torch.compiler.is_compiling()
 
 
 class RMSNormFunction(Function):
-    """`norm.rms_norm` of x (..., C), under autocast in the dtype of matrix products.
+    """`norm.rms_norm` of x (..., C) on a CPU, under autocast in the dtype of matrix products.
 
     y = x r f with r = 1 / sqrt(mean(x^2) + eps) and a factor f (..., 1), or None for f = 1. With the mean over
     channels, dx = r f (dy - y mean(dy y) / f^2) and df = sum(dy y) / f.
