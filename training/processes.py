@@ -29,10 +29,10 @@ GLOO = ("third_party/gloo", "connectFullMesh", "monitoredBarrier")  # signs of G
 class OneProcess:
     """The only process of a run, which has nothing to exchange.
 
-    rank: the number of this process, 0 to size - 1. local_rank, local_size: the same among those of this host.
+    rank: the number of this process, 0 to size - 1. local_rank: its number among those of this host.
     """
 
-    rank, size, local_rank, local_size = 0, 1, 0, 1
+    rank, size, local_rank = 0, 1, 0
 
     @property
     def is_main(self) -> bool:
@@ -64,11 +64,14 @@ class OneProcess:
         return number
 
 
+ONE_PROCESS = OneProcess()
+
+
 class DDP(OneProcess):
     """One of several processes. store: torchrun's key-value store, which outlives a restart of the processes."""
 
-    def __init__(self, rank: int, size: int, local_rank: int, local_size: int, store: dist.Store):
-        self.rank, self.size, self.local_rank, self.local_size, self.store = rank, size, local_rank, local_size, store
+    def __init__(self, rank: int, size: int, local_rank: int, store: dist.Store):
+        self.rank, self.size, self.local_rank, self.store = rank, size, local_rank, store
 
     def share_folder(self, find: Callable[[], Path]) -> Path:
         key = "run"  # after a restart it is set already, so that the processes resume the run
@@ -111,14 +114,14 @@ def join_processes(limit_s: float) -> Iterator[OneProcess]:
     """
     environment = os.environ
     if environment.get("WORLD_SIZE", "1") == "1":
-        yield OneProcess()
+        yield ONE_PROCESS
         return
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "MASTER_ADDR")
     if missing := [name for name in names if not environment.get(name)]:
         raise UserError(
             f"WORLD_SIZE is set, but {' and '.join(missing)} not; start several processes with torchrun, or unset it"
         )
-    rank, size, local_rank, local_size, port = (int(environment[name]) for name in names[:-1])
+    rank, size, local_rank, port = (int(environment[name]) for name in names[:-1])
     hosts_store = rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     limit, attempt = timedelta(seconds=limit_s), environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     with naming_lost_processes(rank):
@@ -130,7 +133,7 @@ def join_processes(limit_s: float) -> Iterator[OneProcess]:
             world_size=size,
             timeout=limit,
         )
-        yield DDP(rank, size, local_rank, local_size, store)
+        yield DDP(rank, size, local_rank, store)
         dist.destroy_process_group()  # not after an error: it may wait for the others
 
 

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cli.errors import UserError
 from training.config import Config
-from training.processes import OneProcess
+from training.processes import ONE_PROCESS, OneProcess
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Runtime:
 
     device: torch.device
     dtype: torch.dtype
-    processes: OneProcess = field(default_factory=OneProcess)
+    processes: OneProcess = ONE_PROCESS
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
@@ -48,13 +48,12 @@ class Runtime:
         return f"{processes}{name}{threads}, {str(self.dtype).removeprefix('torch.')}"
 
 
-def choose_runtime(device: str, dtype: str, processes: OneProcess | None = None) -> Runtime:
+def choose_runtime(device: str, dtype: str, processes: OneProcess = ONE_PROCESS) -> Runtime:
     """Return the device and dtype for `train.device` and `train.dtype`; `auto` never fails.
 
     Raises UserError if the machine does not have them.
     """
-    processes = processes or OneProcess()
-    chosen = choose_device(device, processes)
+    chosen = choose_device(device, None if processes.size == 1 else processes.local_rank)
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -62,14 +61,14 @@ def choose_runtime(device: str, dtype: str, processes: OneProcess | None = None)
     return Runtime(chosen, getattr(torch, dtype), processes)
 
 
-def choose_device(name: str, processes: OneProcess | None = None) -> torch.device:
-    """Return the device; `auto` tries CUDA, then MPS, then the CPU. Each process of a host has its own GPU.
+def choose_device(name: str, local_rank: int | None = None) -> torch.device:
+    """Return the device; `auto` tries CUDA, then MPS, then the CPU.
 
-    Raises UserError if the machine lacks the device.
+    local_rank: which of this host's GPUs is meant, if each of several processes has its own. Raises UserError if the
+    machine lacks the device.
     """
-    processes = processes or OneProcess()
     if name == "auto":
-        has_mps = torch.backends.mps.is_available() and processes.size == 1
+        has_mps = torch.backends.mps.is_available() and local_rank is None
         name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     try:
         device = torch.device(name)
@@ -77,21 +76,17 @@ def choose_device(name: str, processes: OneProcess | None = None) -> torch.devic
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise UserError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
-    if processes.size > 1 and (device.type == "mps" or device.index is not None):
-        raise UserError(f"device {name}: {processes.size} processes cannot share it; use auto, cpu or cuda")
-    if device.type == "cuda" and processes.local_size > torch.cuda.device_count() > 0:
-        raise UserError(
-            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices for {processes.local_size} "
-            "processes; start as many processes as devices, or use cpu"
-        )
-    if device.type == "cuda" and processes.size > 1:
-        device = torch.device("cuda", processes.local_rank)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use auto or cpu")
+    if local_rank is not None and (device.type == "mps" or device.index is not None):
+        raise UserError(f"device {name}: several processes cannot share it; use auto, cpu or cuda")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise UserError("device mps: this machine has none; use auto or cpu")
     if device.type == "cuda":
-        torch.cuda.set_device(device.index or 0)  # functions that use the current GPU then use this one
+        index, n_gpus = device.index or local_rank or 0, torch.cuda.device_count()
+        if index >= n_gpus:
+            needed = "" if local_rank is None else ", and each process needs one"
+            raise UserError(f"device {name}: this machine has {n_gpus} CUDA devices{needed}; use auto or cpu")
+        device = device if local_rank is None else torch.device("cuda", local_rank)
+        torch.cuda.set_device(index)  # functions that use the current GPU then use this one
         # cuDNN's attention is not faster (measured on an H100), but plans for 0.1 s at every new shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return device
@@ -109,10 +104,13 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     return False
 
 
-def prepare_machine(config: Config, processes: OneProcess | None = None) -> Runtime:
+def prepare_machine(config: Config, processes: OneProcess = ONE_PROCESS) -> Runtime:
     """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
-    settings, processes = config.train, processes or OneProcess()
-    check_batch_size(settings.batch_size, processes.size if processes.size > 1 else settings.processes)
+    settings = config.train
+    n = processes.size if processes.size > 1 else settings.processes
+    if left := settings.batch_size % n:
+        fits = settings.batch_size - left or n
+        raise UserError(f"train.batch_size={settings.batch_size} cannot be divided among {n} processes; use {fits}")
     runtime = choose_runtime(settings.device, settings.dtype, processes)
     if settings.compile:
         check_can_compile(runtime.device)
@@ -128,16 +126,6 @@ def warn_if_slow(runtime: Runtime) -> None:
     if runtime.processes.is_main and runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
         warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
         print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
-
-
-def check_batch_size(batch_size: int, n_processes: int) -> None:
-    """Raise UserError if the windows of a batch cannot be divided among the processes."""
-    if left := batch_size % n_processes:
-        sizes = [size for size in (batch_size - left, batch_size - left + n_processes) if size]
-        raise UserError(
-            f"train.batch_size={batch_size} cannot be divided among {n_processes} processes; "
-            f"use {' or '.join(map(str, sizes))}"
-        )
 
 
 def keep_freed_memory() -> None:
