@@ -99,7 +99,7 @@ class RunFolder:
         return bool(read_newest_record(self.metrics).get("finished"))
 
     def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
-        """Write the settings, remove what a killed process left, and go back to a step.
+        """Write the settings and go back to a step.
 
         log_sizes: the sizes of metrics and samples at that step, to which the files are cut. Weights kept later are
         removed.
@@ -107,8 +107,6 @@ class RunFolder:
         if not self.writes:
             return
         replace_text(self.config, config_yaml)
-        for folder in (self.path, self.checkpoints):
-            remove_partial_files(folder)
         for path, size in zip((self.metrics, self.samples), log_sizes, strict=True):
             path.touch()
             if path.stat().st_size > size:
@@ -131,6 +129,9 @@ class RunFolder:
         latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
         checkpoint is intact: a run never silently starts from scratch.
         """
+        if self.writes:
+            for folder in (self.path, self.checkpoints):
+                remove_partial_files(folder)  # of a process that was killed
         intact, damaged = [], {}
         for path in filter(Path.exists, (self.latest, self.previous, self.best)):
             try:
