@@ -170,7 +170,8 @@ def sampling_rates(model: GPT, streams: int, repeats: int) -> list[float]:
     device, length = model.lm_head.weight.device, model.config.block_size - 1
     rates = []
     for _ in range(repeats):
-        characters = generate(model, torch.zeros(streams, 1, dtype=torch.long, device=device), length)
+        prompt = torch.zeros(streams, 1, dtype=torch.long, device=device)
+        characters = generate(model, prompt, length, cuda_graph=True)
         deque(islice(characters, FIRST_CHARACTERS), maxlen=0)
         wait_for(device)
         began_s = time.perf_counter()
