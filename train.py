@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", metavar="PATH", help="start from a model's weights (fine-tuning)")
-    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for other processes (300)")
+    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for another process (300)")
     add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # of experiments.sweep
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"this is a sweep; start it with python -m experiments.sweep {written}")
     keep_freed_memory()
     source = options.config, options.resume, options.overrides
-    with join_processes(options.timeout) as processes, open_run(*source, processes, command=options.command) as opened:
+    with join_processes(options.timeout, options.command) as processes, open_run(*source, processes) as opened:
         return train(*opened)
 
 

@@ -24,7 +24,7 @@ class StopRequest:
     """A context that stores the first SIGINT, SIGTERM or SIGHUP in `signal`; a second one ends the process.
 
     A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored. announces: print what happens.
-    agree: returns the largest number of all processes that must stop together.
+    agree: returns the largest number of all that must stop together.
     """
 
     def __init__(self, *, announces: bool = True, agree: Callable[[int], int] = int):

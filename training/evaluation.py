@@ -68,7 +68,7 @@ def evaluate(
     Several processes divide the windows among them. check_stop: called by all of them between windows; it may raise an
     exception to end the evaluation.
     """
-    processes = runtime.processes
+    rank, size = runtime.processes.rank, runtime.processes.size
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_scored = 0
     at_once = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
@@ -82,16 +82,17 @@ def evaluate(
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
         for turn, (inputs, targets) in enumerate(windows):
-            if turn % processes.size == 0:
+            if turn % size == 0:
                 check_stop()
-            if turn % processes.size != processes.rank:
+            if turn % size != rank:
                 continue
             inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
             losses = _losses(model, inputs, targets, runtime)
             total += losses.sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
-    loss_sum, n_scored = processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
+    sums = runtime.processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64))
+    loss_sum, n_scored = sums.tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
 
 

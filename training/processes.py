@@ -1,7 +1,7 @@
 """The processes of a run: one, or several that torchrun started (distributed data parallelism).
 
-Each of several processes has the whole model and computes the gradients of its share of every batch. All take the same
-decisions at the same step, and process 0 writes the run's folder.
+Each has the whole model and computes the gradients of its share of every batch. All take the same decisions at the same
+step, and process 0 writes the run's folder.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -29,15 +28,32 @@ GLOO = ("third_party/gloo", "connectFullMesh", "monitoredBarrier")  # signs of G
 class OneProcess:
     """The only process of a run, which has nothing to exchange.
 
-    rank: the number of this process, 0 to size - 1. local_rank: its number among those of this host.
+    rank: its number, 0 to size - 1. local_rank: its number on this host. command: the arguments of train.py.
     """
 
     rank, size, local_rank = 0, 1, 0
+
+    def __init__(self, command: Sequence[str] = ()):
+        self.command = command
 
     @property
     def is_main(self) -> bool:
         """Whether this process writes the run's folder and shows progress."""
         return self.rank == 0
+
+    def start_others(self, n: int) -> None:
+        """Replace this process by torchrun, which starts the command n times on this machine, if n is above 1.
+
+        Raises UserError on Windows, where this is impossible.
+        """
+        if n == 1 or "WORLD_SIZE" in os.environ:
+            return
+        if sys.platform == "win32":
+            raise UserError(f"train.processes={n} does not work on Windows; set train.processes=1")
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // n)))
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", sys.argv[0]]
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *launcher, *self.command])
 
     def share_folder(self, find: Callable[[], Path]) -> Path:
         """Return the folder that find() returns in process 0, which alone calls it."""
@@ -48,7 +64,7 @@ class OneProcess:
         return slice(self.rank * n // self.size, (self.rank + 1) * n // self.size)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients that are means over the processes."""
+        """Return the model with gradients that are means over all."""
         return model
 
     def accumulating(self, wrapped: nn.Module) -> AbstractContextManager:
@@ -56,11 +72,11 @@ class OneProcess:
         return contextlib.nullcontext()
 
     def sum(self, x: Tensor) -> Tensor:
-        """Replace x by the sum of the processes' x, and return it. It has the same bits in every process."""
+        """Replace x by the sum of all x, and return it. It has the same bits everywhere."""
         return x
 
     def agree(self, number: int) -> int:
-        """Return the largest of the processes' numbers."""
+        """Return the largest number of all."""
         return number
 
 
@@ -68,13 +84,17 @@ ONE_PROCESS = OneProcess()
 
 
 class DDP(OneProcess):
-    """One of several processes. store: torchrun's key-value store, which outlives a restart of the processes."""
+    """One process of several. store: torchrun's key-value store, which outlives a restart."""
 
     def __init__(self, rank: int, size: int, local_rank: int, store: dist.Store):
+        super().__init__()
         self.rank, self.size, self.local_rank, self.store = rank, size, local_rank, store
 
+    def start_others(self, n: int) -> None:
+        """Do nothing: torchrun has started them."""
+
     def share_folder(self, find: Callable[[], Path]) -> Path:
-        key = "run"  # after a restart it is set already, so that the processes resume the run
+        key = "run"  # after a restart it is set already, so that the run is resumed
         if self.is_main and not self.store.check([key]):
             self.store.set(key, os.fsencode(find()).hex())  # a path may not be UTF-8, but the store's values are
         self.store.wait([key], PREPARATION)
@@ -107,24 +127,25 @@ class LostProcessError(UserError):
 
 
 @contextlib.contextmanager
-def join_processes(limit_s: float) -> Iterator[OneProcess]:
+def join_processes(limit_s: float, command: Sequence[str]) -> Iterator[OneProcess]:
     """Connect this process with the others that torchrun started, if it did.
 
-    limit_s: a process that waits this long for another one ends. Raises LostProcessError if another one is lost.
+    command: the arguments of train.py. limit_s: a process that waits this long for another one ends. Raises
+    LostProcessError if another one is lost.
     """
     environment = os.environ
     if environment.get("WORLD_SIZE", "1") == "1":
-        yield ONE_PROCESS
+        yield OneProcess(command)
         return
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "MASTER_ADDR")
     if missing := [name for name in names if not environment.get(name)]:
         raise UserError(
-            f"WORLD_SIZE is set, but {' and '.join(missing)} not; start several processes with torchrun, or unset it"
+            f"WORLD_SIZE is set, but {' and '.join(missing)} not; start train.py with torchrun, or unset it"
         )
     rank, size, local_rank, port = (int(environment[name]) for name in names[:-1])
     hosts_store = rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     limit, attempt = timedelta(seconds=limit_s), environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    with naming_lost_processes(rank):
+    with naming_lost(rank):
         store = dist.TCPStore(environment["MASTER_ADDR"], port, is_master=hosts_store, timeout=limit)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
@@ -138,7 +159,7 @@ def join_processes(limit_s: float) -> Iterator[OneProcess]:
 
 
 @contextlib.contextmanager
-def naming_lost_processes(rank: int) -> Iterator[None]:
+def naming_lost(rank: int) -> Iterator[None]:
     """Turn an error of the connection between process `rank` and the others into a LostProcessError."""
     try:
         yield
@@ -149,19 +170,6 @@ def naming_lost_processes(rank: int) -> Iterator[None]:
         raise LostProcessError(
             f"process {rank}: another process of this run has ended or cannot be reached ({reason.partition('. ')[0]})"
         ) from None
-
-
-def become_torchrun(n_processes: int, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by torchrun, which starts n_processes of train.py with these arguments on this machine.
-
-    Raises UserError on Windows, where a process cannot be replaced.
-    """
-    if sys.platform == "win32":
-        raise UserError(f"train.processes={n_processes} does not work on Windows; set train.processes=1")
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // n_processes)))
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *launcher, sys.argv[0], *arguments])
 
 
 def n_cores() -> int:

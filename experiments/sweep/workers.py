@@ -31,7 +31,7 @@ class Workers:
         for number in range(n_workers):
             self._idle.put(number)
         self._lock, self._stopping = threading.Lock(), False  # a process starts before `_stop` or not at all
-        self._processes: list[subprocess.Popen] = []
+        self._started: list[subprocess.Popen] = []
 
     def train(
         self, runs: Sequence[tuple[RunFolder, TrainConfig]], ended: Callable[[RunFolder, str | None], None]
@@ -71,7 +71,7 @@ class Workers:
                     env=os.environ | share_of_machine(worker, self.n_workers, settings),
                     start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
                 )
-                self._processes.append(process)
+                self._started.append(process)
             status = process.wait()
         finally:
             self._idle.put(worker)
@@ -81,8 +81,8 @@ class Workers:
         """Make every process save and end."""
         with self._lock:
             self._stopping = True
-            if os.name == "posix":  # elsewhere, Ctrl-C has reached the processes already
-                for process in self._processes:
+            if os.name == "posix":  # elsewhere, Ctrl-C has reached them already
+                for process in self._started:
                     process.send_signal(number)
 
 
@@ -98,11 +98,11 @@ def share_of_machine(worker: int, n_workers: int, settings: TrainConfig) -> dict
 
     A single worker with one process gets none, so that its runs equal runs started by hand, bit for bit.
     """
-    share, processes = {}, settings.processes
-    if n_workers * processes > 1 and "OMP_NUM_THREADS" not in os.environ:
-        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // (n_workers * processes)))
+    share, n = {}, settings.processes
+    if n_workers * n > 1 and "OMP_NUM_THREADS" not in os.environ:
+        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // (n_workers * n)))
     if n_workers > 1 and settings.device in ("auto", "cuda") and (n_gpus := torch.cuda.device_count()) > 1:
         visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(n_gpus)))).split(",")[:n_gpus]
-        mine = range(worker * processes, (worker + 1) * processes)
+        mine = range(worker * n, (worker + 1) * n)
         share["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(visible[i % n_gpus] for i in mine))
     return share

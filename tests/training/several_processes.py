@@ -61,7 +61,7 @@ def all_use_the_folder_that_process_0_finds(processes):
 
 
 if __name__ == "__main__":
-    with join_processes(60) as processes:
+    with join_processes(60, []) as processes:
         for check in (
             each_window_is_evaluated_once,
             a_stop_in_one_process_ends_the_evaluation_in_all,

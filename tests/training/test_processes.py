@@ -55,7 +55,7 @@ def test_several_processes_exchange_values_and_act_together(n):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train.batch_size=9"], "train.batch_size=9 cannot be divided among 2 processes; use 8 or 10"),
+        (["train.batch_size=9"], "train.batch_size=9 cannot be divided among 2 processes; use 8"),
         (["data.corpus=missing.txt"], "no such file"),
         (["train.device=cuda:0"], "device cuda:0"),
     ],

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
 from training.config import Config
 from training.config_file import build_config, load_config, to_dict, to_yaml
-from training.processes import OneProcess, become_torchrun, naming_lost_processes
+from training.processes import OneProcess, naming_lost
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, changes_of_model, check_resumable
 from training.runs.run_folder import RunFolder, open_checkpoint
@@ -32,14 +31,11 @@ def open_run(
     folder: Path | None,
     overrides: Sequence[str],
     processes: OneProcess,
-    *,
-    command: Sequence[str],
 ) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Yield the locked folder of a run, its state, and the settings that have changed since the last session.
 
     config_file: of a new run; or folder: of a run to resume. overrides: of the settings of either. Every process reads
-    the folder; process 0 locks and writes it. command: the arguments of train.py, with which torchrun repeats it if
-    train.processes asks for several. Raises UserError if the run cannot be opened.
+    the folder; process 0 locks and writes it. Raises UserError if the run cannot be opened.
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume.
     """
@@ -48,7 +44,7 @@ def open_run(
     def create() -> Path:
         nonlocal state
         assert config_file
-        state, name = _new_state(config_file, overrides, processes, command)
+        state, name = _new_state(config_file, overrides, processes)
         return RunFolder.create(name, to_yaml(state.config)).path
 
     folder = folder or processes.share_folder(create)
@@ -56,7 +52,7 @@ def open_run(
     with error_file(run.error), run.lock():
         checkpoint = _newest_checkpoint(run)
         changed = [] if config_file else overrides  # the folder of a new run has them in its config
-        state = state or _state_of(run, checkpoint, changed, processes, command)
+        state = state or _state_of(run, checkpoint, changed, processes)
         changes = []
         if checkpoint:
             check_resumable(checkpoint, state.config, state.corpus)
@@ -73,33 +69,22 @@ def open_run(
             yield run, state, changes
 
 
-def _new_state(
-    config_file: Path, overrides: Sequence[str], processes: OneProcess, command: Sequence[str]
-) -> tuple[TrainingState, str]:
+def _new_state(config_file: Path, overrides: Sequence[str], processes: OneProcess) -> tuple[TrainingState, str]:
     """Return the state of a new run, and the run's name. Nothing is written before this has succeeded."""
     config = load_config(config_file, overrides)
-    become_torchrun_if_needed(config, processes, command)
+    processes.start_others(config.train.processes)
     config, corpus, name = prepare_text(config, config.train.name or config_file.stem)
     return TrainingState(config, corpus, prepare_machine(config, processes)), name
 
 
 def _state_of(
-    run: RunFolder,
-    checkpoint: Checkpoint | None,
-    overrides: Sequence[str],
-    processes: OneProcess,
-    command: Sequence[str],
+    run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str], processes: OneProcess
 ) -> TrainingState:
     """Return the state of a run that exists, at step 0, with the settings of its checkpoint or else of its folder."""
     config = build_config(to_dict(checkpoint.config), overrides) if checkpoint else load_config(run.config, overrides)
-    become_torchrun_if_needed(config, processes, command)
+    processes.start_others(config.train.processes)
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     return TrainingState(config, corpus, prepare_machine(config, processes))
-
-
-def become_torchrun_if_needed(config: Config, processes: OneProcess, command: Sequence[str]) -> None:
-    if config.train.processes > processes.size == 1 and "WORLD_SIZE" not in os.environ:
-        become_torchrun(config.train.processes, command)
 
 
 def _newest_checkpoint(run: RunFolder) -> Checkpoint | None:
@@ -115,7 +100,7 @@ def _newest_checkpoint(run: RunFolder) -> Checkpoint | None:
 def _explained(run: RunFolder, rank: int) -> Iterator[None]:
     """Turn an error of the machine during a run into a TrainingError that says what to do."""
     try:
-        with naming_lost_processes(rank):
+        with naming_lost(rank):
             yield
     except TrainingError:
         raise

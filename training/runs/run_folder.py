@@ -24,7 +24,7 @@ class RunFolder:
 
     checkpoints/: the latest, the previous one, the best, and the weights of the steps that are kept.
 
-    writes: False in processes that train the run together with the one that writes to its folder.
+    writes: False in a process that trains the run together with the one that writes to its folder.
     """
 
     def __init__(self, path: Path, *, writes: bool = True):
@@ -70,7 +70,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes; the lock of a dead process is released.
+        """Lock the folder against any other process; the lock of a dead process is released.
 
         Raises CheckpointError if another process is training this run.
         """
