@@ -30,7 +30,16 @@ class EncodedText:
     def __getitem__(self, piece: slice) -> np.ndarray:
         start, stop, _ = piece.indices(self.length)
         size, n = self.dtype.itemsize, max(0, stop - start)
-        content = os.pread(self.file.fileno(), n * size, self.first_byte + start * size)
+        content = read_at(self.file, n * size, self.first_byte + start * size)
         if len(content) < n * size:
             raise UserError(f"{Path(self.file.name)}: has become shorter; start again, and the text is encoded again")
         return np.frombuffer(content, self.dtype)
+
+
+def read_at(file: BinaryIO, n: int, position: int) -> bytes:
+    """Return n bytes from a position of an open file, without moving the place that all its readers share."""
+    if hasattr(os, "pread"):
+        return os.pread(file.fileno(), n, position)
+    with Path(file.name).open("rb") as own:  # Windows, where an open file cannot be replaced by another
+        own.seek(position)
+        return own.read(n)

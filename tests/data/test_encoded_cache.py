@@ -101,9 +101,12 @@ def test_slices_and_parts_equal_those_of_an_array(tmp_path, dtype):
             assert np.array_equal(part[piece], same[piece])
 
 
+@pytest.mark.parametrize("pread", [True, False], ids=["pread", "as on Windows"])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker")
-def test_workers_of_a_data_loader_and_threads_read_the_batches_of_the_main_process(cache):
+def test_workers_of_a_data_loader_and_threads_read_the_batches_of_the_main_process(cache, monkeypatch, pread):
     """They share an open file, so a position in it would be one for all."""
+    if not pread:
+        monkeypatch.delattr(os, "pread")
     ids, n = load_corpus("selmere", cache=cache).ids, 400
     batches = TrainingBatches(ids, block_size=64, batch_size=16, seed=0)
     expected = [batches.at(16 * number)[0] for number in range(n)]
