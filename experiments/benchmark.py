@@ -18,7 +18,7 @@ import torch
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import open_corpus
-from experiments.command import command, new_file, option
+from experiments.command import command, option
 from model.generate import generate
 from model.gpt import GPT
 from training.config import Config
@@ -73,7 +73,7 @@ class Figure:
 
 @command(
     option("--quick", action="store_true", help="fewer repeats, and smaller batches on a CPU"),
-    option("--json", type=new_file, metavar="FILE", help="write all values to this file"),
+    option("--json", type=Path, metavar="FILE", help="write all values to this file"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),
     option("--config", type=Path, metavar="FILE", help="measure this config instead of three usual models"),
     option("overrides", nargs="*", metavar="section.key=value", help="override settings of --config"),

@@ -1,11 +1,9 @@
 """The frame of an experiment's command: its options, their types, its errors and its exit status."""
 
 import contextlib
-import math
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from cli.command import CommandParser, report_errors
@@ -49,18 +47,3 @@ def whole(lowest: int) -> Callable[[str], int]:
         raise ArgumentTypeError(f"{text} must be a whole number, at least {lowest} and below 2^63")
 
     return parse
-
-
-def positive(text: str) -> float:
-    """Return a number above zero."""
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < math.inf:
-            return float(text)
-    raise ArgumentTypeError(f"{text} must be a number above 0")
-
-
-def new_file(text: str) -> Path:
-    """Return the path of a file to write."""
-    if not Path(text).name:
-        raise ArgumentTypeError(f"{text} must be the name of a file")
-    return Path(text)

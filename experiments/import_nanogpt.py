@@ -52,9 +52,6 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it would execute {module}.{name}")
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it refers to other data")
-
 
 def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Raises UserError if the file is not its meta.pkl."""

@@ -11,7 +11,6 @@ import numpy as np
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import Split
-from data.vocabulary import UnknownCharacterError
 from experiments.command import command, option
 from training.evaluation import Evaluation, evaluate
 from training.trained_model import TrainedModel, load_model
@@ -60,8 +59,6 @@ def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
         ids = opened.vocabulary.encode(text)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
-    except UnknownCharacterError as error:
-        raise UserError(f"{file}: {error}; score a text without it") from None
     if len(ids) < 2:
         raise UserError(f"{file} is too short; the loss needs two characters or more")
     return ids

@@ -7,14 +7,12 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import command, new_file, option, whole
+from experiments.command import command, option, whole
 from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import describe, make_page
 from experiments.heads.heads_table import heads_table
 from experiments.heads.history import appearances, make_history_page, trace_heads
-from experiments.heads.model_access import all_heads
-from experiments.heads.prune import choose, prune, write_pruned
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 
@@ -26,23 +24,22 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--over-time", type=Path, metavar="RUN", help="how the heads of a run with train.keep_checkpoints formed"),
     option("--text", metavar="TEXT", help="text of the attention maps (default: the start of the validation split)"),
-    option("--output", type=new_file, metavar="FILE", help="the page to write (default: in the run folder)"),
+    option("--output", type=Path, metavar="FILE", help="the page to write (default: in the run folder)"),
     option("--windows", type=whole(1), default=64, metavar="N", help="windows to measure heads on (%(default)s)"),
     option("--characters", type=whole(1), metavar="N", help="validation characters for the losses (all)"),
-    option("--prune", type=whole(1), metavar="K", help="write a run without the K least important heads"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
     memory="shorten --text, or analyse a model with fewer heads or a shorter context",
 )
 def main(options: Namespace) -> None:
-    if len(options.checkpoint) > 2 or (options.prune and len(options.checkpoint) > 1):
-        raise UserError("--checkpoint takes one model or two; --prune takes one")
+    if len(options.checkpoint) > 2:
+        raise UserError("--checkpoint takes one model or two")
     size = {"n_windows": options.windows, "n_characters": options.characters}
     lines = show_history(options, size) if options.over_time else show_heads(options, size)
     print(lines)  # after all files are written, because a reader may close the pipe
 
 
 def show_heads(options: Namespace, size: dict[str, int]) -> str:
-    """Analyse one model or two, and write the page and the pruned run; return the table of the heads and the files."""
+    """Analyse one model or two, and write the page; return the table of the heads and where the page is."""
     opened = [load_model(path, options.device) for path in options.checkpoint]
     text = options.text
     if text is None:
@@ -50,16 +47,12 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
-    if options.prune:  # raises its errors before the long analysis
-        prune(opened[0].checkpoint, choose(all_heads(opened[0].model), options.prune))
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
     letters = "AB" if len(opened) > 1 else [""]
     page = make_page([describe(*each) for each in zip(opened, analyses, ids, letters, strict=True)])
     folder = opened[0].run_folder if len(opened) == 1 else None
     parts.append(write_page(options.output or (folder or Path()) / "heads.html", page))
-    if options.prune:
-        parts.append(write_pruned(opened[0], choose(analyses[0].order, options.prune)))
     return "\n\n".join(parts)
 
 

@@ -3,13 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
-from data.batches import Ids, evaluation_windows
+from data.batches import Ids
 from data.vocabulary import Vocabulary
-from experiments.heads.characters import CharacterSimilarity, compare_characters
 from experiments.heads.measures import HeadMeasures, measure_heads
 from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
 from experiments.heads.passages import Passage, find_passages
@@ -37,7 +34,6 @@ class Analysis:
     losses_without: dict[HeadIndex, float]
     order: list[HeadIndex]
     cumulative: list[float]
-    similarity: CharacterSimilarity
 
     @property
     def heads(self) -> list[HeadIndex]:
@@ -67,14 +63,4 @@ def analyse(
     order = sorted(heads, key=losses.__getitem__)  # of equal losses, the earlier layer first
     several = tqdm(range(1, len(order) + 1), desc="Silencing several heads", disable=None, leave=False)
     cumulative = [evaluate_without(order[:n]).loss for n in several]
-    counts = count_ids(ids, block_size, n_characters, len(vocabulary))
-    similarity = compare_characters(model.token_embedding.weight.detach().double().cpu(), vocabulary, counts)
-    return Analysis(measures, passages, whole.loss, whole.n_characters, losses, order, cumulative, similarity)
-
-
-def count_ids(ids: Ids, block_size: int, n_characters: int | None, n_values: int) -> Tensor:
-    """Return how often each of n_values ids (n_values,) is among the characters that `evaluate` scores."""
-    counts = torch.zeros(n_values, dtype=torch.long)
-    for _, targets in evaluation_windows(ids, block_size=block_size, batch_size=64, n_characters=n_characters):
-        counts += torch.bincount(targets.flatten(), minlength=n_values)
-    return counts
+    return Analysis(measures, passages, whole.loss, whole.n_characters, losses, order, cumulative)

@@ -1,4 +1,4 @@
-"""The page of a checkpoint: attention over a text, the targets and importance of heads, and similar characters."""
+"""The page of a checkpoint: attention over a text, and the targets and importance of heads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def describe(opened: TrainedModel, analysis: Analysis, text: np.ndarray, letter:
         "analysis": analysis,
         "table": table_rows(analysis),
         "passages": {head: [pieces(each, vocabulary.unit) for each in found] for head, found in passages},
-        "charts": draw_if_possible(lambda: draw_charts(analysis, config.n_embd, vocabulary.unit, letter)),
+        "charts": draw_if_possible(lambda: draw_charts(analysis, letter)),
     }
 
 

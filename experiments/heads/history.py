@@ -71,12 +71,6 @@ def make_history_page(run: RunFolder, history: HeadHistory) -> str:
         sentences=appearances(history),
         chart=draw_svg("history", lambda plots: _draw(plots, history), height=PLOT_HEIGHT * rows, rows=rows),
         explained_targets=EXPLAINED_TARGETS,
-        data={
-            "heads": list(map(str, history.heads)),
-            "steps": history.steps,
-            "losses": history.losses,
-            "series": {name: values.tolist() for name, values in history.series.items()},
-        },
     )
 
 

@@ -158,7 +158,6 @@ class Model {
     if (!this.off.delete(head)) this.off.add(head);
     this.showSwitches();
     update();
-    this.measure();
   }
 
   showSwitches() {
@@ -172,20 +171,6 @@ class Model {
     compute("/choose", { model: this.index, checkpoint }, (state) => {
       this.show(state);
       update();
-      this.measure();
-    });
-  }
-
-  // Adds a row to the table of what changes cost, if it is open.
-  measure() {
-    const text = byId("passage").value;
-    if (!byId("changes").open || !text) return;
-    compute("/score", { ...this.request(), text }, ({ loss }) => {
-      const silent = [...this.off].map((head) => this.state.heads[head]).join(" ") || "none";
-      const change = this.firstLoss === undefined ? "" : (loss - this.firstLoss).toFixed(4);
-      this.firstLoss ??= loss;
-      const cells = [this.part("name").textContent, silent, loss.toFixed(4), change];
-      byId("measured").tBodies[0].insertRow().append(...cells.map((cell) => make("td", cell)));
     });
   }
 }
@@ -220,7 +205,6 @@ function update() {
   clearTimeout(pause);
   pause = setTimeout(() => models.forEach((model) => model.isOpen() && model.lookInside()), INSIDE_MS);
   byId("undo").disabled = past.length === 0;
-  byId("link").hash = encodeURIComponent(JSON.stringify({ text: box.value, ...settings() }));
 }
 
 // Returns the settings by name; an empty number is null.
@@ -302,17 +286,6 @@ async function follow() {
   setTimeout(follow, FOLLOW_MS);
 }
 
-// Takes the text and the settings from the page's address.
-function openLink() {
-  try {
-    const { text, ...linked } = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
-    box.value = text ?? "";
-    for (const [name, value] of Object.entries(linked)) field(name).value = value ?? "";
-  } catch {
-    say("The link is damaged.");
-  }
-}
-
 function showExported() {
   models.forEach((model, i) => {
     model.showReading(exported.shown[i]);
@@ -328,7 +301,6 @@ async function start() {
   byId("with").hidden = models.length < 2;
   byId("writer").append(...models.map((_, i) => make("option", "AB"[i], { value: i })));
   if (exported) return showExported();
-  openLink();
   box.oninput = update;
   byId("settings").onsubmit = (event) => {
     event.preventDefault();
@@ -338,9 +310,7 @@ async function start() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
     if (event.key === "Escape") stop();
   };
-  const copy = () => navigator.clipboard.writeText(box.value);
-  const measure = () => models.forEach((model) => model.measure());
-  for (const [id, work] of Object.entries({ write, stop, again, undo, copy, measure })) byId(id).onclick = () => work();
+  for (const [id, work] of Object.entries({ write, stop, again, undo })) byId(id).onclick = () => work();
   update();
   setTimeout(follow, FOLLOW_MS);
 }

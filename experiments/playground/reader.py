@@ -1,7 +1,6 @@
 """What a model makes of a text: predictions, surprise, attention and the lens, each by its one forward path."""
 
 import contextlib
-import dataclasses
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cli.errors import UserError
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import silenced
 from experiments.heads.viewer import viewer_data, visible
@@ -29,8 +27,7 @@ class Reader:
     """
 
     def __init__(self, trained: TrainedModel):
-        runtime = dataclasses.replace(trained.runtime, dtype=torch.float32)
-        self.trained, self.model = dataclasses.replace(trained, runtime=runtime), trained.model
+        self.trained, self.model = trained, trained.model
         self.heads = all_heads(self.model)
         self.labels = [visible(c, trained.vocabulary.unit) for c in trained.vocabulary.characters]
         self._lock = threading.Lock()
@@ -73,14 +70,6 @@ class Reader:
             pieces.clear()
         until.end()
         yield "".join(pieces)
-
-    def score(self, text: str, off: Sequence[int] = ()) -> dict[str, float]:
-        """Return the mean loss of a passage, in nats per character, in windows as in `experiments.score`."""
-        with self._turn(off):
-            scores = self.trained.log_probabilities(text)
-        if not len(scores):
-            raise UserError("the passage is too short; the loss needs two characters")
-        return {"loss": -scores.mean(), "n_characters": len(scores)}
 
     @torch.inference_mode()
     def look_inside(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:

@@ -42,8 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer({"/": self._page, "/state": self._state})
 
     def do_POST(self) -> None:
-        routes = {"/read": self._read, "/inside": self._inside, "/score": self._score}
-        self._answer(routes | {"/write": self._write, "/choose": self._choose})
+        self._answer({"/read": self._read, "/inside": self._inside, "/write": self._write, "/choose": self._choose})
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
@@ -94,9 +93,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _inside(self, model: int, text: str, off: list[int]) -> None:
         self._send_json(self.server.models[model].reader.look_inside(text, off))
-
-    def _score(self, model: int, text: str, off: list[int]) -> None:
-        self._send_json(self.server.models[model].reader.score(text, off))
 
     def _write(self, model: int, text: str, off: list[int], length: int, seed: int, stop: str, **sampling: Any) -> None:
         reader, length = self.server.models[model].reader, min(length, LONGEST_OUTPUT)

@@ -8,7 +8,7 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import command, new_file, option, positive, whole
+from experiments.command import command, option, whole
 from experiments.drawing import draw_if_possible, stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
@@ -28,10 +28,10 @@ SAMPLE_LENGTH = 300
 @command(
     option("runs", nargs="*", type=Path, metavar="RUN", help="runs, sweeps or packed sweeps (none: list runs/)"),
     option("--pack", type=Path, metavar="FILE", help="also pack the sweep's results into FILE.jsonl, to keep them"),
-    option("--output", type=new_file, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)"),
+    option("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)"),
     option("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)"),
     option("--contrast", dest="contrasts", action="append", metavar="'A - B'", help="test only this (repeatable)"),
-    option("--margin", type=positive, metavar="LOSS", help=f"smaller differences count as equal ({MARGIN})"),
+    option("--margin", type=float, metavar="LOSS", help=f"smaller differences count as equal ({MARGIN})"),
     option("--tests", dest="n_tests", type=whole(1), metavar="N", help="planned tests, if some were not run"),
     option("--target", type=float, metavar="LOSS", help="report the time to this validation loss"),
     option("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)"),
@@ -56,7 +56,7 @@ def write_report(options: Namespace) -> str:
         baseline=options.baseline,
         target=options.target,
         contrasts=options.contrasts or (),
-        margin=options.margin,
+        margin=options.margin or MARGIN,
         n_tests=options.n_tests,
     )
     sentences, notes = conclusions(comparison), make_notes(found, comparison)

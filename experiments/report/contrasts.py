@@ -69,11 +69,9 @@ def make_family(
 def find_pair(contrast: str, variants: Sequence[Variant]) -> tuple[Variant, Variant]:
     """Return the two finished variants of "A - B". Raises UserError if these are not two labels."""
     labelled = {variant.label: variant for variant in variants if variant.is_finished}
-    parts = contrast.split(" - ")  # a label may contain it too
-    for i in range(1, len(parts)):
-        left, right = " - ".join(parts[:i]).strip(), " - ".join(parts[i:]).strip()
-        if left != right and left in labelled and right in labelled:
-            return labelled[left], labelled[right]
+    left, _, right = (part.strip() for part in contrast.partition(" - "))
+    if left != right and left in labelled and right in labelled:
+        return labelled[left], labelled[right]
     known = ", ".join(map(repr, labelled))
     raise UserError(f"--contrast {contrast!r} is not 'A - B' with two of the finished variants: {known}")
 

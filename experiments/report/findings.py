@@ -1,10 +1,9 @@
 """The findings of a report as sentences, and notes on how its figures were measured."""
 
-import math
 from collections.abc import Sequence
 
 from experiments.formatting import signed
-from experiments.report.runs import FoundRuns, Variant
+from experiments.report.runs import FoundRuns
 from experiments.report.significance import LEVEL, POWER, PairedTest
 from experiments.report.table import Comparison, Row, cells, contrast_cells
 
@@ -33,13 +32,6 @@ def conclusions(comparison: Comparison) -> list[str]:
             f"Undecided, neither significantly different from {base} nor shown to be equal: {_listed(unclear)}. Each "
             "interval is the range of differences that fits the runs; more seeds narrow it."
         )
-    tests = [row.difference for row in unclear if isinstance(row.difference, PairedTest)]
-    if any(test.low > 0 or test.high < 0 for test in tests):
-        sentences.append(
-            "Some intervals exclude zero although the difference is not significant: among "
-            f"{comparison.family.n_tests} comparisons, chance alone produces some differences (Holm's adjustment). Run "
-            "more seeds to decide."
-        )
     sentences += _detectable(comparison)
     if untested := [row for row in others if row.verdict.startswith("unknown")]:
         sentences.append(
@@ -58,16 +50,11 @@ def _detectable(comparison: Comparison) -> list[str]:
     sizes = [test.detectable(family.n_tests) for test in tests]
     if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
         return []
-    needed = ""
-    if max(sizes) > family.margin:
-        noisiest = max(tests, key=lambda test: test.error * math.sqrt(test.n))
-        n_seeds = noisiest.seeds_for(family.margin, family.n_tests)
-        needed = f"; for {family.margin:g}, {f'about {n_seeds}' if n_seeds else 'more than 100'} seeds are needed"
     spoken = " to ".join(dict.fromkeys(f"{value:.4f}" for value in (min(sizes), max(sizes))))
     level = f"{LEVEL:g} / {family.n_tests}, the strictest of Holm's levels" if family.n_tests > 1 else f"{LEVEL:g}"
     return [
         f"Detectable: a true difference of {spoken} is found with a probability of about {100 * POWER:.0f} % (at the "
-        f"level of {level}), if the noise is as large as measured here; smaller ones are often missed{needed}."
+        f"level of {level}), if the noise is as large as measured here; smaller ones are often missed."
     ]
 
 
@@ -91,9 +78,8 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         )
     n_tests, family = comparison.family.n_tests, comparison.family
     if n_tests:
-        pairing = ", so that both saw the same data in the same order" if _same_batches(found.variants) else ""
         notes.append(
-            f"Difference: from {comparison.baseline.label}, paired by seed{pairing}, with Student's 95 % interval for "
+            f"Difference: from {comparison.baseline.label}, paired by seed, with Student's 95 % interval for "
             "each comparison alone. Verdict: a paired t-test at the 5 % level with Holm's adjustment for "
             f"{n_tests} comparison{'s' * (n_tests > 1)}; an interval may exclude zero although the difference is not "
             f"significant. Equal within {family.margin:g}: two one-sided tests, adjusted in the same way, exclude a "
@@ -122,11 +108,3 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
         if names:
             notes.append(f"Left out, {why}: {', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}.")
     return notes
-
-
-def _same_batches(variants: Sequence[Variant]) -> bool:
-    """Return whether runs with the same seed train on the same batches."""
-    configs = [variant.config for variant in variants]
-    of_training = ("batch_size", "accumulate", "max_steps", "patience", "grow_context_at")
-    signs = {(c.data, c.model.block_size, *(getattr(c.train, name) for name in of_training)) for c in configs}
-    return len(signs) == 1

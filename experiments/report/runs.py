@@ -191,12 +191,6 @@ def shared_settings(variants: Sequence[Variant]) -> dict[str, Any]:
     return {key: value for key, value in first.items() if all(other[key] == value for other in others)}
 
 
-def effective(config: Config) -> dict[str, Any]:
-    """Return a normal form, equal for configs with the same model and training, whatever their seeds and names."""
-    heads = dict.fromkeys(("model.n_head", "model.n_kv_head", "model.head_size"))  # `layers` follow from these
-    return flat(config) | heads | {"layers": config.model.layers}
-
-
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
     named: dict[Path, tuple[str, frozenset[str]]] = {}  # the name, and the settings that it implies

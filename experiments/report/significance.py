@@ -38,14 +38,6 @@ class PairedTest(Difference):
         """
         return self.error * _bisect(lambda shift: paired_power(shift, self.n, n_tests), POWER)
 
-    def seeds_for(self, difference: float, n_tests: int) -> int | None:
-        """Return how many seeds make this true difference `detectable`; None if 100 are too few.
-
-        The standard error, which must not be 0, is assumed to fall with the square root of their number.
-        """
-        shift = difference / (self.error * math.sqrt(self.n))  # in standard deviations of the differences
-        return next((n for n in range(2, 101) if paired_power(shift * math.sqrt(n), n, n_tests) >= POWER), None)
-
 
 def standard_error(values: Sequence[float]) -> float | None:
     """Return the standard error of the mean, with n - 1 in the variance; None for a single value."""

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from cli.errors import UserError
 from experiments.formatting import in_columns, signed
 from experiments.report.contrasts import MARGIN, Family, find_pair, make_family
-from experiments.report.runs import Variant, effective
+from experiments.report.runs import Variant
 from experiments.report.significance import Difference, PairedTest, paired_difference, standard_error
 
 LONGEST_LABEL = 36
@@ -23,8 +23,8 @@ class Row:
     """The figures of a variant. Losses are in nats per character.
 
     mark: the variant's label or, if that is long, its number in the table. verdict: that of its contrast with the
-    baseline, or why there is none. difference: from the baseline; None for the baseline, for the same model under other
-    settings, for unfinished runs, and without a common seed. adjusted_p, adjusted_equal_p: see `Contrast`.
+    baseline, or why there is none. difference: from the baseline; None for the baseline, for unfinished runs, and
+    without a common seed. adjusted_p, adjusted_equal_p: see `Contrast`.
     tokens_per_s, peak_memory_bytes and times: medians over the runs. n_parameters, peak_memory_bytes: None for
     unfinished runs. target_s: time to the target, None if a run did not reach it.
     """
@@ -73,7 +73,7 @@ def compare(
     baseline: str | None = None,
     target: float | None = None,
     contrasts: Sequence[str] = (),
-    margin: float | None = None,
+    margin: float = MARGIN,
     n_tests: int | None = None,
 ) -> Comparison:
     """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
@@ -91,7 +91,7 @@ def compare(
     exceptions = [_exception(variant, base) for variant in variants]
     compared = [(variant, base) for variant, exception in zip(variants, exceptions, strict=True) if not exception]
     pairs = [find_pair(contrast, variants) for contrast in dict.fromkeys(contrasts)] or compared
-    family = make_family(pairs, margin=margin or MARGIN, n_tests=n_tests)
+    family = make_family(pairs, margin=margin, n_tests=n_tests)
     rows = []
     for i, variant in enumerate(variants):
         runs, losses = list(variant.runs.values()), list(variant.losses.values())
@@ -121,9 +121,7 @@ def _exception(variant: Variant, base: Variant) -> str:
     """Return why a variant is not compared with the baseline, or ""."""
     if variant is base:
         return "the baseline"
-    if not (variant.is_finished and base.is_finished):
-        return "unfinished"
-    return "the same model as the baseline" if effective(variant.config) == effective(base.config) else ""
+    return "" if variant.is_finished and base.is_finished else "unfinished"
 
 
 def table(comparison: Comparison) -> list[list[str]]:

@@ -25,13 +25,11 @@ class Loss(Variant):
 
 
 A, B = Loss("a", 1.50, 1.51, 1.52, 1.53), Loss("b", 1.501, 1.512, 1.521, 1.532)
-C, D = Loss("c - d", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8, 1.2)
+C, D = Loss("c", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8, 1.2)
 
 
-def test_a_contrast_names_two_variants_whose_labels_may_contain_a_minus():
+def test_a_contrast_names_two_variants():
     assert find_pair("a - b", [A, B]) == (A, B)
-    assert find_pair("c - d - a", [A, B, C, D]) == (C, A)
-    assert find_pair("a - c - d", [A, B, C, D]) == (A, C)
 
 
 @pytest.mark.parametrize("contrast", ["a", "a-b", "a - e", "a - a", ""])

@@ -1,4 +1,4 @@
-"""Measures of constructed heads, silenced heads against zeroed weights, and pruning against silenced heads."""
+"""Measures of constructed heads, and silenced heads against zeroed weights."""
 
 import copy
 import itertools
@@ -6,16 +6,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers import make_checkpoint, make_model
+from helpers import make_model
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from experiments.heads.analysis import analyse, count_ids
-from experiments.heads.characters import MOST_CHARACTERS, compare_characters
+from experiments.heads.analysis import analyse
 from experiments.heads.measures import TARGETS, measure_heads, target_masks
 from experiments.heads.model_access import all_heads
 from experiments.heads.passages import find_passages
-from experiments.heads.prune import choose, prune
 from experiments.heads.silence import silenced
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
@@ -170,39 +168,6 @@ def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, h
     assert not torch.allclose(found, before)
 
 
-def checkpoint_of(model):
-    return make_checkpoint(model=model, characters="abcdefghijk")
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"bias": True, "positions": "learned", "norm": "layer"}, {"score": "additive"}]
-)
-def test_a_pruned_model_is_smaller_and_equals_the_model_with_silenced_heads(settings):
-    model, heads, ids = three_heads(**settings), [(0, 0), (0, 2), (1, 1)], torch.arange(11)[None]
-    pruned = prune(checkpoint_of(model), heads)
-    smaller = pruned.build_model()
-    with silenced(model, heads):
-        torch.testing.assert_close(smaller(ids), model(ids))
-    assert pruned.config.model.n_head == (1, 2)
-    of_a_head = 4 * 24 * 8 + (3 * 8 if settings.get("bias") else 0) + ("score" not in settings)
-    assert model.n_parameters() - smaller.n_parameters() == 3 * of_a_head
-    # Prune once more, from heads whose size is no longer width / heads.
-    twice = prune(pruned, [(1, 0)]).build_model()
-    with silenced(model, [*heads, (1, 0)]):
-        torch.testing.assert_close(twice(ids), model(ids))
-
-
-def test_pruning_keeps_a_head_in_every_layer_and_needs_heads_of_one_size_with_their_own_keys():
-    order = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 0)]
-    assert choose(order, 3) == [(0, 0), (0, 1), (1, 1)]
-    for n in (0, 4, 99):
-        with pytest.raises(ValueError, match="give 1 to 3 heads"):
-            choose(order, n)
-    for settings, message in (({"n_kv_head": 1}, "share keys"), ({"n_head": (4, 2)}, "head sizes differ")):
-        with pytest.raises(ValueError, match=message):
-            prune(checkpoint_of(three_heads(**settings)), [])
-
-
 @pytest.mark.parametrize(("n_characters", "n_scored"), [(None, 320), (64, 64)])
 def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively(n_characters, n_scored):
     model, runtime = three_heads(), choose_runtime("cpu", "float32")
@@ -226,28 +191,3 @@ def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulativ
     with silenced(model, result.order[:4]):
         assert result.cumulative[3] == loss(model)
     assert result.measures.n_characters == 3 * 15
-    counts = torch.cat([w[1:] for w in windows]).bincount(minlength=11)
-    assert count_ids(ids, 16, n_characters, 11).tolist() == counts.tolist()
-
-
-def test_the_most_frequent_characters_are_compared_by_cosines_and_dot_products_of_their_embeddings():
-    vocabulary = Vocabulary("\n !3AZabz\u4e2d")
-    embeddings = torch.randn(10, 4, dtype=torch.float64)
-    a, A = (vocabulary.characters.index(c) for c in "aA")
-    embeddings[A] = 3 * embeddings[a]
-    result = compare_characters(embeddings, vocabulary, torch.ones(10))
-    assert result.characters == "abzAZ\u4e2d3!\n "  # sorted by kind
-    for i, first in enumerate(result.characters):
-        for j, second in enumerate(result.characters):
-            u, v = (embeddings[vocabulary.characters.index(c)].numpy() for c in (first, second))
-            assert result.cosines[i, j].item() == pytest.approx(u @ v / np.sqrt(u @ u * (v @ v)), abs=1e-12)
-            assert result.products[i, j].item() == pytest.approx(u @ v, abs=1e-12)
-    pairs = result.most_alike(45)
-    assert pairs[0] == ("a", "A", pytest.approx(1))
-    assert [cosine for *_, cosine in pairs] == sorted((cosine for *_, cosine in pairs), reverse=True)
-    assert len({frozenset(pair[:2]) for pair in pairs}) == 45
-
-    many, counts = "".join(map(chr, range(0x4E00, 0x4E00 + 150))), torch.ones(150)
-    counts[20 : 20 + MOST_CHARACTERS] = 2
-    frequent = compare_characters(torch.randn(150, 4), Vocabulary(many), counts)
-    assert frequent.characters == many[20 : 20 + MOST_CHARACTERS]

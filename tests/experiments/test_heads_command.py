@@ -1,4 +1,4 @@
-"""The command that analyses the heads of a checkpoint, and the commands that use a pruned model."""
+"""The command that analyses the heads of a checkpoint."""
 
 import base64
 import json
@@ -8,11 +8,9 @@ import pytest
 import torch
 from conftest import write_tiny
 
-import sample
 import train
 from experiments.heads.__main__ import main as heads_command
 from training.runs.checkpoint import load_checkpoint
-from training.runs.run_folder import RunFolder
 
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
@@ -58,21 +56,6 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     assert page.count('">scale<') == 1  # a model without normalised queries has no scales
 
 
-def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, capsys):
-    step_1 = "runs/tiny/checkpoints/step-1.safetensors"
-    assert heads_command(["--checkpoint", step_1, "--windows", "2", "--prune", "3"]) == 0
-    said = capsys.readouterr().out
-    assert "train.max_steps=101" in said
-    pruned = RunFolder(workplace / "runs" / "tiny-pruned-3")
-    before, after = load_checkpoint(workplace / step_1), load_checkpoint(pruned.best)
-    assert sum(after.config.model.n_head) == 3
-    assert sum(v.numel() for v in after.weights.values()) < sum(v.numel() for v in before.weights.values())
-    assert sample.main(["--checkpoint", str(pruned.path), "--length", "20", "--prompt", "9"]) == 0
-    assert train.main(["--resume", str(pruned.path), "train.max_steps=11"]) == 0
-    trained = load_checkpoint(pruned.best)
-    assert (trained.step, trained.config.model) == (11, after.config.model)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -80,8 +63,7 @@ def test_a_pruned_model_can_be_sampled_from_and_trained_further(run, workplace, 
         (["--text", "9"], "the text has 1 characters; give 2 to 16"),
         (["--text", "9" * 17], "the text has 17 characters; give 2 to 16"),
         (["--text", "99 Bottles"], "'B' (U+0042) is not in the vocabulary (character 4 of the text)"),
-        (["--prune", "5"], "--prune 5: give 1 to 4 heads"),
-        (["--checkpoint", "runs/tiny", "runs/tiny", "--prune", "1"], "--prune takes one"),
+        (["--checkpoint", "runs/tiny", "runs/tiny", "runs/tiny"], "--checkpoint takes one model or two"),
         (["--over-time", "runs/tiny"], "train a run with train.keep_checkpoints=24"),
         (["--windows", "0"], "--windows: 0 must be a whole number, at least 1"),
         (["--device", "cuda:99"], "cuda:99"),

@@ -1,6 +1,5 @@
 """The pages in a real browser: they open without errors and show the right numbers."""
 
-import json
 import os
 import shutil
 import threading
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
 TEXT = "9 bottles of b"
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
-PAGES = {"report.html": 4, "heads.html": 5, "two.html": 10, "history.html": 1, "exported.html": 0}  # and their charts
+PAGES = {"report.html": 4, "heads.html": 2, "two.html": 4, "history.html": 1, "exported.html": 0}  # and their charts
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
     """Also write a screenshot to the folder SCREENSHOTS, if that is set, for people to look at."""
     open_page(browser, folder / page, width, dark=dark)
     check_looks(browser, width, dark=dark)
-    assert len(find(browser, "table tbody tr")) >= 2
+    assert len(find(browser, "table tbody tr")) >= 2 or page == "history.html"
     labels = browser.execute_script(
         """return [...document.querySelectorAll("figure svg text")].map(text => {
             const label = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
@@ -125,17 +124,11 @@ def test_a_character_chosen_in_one_of_two_models_is_chosen_in_both(browser, fold
     assert "query" in first[9].get_attribute("class")
 
 
-def test_the_history_shows_chosen_heads_and_the_figures_of_a_chosen_step(browser, folder):
+def test_the_history_shows_chosen_heads(browser, folder):
     open_page(browser, folder / "history.html")
-    data = json.loads(find(browser, "#history-data")[0].get_attribute("textContent"))
+    assert len(find(browser, "g.line")) == 4 * len(find(browser, "g.line.L1H0"))
     find(browser, 'button.chip[data-head="L1H0"]')[0].click()
-    assert len(find(browser, "g.line.chosen")) == len(data["series"])
-    assert [row.text.split()[0] for row in find(browser, "tr.chosen")] == ["L1H0"]
-    browser.execute_script("slider.value = 2; slider.dispatchEvent(new Event('input'))")
-    assert find(browser, "#step")[0].text == str(data["steps"][2])
-    shown = [float(cell.text) for cell in find(browser, "tr.chosen td")[1:]]
-    expected = [values[2][data["heads"].index("L1H0")] for values in data["series"].values()]
-    assert shown == pytest.approx(expected, abs=0.051)
+    assert len(find(browser, "g.line.chosen")) == len(find(browser, "g.line.L1H0")) > 5
     find(browser, 'button.chip[data-head="L1H0"]')[0].click()
     assert not find(browser, ".choosing")
 
@@ -219,21 +212,14 @@ def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, pl
     assert len(find(browser, ".viewer button.head")) == 6
     assert find(browser, ".viewer .looking")[0].text.startswith("L0H0: ")
 
-    browser.execute_script("document.getElementById('changes').open = true")
-    find(browser, "#passage")[0].send_keys(TEXT)
-    click(browser, "#measure")
-    wait_for(lambda: len(find(browser, "#measured tbody tr")) == 1)
     click(browser, ".switches button:nth-child(2)")
-    wait_for(lambda: len(find(browser, "#measured tbody tr")) == 2)
-    before, after = (reader_of("3-0").score(TEXT, off)["loss"] for off in ([], [1]))
-    cells = [cell.text for cell in find(browser, "#measured tbody tr:nth-child(2) td")]
-    assert cells[:2] == ["3-0, step 40", "L0H1"]
-    assert (float(cells[2]), float(cells[3])) == pytest.approx((after, after - before), abs=2e-4)
     wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT, [1]))
+    nats = reader_of("3-0").read(TEXT, [1])["nats"]
+    wait_for(lambda: f"13 characters cost {nats:.2f}"[:-1] in find(browser, ".totals")[0].text)
 
 
-def test_the_playground_writes_stops_and_carries_the_text_in_a_link(browser, play):
-    address = play("3-0")
+def test_the_playground_writes_and_stops(browser, play):
+    play("3-0")
     trained = load_model("runs/3-0", "cpu")
     box = type_text(browser, TEXT)
     set_field(browser, "length", 40)
@@ -255,21 +241,6 @@ def test_the_playground_writes_stops_and_carries_the_text_in_a_link(browser, pla
     set_field(browser, "length", -1)
     click(browser, "#write")
     assert find(browser, "#settings input:invalid")[0].is_displayed()
-
-    set_field(browser, "length", 40)
-    set_field(browser, "temperature", 0.5)
-    type_text(browser, TEXT + "e")
-    find(browser, "#copy")[0].click()
-    browser.execute_script("document.getElementById('changes').open = true")
-    find(browser, "#passage")[0].send_keys("\ue009v")  # Ctrl+V
-    wait_for(lambda: find(browser, "#passage")[0].get_attribute("value") == TEXT + "e")
-    link = find(browser, "#link")[0].get_attribute("href")
-    browser.get("about:blank")
-    browser.get(link)
-    wait_for(lambda: find(browser, ".next button"))
-    assert link.startswith(address)
-    assert find(browser, "#text")[0].get_attribute("value") == TEXT + "e"
-    assert find(browser, "[name=temperature]")[0].get_attribute("value") == "0.5"
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])

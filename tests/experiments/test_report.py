@@ -135,17 +135,6 @@ def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_p
     assert sentence in capsys.readouterr().out
 
 
-def test_the_same_model_under_other_settings_is_not_compared(runs_folder, runs, tmp_path):
-    """24 channels in 2 heads are 12 per head, with or without model.head_size=12."""
-    named = tmp_path / "explicit"
-    shutil.copytree(runs_folder / "runs" / "2-0", named)
-    config = named / "config.yaml"
-    config.write_text(config.read_text().replace("head_size: null", "head_size: 12"))
-    rows = compare(find_runs([runs_folder / "runs" / "2-0", named, runs_folder / "runs" / "1-0"]).variants).rows
-    assert rows[1].verdict == "the same model as the baseline"
-    assert rows[1].difference is None
-
-
 def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_folder, runs, tmp_path):
     """Each folder of the sweep is a run that was trained by hand with the same settings."""
     long = "three heads, whose name is far too long for a chart"

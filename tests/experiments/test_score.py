@@ -62,7 +62,7 @@ def test_losses_on_different_splits_are_not_averaged(run, workplace, capsys):
     [
         (["--checkpoint", "nowhere"], "nowhere: no such run or checkpoint"),
         (["--text", "no.txt"], "no.txt: No such file or directory"),
-        (["--text", "strange.txt"], "strange.txt: 'X' (U+0058) is not in the vocabulary (character 3 of the text)"),
+        (["--text", "strange.txt"], "'X' (U+0058) is not in the vocabulary (character 3 of the text)"),
         (["--text", "short.txt"], "short.txt is too short"),
         (["--text", "binary.txt"], "binary.txt is not UTF-8 text: byte 1"),
     ],
