@@ -10,13 +10,10 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
-from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
@@ -38,54 +35,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(
-        prog="train.py",
-        description="Train a character-level GPT and write the results to runs/NAME/; or resume a run.",
-        epilog="examples: 'train.py --config configs/selmere.yaml model.n_head=8'; 'train.py --resume runs/selmere'",
-    )
+    parser = CommandParser(prog="train.py", description="Train a character-level GPT into runs/NAME/, or resume a run.")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", type=Path, metavar="FILE", help="start a run from the settings of a YAML file")
     source.add_argument("--resume", type=Path, metavar="FOLDER", help="resume the run in a folder")
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
-    add("--from", dest="ancestor", metavar="PATH", help="start from a model's weights (fine-tuning)")
+    add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for another process (300)")
-    add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # of experiments.sweep
+    add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # see experiments.sweep
     options = parser.parse_intermixed_args(arguments)
+    if options.sweep:
+        parser.error("this is a sweep; start it with python -m experiments.sweep and the same arguments but --sweep")
     if not (options.config or options.resume):
-        if options.overrides and Path(options.overrides[0]).exists():
-            parser.error(f"write --config {options.overrides[0]} or --resume {options.overrides[0]}")
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
-    if not 0 < options.timeout <= 1e6:
-        parser.error("--timeout must be above 0 and at most 1,000,000")
-    if options.resume and options.ancestor:
-        parser.error("--from needs --config")
-    if options.ancestor is not None and not (options.ancestor and Path(options.ancestor).exists()):
-        parser.error(f"--from {options.ancestor!r}: no such file or folder")
-    options.command = sys.argv[1:] if arguments is None else arguments
-    options.overrides += [f"train.ancestor={options.ancestor}"] if options.ancestor else []
+    if options.ancestor:
+        options.overrides.append(f"train.ancestor={options.ancestor}")
     return options
 
 
 def run(options: argparse.Namespace) -> int:
     """Open the run that the options name or describe, and train it to its end."""
-    if options.sweep:
-        written = shlex.join(argument for argument in options.command if argument != "--sweep")
-        raise UserError(f"this is a sweep; start it with python -m experiments.sweep {written}")
     keep_freed_memory()
     source = options.config, options.resume, options.overrides
-    with join_processes(options.timeout, options.command) as processes, open_run(*source, processes) as opened:
+    with join_processes(options.timeout) as processes, open_run(*source, processes) as opened:
         return train(*opened)
 
 
 def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
-    """Train from the state's step to the end of the run and return the command's exit status.
-
-    changes: settings that differ from those of the run so far. Raises TrainingError if the run cannot continue.
-    """
-    settings, block_size, progress = state.config.train, state.config.model.block_size, state.progress
-    model, runtime, n = state.average.model, state.runtime, settings.eval_characters
-    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, block_size)
+    """Train to the end of the run and return the exit status. changes: settings that differ from earlier sessions."""
+    settings, progress = state.config.train, state.progress
+    model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
+    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, state.config.model.block_size)
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
     with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
         step = TrainingStep(state, train_ids)
@@ -101,7 +82,7 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
                     is_best = False
                     if progress.evaluation_due:
                         state.check_finite()
-                        result = evaluate(model, val_ids, block_size, runtime, n_characters=n, check_stop=stop.check)
+                        result = evaluate(model, val_ids, runtime, n_characters=n_characters, check_stop=stop.check)
                         is_best = state.note_evaluation(result.loss)
                         log.evaluation(result, is_best=is_best)
                     if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():

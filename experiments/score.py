@@ -34,7 +34,7 @@ def main(options: Namespace) -> None:
         part = options.split or "validation"
         name = str(options.text or f"the {part} split of {opened.corpus.name}")
         ids = read_text(opened, options.text) if options.text else opened.split(part)
-        result = evaluate(opened.model, ids, opened.model.config.block_size, opened.runtime, progress="Scoring")
+        result = evaluate(opened.model, ids, opened.runtime, progress="Scoring")
         results.append((name, result))
         print(f"{opened.path} on {name}: {describe(result)}", flush=True)
     if len(results) > 1:

@@ -303,10 +303,10 @@ def test_a_run_can_move_between_the_gpu_and_the_cpu(workplace, trained_on, resum
 def test_the_validation_loss_on_the_gpu_equals_that_on_the_cpu():
     ids = np.random.default_rng(0).integers(0, 20, 1000).astype(np.uint8)
     model = make_model()
-    expected = evaluate(model, ids, 16, choose_runtime("cpu", "float32"))
-    actual = evaluate(model.cuda(), ids, 16, choose_runtime("cuda", "float32"))
+    expected = evaluate(model, ids, choose_runtime("cpu", "float32"))
+    actual = evaluate(model.cuda(), ids, choose_runtime("cuda", "float32"))
     assert (actual.loss, actual.n_characters) == (pytest.approx(expected.loss, rel=1e-5), expected.n_characters)
-    assert evaluate(model, ids, 16, choose_runtime("cuda", "bfloat16")).loss == pytest.approx(expected.loss, rel=0.02)
+    assert evaluate(model, ids, choose_runtime("cuda", "bfloat16")).loss == pytest.approx(expected.loss, rel=0.02)
 
 
 def test_a_captured_function_uses_its_latest_inputs_whatever_their_shape():

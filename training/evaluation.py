@@ -55,7 +55,6 @@ class Evaluation:
 def evaluate(
     model: GPT,
     ids: Ids,
-    block_size: int,
     runtime: Runtime,
     *,
     n_characters: int | None = None,
@@ -68,17 +67,13 @@ def evaluate(
     Several processes divide the windows among them. check_stop: called by all of them between windows; it may raise an
     exception to end the evaluation.
     """
-    rank, size = runtime.processes.rank, runtime.processes.size
+    rank, size, block_size = runtime.processes.rank, runtime.processes.size, model.config.block_size
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_scored = 0
     at_once = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
     n_available = len(ids) - 1
-    windows = evaluation_windows(
-        ids,
-        block_size=block_size,
-        batch_size=max(1, at_once // block_size),
-        n_characters=n_characters,
-    )
+    batch_size = max(1, at_once // block_size)
+    windows = evaluation_windows(ids, block_size=block_size, batch_size=batch_size, n_characters=n_characters)
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
         for turn, (inputs, targets) in enumerate(windows):
@@ -97,11 +92,11 @@ def evaluate(
 
 
 @torch.inference_mode()
-def character_losses(model: GPT, ids: Ids, block_size: int, runtime: Runtime) -> Tensor:
+def character_losses(model: GPT, ids: Ids, runtime: Runtime) -> Tensor:
     """Return the cross-entropy (len(ids) - 1,) of each of ids[1:], float64, in the windows of `evaluate`."""
     losses = [torch.zeros(0, dtype=torch.float64)]
     with evaluation_mode(model):
-        for inputs, targets in evaluation_windows(ids, block_size=block_size, batch_size=1):
+        for inputs, targets in evaluation_windows(ids, block_size=model.config.block_size, batch_size=1):
             losses.append(_losses(model, runtime.to_device(inputs), runtime.to_device(targets), runtime).cpu())
     return torch.cat(losses)
 

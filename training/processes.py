@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -28,13 +28,10 @@ GLOO = ("third_party/gloo", "connectFullMesh", "monitoredBarrier")  # signs of G
 class OneProcess:
     """The only process of a run, which has nothing to exchange.
 
-    rank: its number, 0 to size - 1. local_rank: its number on this host. command: the arguments of train.py.
+    rank: its number, 0 to size - 1. local_rank: its number on this host.
     """
 
     rank, size, local_rank = 0, 1, 0
-
-    def __init__(self, command: Sequence[str] = ()):
-        self.command = command
 
     @property
     def is_main(self) -> bool:
@@ -42,7 +39,7 @@ class OneProcess:
         return self.rank == 0
 
     def start_others(self, n: int) -> None:
-        """Replace this process by torchrun, which starts the command n times on this machine, if n is above 1.
+        """Replace this process by torchrun, which starts its command n times on this machine, if n is above 1.
 
         Raises UserError on Windows, where this is impossible.
         """
@@ -51,9 +48,9 @@ class OneProcess:
         if sys.platform == "win32":
             raise UserError(f"train.processes={n} does not work on Windows; set train.processes=1")
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, n_cores() // n)))
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", sys.argv[0]]
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}"]
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, *launcher, *self.command])
+        os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
 
     def share_folder(self, find: Callable[[], Path]) -> Path:
         """Return the folder that find() returns in process 0, which alone calls it."""
@@ -87,7 +84,6 @@ class DDP(OneProcess):
     """One process of several. store: torchrun's key-value store, which outlives a restart."""
 
     def __init__(self, rank: int, size: int, local_rank: int, store: dist.Store):
-        super().__init__()
         self.rank, self.size, self.local_rank, self.store = rank, size, local_rank, store
 
     def start_others(self, n: int) -> None:
@@ -127,16 +123,17 @@ class LostProcessError(UserError):
 
 
 @contextlib.contextmanager
-def join_processes(limit_s: float, command: Sequence[str]) -> Iterator[OneProcess]:
+def join_processes(limit_s: float) -> Iterator[OneProcess]:
     """Connect this process with the others that torchrun started, if it did.
 
-    command: the arguments of train.py. limit_s: a process that waits this long for another one ends. Raises
-    LostProcessError if another one is lost.
+    limit_s: a process that waits this long for another one ends. Raises LostProcessError if another one is lost.
     """
     environment = os.environ
     if environment.get("WORLD_SIZE", "1") == "1":
-        yield OneProcess(command)
+        yield ONE_PROCESS
         return
+    if not 0 < limit_s <= 1e6:
+        raise UserError("--timeout must be above 0 and at most 1,000,000")
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "MASTER_ADDR")
     if missing := [name for name in names if not environment.get(name)]:
         raise UserError(

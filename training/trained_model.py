@@ -106,7 +106,7 @@ class TrainedModel:
         Each is predicted from the earlier characters of its window of block_size, as `experiments.score` does: their
         mean is minus its loss. A model of bytes gives one for each byte. Raises UserError as `generate` does.
         """
-        losses = character_losses(self.model, self.vocabulary.encode(text), self.model.config.block_size, self.runtime)
+        losses = character_losses(self.model, self.vocabulary.encode(text), self.runtime)
         return -losses.numpy()
 
     def attention_weights(self, text: str) -> list[Tensor]:

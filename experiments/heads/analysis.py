@@ -55,7 +55,7 @@ def analyse(
 
     def evaluate_without(silent: Collection[HeadIndex]) -> Evaluation:
         with silenced(model, silent):
-            return evaluate(model, ids, block_size, runtime, n_characters=n_characters)
+            return evaluate(model, ids, runtime, n_characters=n_characters)
 
     whole = evaluate_without([])
     one = tqdm(heads, desc="Silencing one head", disable=None, leave=False)

@@ -52,7 +52,7 @@ def trace_heads(
         model = checkpoint.build_model().to(runtime.device)
         windows = read_windows(model, checkpoint.vocabulary, ids, n_windows)
         measures.append(measure_heads(windows, scales_of(model)))
-        evaluations.append(evaluate(model, ids, model.config.block_size, runtime, n_characters=n_characters))
+        evaluations.append(evaluate(model, ids, runtime, n_characters=n_characters))
     losses, last = [evaluation.loss for evaluation in evaluations], measures[-1]
     series = {name: np.stack([each.figures[name] for each in measures]) for name in TITLES if name in last.figures}
     series = {name: values for name, values in series.items() if np.isfinite(values).all()}

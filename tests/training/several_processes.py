@@ -30,8 +30,8 @@ def each_window_is_evaluated_once(processes):
     for n in (9, 17, 8192 + 1, 8192 + 4, 9 * 8192 + 5):
         ids = np.random.default_rng(n).integers(0, 11, n).astype(np.uint8)
         for n_characters in (None, 5000):
-            ours = evaluate(model, ids, 8, float32(processes), n_characters=n_characters)
-            alone = evaluate(model, ids, 8, float32(OneProcess()), n_characters=n_characters)
+            ours = evaluate(model, ids, float32(processes), n_characters=n_characters)
+            alone = evaluate(model, ids, float32(OneProcess()), n_characters=n_characters)
             assert abs(ours.loss - alone.loss) < 1e-9
             assert ours.n_characters == alone.n_characters
 
@@ -47,7 +47,7 @@ def a_stop_in_one_process_ends_the_evaluation_in_all(processes):
         stop.check()
 
     try:
-        evaluate(GPT(TINY, 11), ids, 8, float32(processes), check_stop=check_stop)
+        evaluate(GPT(TINY, 11), ids, float32(processes), check_stop=check_stop)
     except Stopped:
         assert len(calls) == 2
     else:
@@ -61,7 +61,7 @@ def all_use_the_folder_that_process_0_finds(processes):
 
 
 if __name__ == "__main__":
-    with join_processes(60, []) as processes:
+    with join_processes(60) as processes:
         for check in (
             each_window_is_evaluated_once,
             a_stop_in_one_process_ends_the_evaluation_in_all,

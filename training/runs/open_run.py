@@ -27,10 +27,7 @@ BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one 
 
 @contextlib.contextmanager
 def open_run(
-    config_file: Path | None,
-    folder: Path | None,
-    overrides: Sequence[str],
-    processes: OneProcess,
+    config_file: Path | None, folder: Path | None, overrides: Sequence[str], processes: OneProcess
 ) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Yield the locked folder of a run, its state, and the settings that have changed since the last session.
 
@@ -49,7 +46,7 @@ def open_run(
 
     folder = folder or processes.share_folder(create)
     run = RunFolder.find(folder, writes=processes.is_main)
-    with error_file(run.error), run.lock():
+    with run.lock(), error_file(run.error):
         checkpoint = _newest_checkpoint(run)
         changed = [] if config_file else overrides  # the folder of a new run has them in its config
         state = state or _state_of(run, checkpoint, changed, processes)
@@ -115,6 +112,7 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     `train.ancestor`, the vocabulary has the ancestor's characters, too. Raises UserError if the text is missing or too
     short, or the ancestor has another shape.
     """
+    ancestor = open_ancestor(config) if config.train.ancestor else None
     corpus = open_corpus(config.data)
     if corpus.fallback_reason:
         line = "!" * 100
@@ -127,8 +125,8 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
         name = f"{name}-on-{Path(corpus.name).stem}"
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.split, config.model.block_size)
-    if config.train.ancestor:
-        characters = (config.data.characters or "") + open_ancestor(config).vocabulary.characters
+    if ancestor:
+        characters = (config.data.characters or "") + ancestor.vocabulary.characters
         is_larger = not set(characters) <= set(corpus.vocabulary.characters)
         data = dataclasses.replace(config.data, characters="".join(sorted(set(characters))) if is_larger else None)
         config, corpus = dataclasses.replace(config, data=data), open_corpus(data)

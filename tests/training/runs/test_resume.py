@@ -216,6 +216,14 @@ def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(workp
     assert train.main([*more, "data.corpus=moved.txt"]) == 0
 
 
+def test_a_process_that_finds_the_run_locked_leaves_the_files_of_the_one_that_trains_it(workplace, capsys):
+    run = RunFolder.create("tiny", "")
+    with run.lock():
+        assert train.main(["--resume", "runs/tiny"]) == 2
+    assert "another process is training this run" in capsys.readouterr().err
+    assert not run.error.exists()
+
+
 def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
     assert train.main(["--config", "tiny.yaml"]) == 0
     before = (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes()
