@@ -154,3 +154,14 @@ def test_every_library_that_is_imported_is_declared():
     ours = {*PACKAGES, "tests", *(file.stem for file in files)}
     assert always - ours - declared("requirements.txt") == set()
     assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
+
+
+def test_the_project_stays_within_its_budget_of_lines():
+    """A new feature replaces one, or raises the budget as a decision that the commit explains."""
+    pages = [file for p in PACKAGES for kind in ("*.js", "*.css", "*.html") for file in (ROOT / p).rglob(kind)]
+    tests = [file for kind in ("*.py", "*.md") for file in (ROOT / "tests").rglob(kind)]
+    product = [line for file in [*product_files(), *pages] for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(product) <= 11_000
+    assert sum("processes" in line for line in product) <= 60
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 10_000
+    assert len((ROOT / ".ci/gpu").read_text(encoding="utf-8").splitlines()) <= 80
