@@ -76,8 +76,8 @@ def attend(
     PyTorch's fused kernels; "auto" chooses the fastest. All give the same result; the fused kernels round a bias to q's
     type.
 
-    Raises ValueError if the shapes do not fit together, if dropout or form is invalid, or if form is "fused" and score
-    is not `scaled_dot`.
+    Raises ValueError if the shapes do not fit together, if form is invalid, or if form is "fused" and score is not
+    `scaled_dot`.
     """
     _check_shapes(q, k, v, score, visible, causal, bias)
     form = choose_form(form, q, k, score, only_causal=causal and visible is None and bias is None, dropout=dropout)

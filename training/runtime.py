@@ -49,7 +49,7 @@ class Runtime:
 
 
 def choose_runtime(device: str, dtype: str, processes: OneProcess = ONE_PROCESS) -> Runtime:
-    """Return the device and dtype for `train.device` and `train.dtype`; `auto` never fails.
+    """Return the device and dtype for `train.device` and `train.dtype`, with the processes.
 
     Raises UserError if the machine does not have them.
     """

@@ -23,9 +23,9 @@ from training.runtime import Runtime
 class Progress:
     """The position of a run after `step` steps.
 
-    windows: windows of the training text that the steps have used. elapsed_s: time since the command started, over all
+    windows: windows of the training text that the steps have used. elapsed_s: time that the run has taken, over all
     sessions. log_sizes: sizes of the run's logs, see `RunFolder.begin_session`. averaged_steps: steps in the average of
-    the weights. evaluation_due: an evaluation of this step was stopped, so the run resumes with it.
+    the weights. evaluation_due: the evaluation of this step has not finished; a run that resumes begins with it.
     """
 
     step: int = 0
@@ -53,8 +53,9 @@ class DivergedError(TrainingError):
 class TrainingState:
     """The model, its optimisers and the progress of a run.
 
+    average: its model is the one to evaluate and sample with; without an average, it is the trained model itself.
     loss_sum, loss_count: () on the device, the sum of the training losses since the last log line, and the number of
-    updates. They stay on the device so that no step waits for a transfer.
+    steps. They stay on the device so that no step waits for a transfer.
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
@@ -70,11 +71,7 @@ class TrainingState:
         fraction = config.optim.average_fraction
         averaged = make().requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
-        self.optimizers: list[Optimizer] = make_optimizers(
-            self.model,
-            config.optim,
-            dtype=runtime.dtype if runtime.dtype == torch.bfloat16 else torch.float32,
-        )
+        self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
         self.progress = Progress()
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
@@ -96,7 +93,7 @@ class TrainingState:
         return {"progress": dataclasses.replace(self.progress), "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned, perhaps without an average, or the weights of a model alone."""
+        """Load what `state_dict` returned, or the weights of a model alone; the average may be new or be dropped."""
         tensors: Mapping[str, Tensor] = state["tensors"]
         weights, trained = part_of(tensors, "model."), part_of(tensors, "trained.")
         self.average.model.load_state_dict(weights)
@@ -158,5 +155,5 @@ class TrainingState:
 
 
 def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with a prefix, by the rest of their names."""
+    """Return the tensors whose names start with the prefix, under names without it."""
     return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}

@@ -16,7 +16,7 @@ from training.state import TrainingState
 
 
 class TrainingStep:
-    """A training step that updates the state; it is a pure function of (seed, step) and of the state before it.
+    """The step that a run repeats. It depends on the state alone, so a resumed run takes the same steps.
 
     ids: the training text.
     """
@@ -41,11 +41,12 @@ class TrainingStep:
             self.update = CapturedFunction(self._update, state.model)
 
     def run(self) -> None:
+        """Take one step: the next batches, new weights, and the progress."""
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
         if config.model.dropout:
             # Dropout depends on (seed, step, process) only, hashed into the 32 bits of a CPU seed: no state is saved.
-            entropy = [config.train.seed, step] + [self.processes.rank] * (self.processes.rank > 0)
+            entropy = [config.train.seed, step, self.processes.rank]
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         size = self.batches.batch_size
@@ -64,7 +65,7 @@ class TrainingStep:
             self.state.average.update(progress.averaged_steps)
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
-        """Compute a step for ids (accumulate, B, T). Nothing here waits for the device."""
+        """Change the weights once, given ids (accumulate, B, T). Nothing here waits for the device."""
         state, config = self.state, self.state.config
         losses: list[Tensor] = []
         for micro_inputs, micro_targets in zip(inputs, targets, strict=True):

@@ -49,7 +49,7 @@ def analyse(
     characters, spread evenly over ids, for the measures. n_characters: how many characters of ids the losses cover, see
     `evaluate`; None: all.
     """
-    heads, block_size = all_heads(model), model.config.block_size
+    heads = all_heads(model)
     measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
     passages = find_passages(read_windows(model, vocabulary, ids, n_windows), N_PASSAGES)
 

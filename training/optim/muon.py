@@ -9,23 +9,23 @@ from torch import Tensor
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalise(matrices: Tensor, *, iterations: int = 5, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+def orthogonalise(matrices: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Return approximations of the nearest semi-orthogonal matrices, with singular values between about 0.7 and 1.2.
 
     matrices (n, rows, columns) -> the same shape, computed in dtype.
     """
     if matrices.size(1) > matrices.size(2):  # the products below are smaller for wide matrices
-        return orthogonalise(matrices.mT, iterations=iterations, dtype=dtype).mT
+        return orthogonalise(matrices.mT, dtype=dtype).mT
     a, b, c = COEFFICIENTS
     x = matrices.to(dtype)
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)  # the iteration converges for a spectral norm up to 1
     rows, columns = x.shape[1:]
-    # Faster for matrices that are wide and not tiny; bfloat16 would be too coarse.
+    # Products of factors are faster for matrices that are wide and not tiny; bfloat16 is too coarse for them.
     if dtype != torch.bfloat16 and rows >= 48 and columns > 1.5 * rows:
-        for steps in ((iterations + 1) // 2, iterations // 2):  # in two halves: rounding grows in G at every step
-            x = _product_of_factors(x @ x.mT, steps) @ x
+        for iterations in (3, 2):  # not all five at once: rounding grows in G at every iteration
+            x = _product_of_factors(x @ x.mT, iterations) @ x
         return x
-    for _ in range(iterations):
+    for _ in range(5):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x
@@ -33,16 +33,19 @@ def orthogonalise(matrices: Tensor, *, iterations: int = 5, dtype: torch.dtype =
 
 def _product_of_factors(gram: Tensor, iterations: int) -> Tensor:
     """Return the product (n, rows, rows) of all iterations' factors a + b G + c G^2, given G = x x^T of the first x."""
-    a, b, c = COEFFICIENTS
-    product: Tensor | None = None
-    for i in range(iterations):
-        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        factor.diagonal(dim1=1, dim2=2).add_(a)
-        product = factor if product is None else factor @ product
-        if i < iterations - 1:
-            gram = factor @ gram @ factor  # of the next x, which is factor @ x
-    assert product is not None
+    factor = product = _factor(gram)
+    for _ in range(iterations - 1):
+        gram = factor @ gram @ factor  # of the next x, which is factor @ x
+        factor = _factor(gram)
+        product = factor @ product
     return product
+
+
+def _factor(gram: Tensor) -> Tensor:
+    a, b, c = COEFFICIENTS
+    factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+    factor.diagonal(dim1=1, dim2=2).add_(a)
+    return factor
 
 
 class Muon(torch.optim.Optimizer):
@@ -55,9 +58,9 @@ class Muon(torch.optim.Optimizer):
     Weight decay is cautious (Chen et al., 2025): a step multiplies a weight by 1 - lr * weight_decay only if the update
     also moves it towards 0, so decay never works against the update.
 
-    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. A learning rate may be a
-    tensor, which a CUDA graph reads at every replay; it freezes momentum and weight decay. Raises ValueError if a
-    parameter is not a matrix.
+    dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. A group's `lr` may be a
+    tensor, which a CUDA graph reads at every replay; its momentum and weight decay are constants of the graph. Raises
+    ValueError if a parameter is not a matrix.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ class RunFolder:
             except CheckpointError as error:
                 damaged[path] = str(error)
             if intact and path == self.latest:
-                break  # no other is newer
+                break  # the others replace a damaged one
         if not intact:
             if not damaged and not read_newest_record(self.metrics):
                 return None, []

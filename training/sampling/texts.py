@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
+from torch import nn
 
 from data.vocabulary import Vocabulary
 from model.generate import Sampling, generate
-from model.gpt import GPT, store_by_columns
+from model.gpt import GPT
 from training.evaluation import evaluation_mode
 
 DEFAULT = Sampling(temperature=0.8)
@@ -19,8 +20,10 @@ def prepare_for_sampling(model: GPT, n_samples: int) -> None:
     Give the model no other layers or parameters afterwards.
     """
     if model.lm_head.weight.device.type == "cpu":
-        store_by_columns(model)
-        for module in model.modules():  # Python finds these sooner than through nn.Module.__getattr__
+        for module in model.modules():
+            if isinstance(module, nn.Linear):  # weights stored by columns multiply one vector up to twice as fast
+                module.weight.data = module.weight.data.t().contiguous().t()
+            # Python finds these sooner than through nn.Module.__getattr__.
             vars(module).update(module._modules | module._parameters)
         if n_samples == 1:
             torch.set_num_threads(1)  # one character is too little work to share
