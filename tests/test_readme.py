@@ -24,7 +24,12 @@ PAGES = [
 ]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
-RUN_BY_CI = {"pip install -r requirements.txt", "python -m pytest", "python -m pytest -m slow -n 3", "mypy"}
+RUN_BY_CI = {
+    "pip install -r requirements.txt",
+    "python -m pytest",
+    'python -m pytest -m "slow and not nightly" -n 3',
+    "mypy",
+}
 RUN_BY_CI |= {"ruff check .", "ruff format --check .", INSTALL}
 # Other tests run these: tests/experiments/test_studies.py, tests/training/runs/test_torture.py.
 TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS")

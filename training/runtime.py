@@ -170,7 +170,7 @@ def processor_name() -> str:
 def check_can_compile(device: torch.device) -> None:
     """Raise UserError if torch.compile has no compiler for the device."""
     variable, name = ("CXX", "g++") if device.type == "cpu" else ("CC", "gcc")
-    if not any(map(shutil.which, (os.environ.get(variable, name), name, "clang", "cl"))):
+    if not shutil.which(os.environ.get(variable, name)):
         raise UserError(f"train.compile=true needs a compiler; install {name} or set train.compile=false")
 
 

@@ -105,7 +105,7 @@ def test_strings_are_padded_and_their_targets_are_reversed():
         assert answer == row[:n][::-1] + [reversal.END] * (reversal.LONGEST + 1 - n)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_encoder_decoder_learns_to_reverse_strings(capsys):
     assert textbook(["6"]) == 0
     n_right, n = map(int, re.search(r"^(\d+) of (\d+) strings", capsys.readouterr().out, re.MULTILINE).groups())

@@ -17,17 +17,17 @@ pytestmark = pytest.mark.slow
 COMPILED = ["train.compile=true", "train.dtype=float32", "model.n_layer=1", "model.dropout=0", "train.max_steps=3"]
 
 
-@pytest.mark.parametrize("compiler", ["/nonexistent", shutil.which("false")])
-def test_a_missing_or_failing_compiler_produces_a_one_line_error(workplace, compiler):
-    environment = os.environ | {"CXX": compiler, "TORCHINDUCTOR_CACHE_DIR": str(workplace / "cache")}
-    finished = run_script("train.py", "--config", "tiny.yaml", *COMPILED, "train.device=cpu", env=environment)
-    assert finished.returncode == 1
-    (line,) = [line for line in finished.stderr.splitlines() if line.startswith("train.py")]
-    assert "install a C++ compiler such as g++, or set train.compile=false" in line
-    assert "Traceback" not in finished.stderr
+def test_a_missing_compiler_produces_a_one_line_error(workplace):
+    finished = run_script(
+        *("train.py", "--config", "tiny.yaml", *COMPILED, "train.device=cpu"), env=os.environ | {"CXX": "/nonexistent"}
+    )
+    assert finished.returncode == 2
+    assert finished.stderr == "train.py: train.compile=true needs a compiler; install g++ or set train.compile=false\n"
+    assert not (workplace / "runs").exists()
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+@pytest.mark.nightly
 @pytest.mark.parametrize("later_s", [0, 3])
 def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
     """The signal reaches all processes of the terminal, the compiler included."""

@@ -45,7 +45,7 @@ def test_two_processes_train_like_one(workplace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_several_processes_exchange_values_and_act_together(n):
     output, _ = finish(torchrun(n, str(Path(__file__).with_name("several_processes.py"))))
     assert output.count("passed:") == 3
@@ -68,7 +68,7 @@ def test_a_mistake_is_reported_in_one_line_by_one_process(workplace, arguments, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.nightly), 1])
 def test_if_a_process_is_killed_all_end_and_torchrun_restarts_them_to_an_exact_end(workplace, calm, victim):
     process = train(2, *LONG, name="killed", options=["--max-restarts=1"])
     wait_for_step("killed", 30)
@@ -93,7 +93,7 @@ def test_a_run_without_restarts_ends_with_the_cause_when_a_process_is_killed(wor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_a_signal_to_torchrun_stops_all_processes_at_the_same_step_and_the_run_resumes_exactly(workplace, calm, number):
     process = train(2, *LONG, name="stopped")
     wait_for_step("stopped", 30)
@@ -114,7 +114,7 @@ def test_a_signal_to_one_process_stops_all(workplace):
     assert Path("runs/stopped/checkpoints/latest.safetensors").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
     half = [
         "data.corpus=selmere",

@@ -81,8 +81,7 @@ def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workp
     run = RunFolder(workplace / "runs" / "tiny")
     checkpoint, warnings = run.load_newest()
     assert (checkpoint.step, warnings) == (30 if point == "before the folder's flush" else 20, [])
-    resumed = run_script("train.py", "--resume", run.path)
-    assert resumed.returncode == 0, resumed.stderr
+    assert train.main(["--resume", str(run.path)]) == 0
     assert run_differences(run, whole) == []
 
 
