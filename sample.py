@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
     origin = f"{trained.path}, step {trained.checkpoint.step:,}"
     print(f"Sampling from {origin}, on {trained.runtime.device}", file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
-    texts = partial(stream_texts, trained.model, trained.vocabulary, length=options.length)
-    stream = partial(texts, sampling=sampling, cuda_graph=True)
+    settings = {"length": options.length, "sampling": sampling, "cuda_graph": True}
+    stream = partial(stream_texts, trained.model, trained.vocabulary, **settings)
     if options.interactive:
         interact(partial(write, stream, options), options.seed)
     else:
@@ -75,15 +75,16 @@ def run(options: argparse.Namespace) -> int:
 
 def read_prompt(options: argparse.Namespace) -> str:
     """Return the prompt. Raises UserError if its file is not UTF-8 text."""
-    if options.prompt_file is None:
+    file = options.prompt_file
+    if file is None:
         return options.prompt
-    if options.prompt_file == "-" and sys.stdin is None:
+    if file == "-" and sys.stdin is None:
         raise UserError("--prompt-file - reads standard input, which is closed; give a file")
-    content = sys.stdin.buffer.read() if options.prompt_file == "-" else Path(options.prompt_file).read_bytes()
+    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        name = "standard input" if options.prompt_file == "-" else options.prompt_file
+        name = "standard input" if file == "-" else file
         raise UserError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
 
 

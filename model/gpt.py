@@ -1,6 +1,6 @@
 """The GPT: it reads characters and predicts the next one at every position.
 
-What the default model has that GPT-2 (Radford et al., 2019) does not:
+What it has that GPT-2 (Radford et al., 2019) does not:
 - rotary positions instead of learned ones
 - RMSNorm without parameters, and no biases
 - queries and keys of fixed length, with one learned scale per head

@@ -62,14 +62,14 @@ class TrainingState:
         self.config, self.corpus, self.runtime = config, corpus, runtime
         self.processes = runtime.processes
 
-        def make() -> GPT:
+        def new_model() -> GPT:
             # Initialised on the CPU: a seed gives the same weights on every device and in every process.
             torch.manual_seed(config.train.seed)
             return GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
 
-        self.model = make()
+        self.model = new_model()
         fraction = config.optim.average_fraction
-        averaged = make().requires_grad_(False) if fraction else self.model
+        averaged = new_model().requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
         self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
         self.progress = Progress()
@@ -144,9 +144,8 @@ class TrainingState:
 
     def check_finite(self) -> None:
         """Raise DivergedError if the loss, a weight or the state of an optimiser is infinite or NaN."""
-        states = [value for o in self.optimizers for state in o.state.values() for value in state.values()]
-        tensors = [self.loss_sum, *self.model.parameters(), *(x for x in states if isinstance(x, Tensor))]
-        norms = torch._foreach_norm([tensor for tensor in tensors if tensor.device == self.loss_sum.device])
+        remembered = [x for optimizer in self.optimizers for state in optimizer.state.values() for x in state.values()]
+        norms = torch._foreach_norm([self.loss_sum, *self.model.parameters(), *remembered])
         if not torch.stack(norms).isfinite().all():  # a single result, so that the CPU waits for a GPU once
             raise DivergedError(
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "

@@ -51,11 +51,9 @@ class TrainingStep:
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         size = self.batches.batch_size
         batches = [self.batches.at(progress.windows + micro_step * size) for micro_step in range(accumulate)]
-        inputs, targets = (
-            # With a growing context, early windows are cut into shorter ones.
-            torch.stack(ids).view(accumulate, -1, context_length(config, step))
-            for ids in zip(*batches, strict=True)
-        )
+        # With a growing context, early windows are cut into shorter ones.
+        shape = (accumulate, -1, context_length(config, step))
+        inputs, targets = (torch.stack(ids).view(shape) for ids in zip(*batches, strict=True))
         self.update(inputs, targets)
         progress.step += 1
         progress.windows += accumulate * size
