@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.errors import UserError
-from experiments.sweep.values import (
-    VARIANTS,
-    Axes,
-    Variants,
-    labelled,
-    read_sweep,
-    split_values,
-    spoken,
-)
+from experiments.sweep.values import VARIANTS, Axes, Variants, labelled, read_sweep, split_values, spoken
 from training.config import Config, TrainConfig
 from training.config_file import build_config, split_override, to_dict
 

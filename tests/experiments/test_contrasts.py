@@ -68,16 +68,7 @@ def test_the_difference_over_the_run_covers_the_steps_that_all_runs_evaluated():
 
 def test_the_report_tests_only_the_given_contrasts(runs, tmp_path, capsys):
     output = tmp_path / "out"
-    options = [
-        "--contrast",
-        "n_head=3 - n_head=2",
-        "--contrast",
-        "n_head=3 - n_head=2",
-        "--margin",
-        "0.5",
-        "--tests",
-        "4",
-    ]
+    options = ["--contrast", "n_head=3 - n_head=2", "--margin", "0.5", "--tests", "4"]
     assert report_command([*map(str, runs), *options, "--output", str(output)]) == 0
     found = find_runs(runs).variants
     expected = make_family([(found[2], found[1])], margin=0.5, n_tests=4).contrasts[0]
