@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # see experiments.sweep
     options = parser.parse_intermixed_args(arguments)
     if options.sweep:
-        parser.error("this is a sweep; start it with python -m experiments.sweep and the same arguments but --sweep")
+        parser.error("this is a sweep; start it with python -m experiments.sweep and the same arguments except --sweep")
     if not (options.config or options.resume):
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if options.ancestor:
