@@ -1,5 +1,6 @@
 """Helpers that several test modules share: reading runs, comparing checkpoints, and processes that react to signals."""
 
+import dataclasses
 import hashlib
 import json
 import multiprocessing
@@ -24,7 +25,6 @@ from experiments.sweep.sweep_folder import SweepFolder
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import to_dict
 from training.runs.checkpoint import Checkpoint, load_checkpoint
 from training.runs.metrics import read_records
 from training.state import Progress
@@ -68,7 +68,7 @@ def differences(a, b):
     """Return the names of tensors and other values in which two checkpoints differ."""
     found = [name for name in a.tensors.keys() | b.tensors.keys() if not _are_equal(name, a.tensors, b.tensors)]
     progress = [vars(each.progress) | dict.fromkeys(MEASURED) for each in (a, b)]
-    settings = [to_dict(each.config) for each in (a, b)]
+    settings = [dataclasses.asdict(each.config) for each in (a, b)]
     for each in settings:
         each["train"]["name"] = None
     rest = {"progress": progress, "settings": settings, "corpus": [a.corpus, b.corpus]}
@@ -109,7 +109,7 @@ def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):
 def header_of(checkpoint):
     """Return the texts in the header of a checkpoint, without its checksum."""
     fields = {
-        "settings": to_dict(checkpoint.config),
+        "settings": dataclasses.asdict(checkpoint.config),
         "vocabulary": checkpoint.vocabulary.characters,
         "corpus": checkpoint.corpus,
         "progress": vars(checkpoint.progress),

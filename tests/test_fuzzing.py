@@ -3,6 +3,7 @@
 FUZZ_EXAMPLES=100000 tries so many inputs per test, with another seed each time.
 """
 
+import dataclasses
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from model.config import ModelConfig
 from model.generate import Sampling
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import build_config, load_config, to_dict, to_yaml
+from training.config_file import build_config, load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.sampling.texts import stream_texts
@@ -37,7 +38,7 @@ fuzz = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-SETTINGS = [f"{section}.{name}" for section, values in to_dict(Config()).items() for name in values]
+SETTINGS = [f"{section}.{name}" for section, values in dataclasses.asdict(Config()).items() for name in values]
 NASTY = r"""nan inf -inf -1 0 1 1e400 3e-4 0x10 1_000 ~ null true [] [1,2] [1,[2]] {} {a:1} '' "\x1b[31m" &a *a << 12:30
     !!python/object:os.system learned auto muon 9999999999999999999999 0..3 0..1000000000 1,2,2 [8,4]"""
 VALUES = st.sampled_from(NASTY.split()) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=20)

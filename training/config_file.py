@@ -88,12 +88,8 @@ def split_override(override: str) -> tuple[str, str, str]:
     return section, name, value
 
 
-def to_dict(config: Config) -> dict[str, dict[str, Any]]:
-    return dataclasses.asdict(config)
-
-
 def to_yaml(config: Config) -> str:
-    return dump_yaml(to_dict(config))
+    return dump_yaml(dataclasses.asdict(config))
 
 
 def dump_yaml(settings: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Read runs and group them into variants: runs that differ only in the seed."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from experiments.sweep.plan import SEED, Plan
 from experiments.sweep.sweep_folder import read_plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
 from training.config import Config
-from training.config_file import load_config, to_dict
+from training.config_file import load_config
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 
@@ -180,7 +181,7 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
 
 def flat(config: Config) -> dict[str, Any]:
     """Return the settings that can make a variant, by section.name."""
-    sections = to_dict(config).items()
+    sections = dataclasses.asdict(config).items()
     settings = {f"{section}.{name}": value for section, values in sections for name, value in values.items()}
     return {key: value for key, value in settings.items() if key not in NO_VARIANT}
 

@@ -1,5 +1,6 @@
 """The plan of a sweep: every combination of its values, each as a checked config; and its description in a file."""
 
+import dataclasses
 import itertools
 import re
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 from cli.errors import UserError
 from experiments.sweep.values import VARIANTS, Axes, Variants, labelled, read_sweep, split_values, spoken
 from training.config import Config, TrainConfig
-from training.config_file import build_config, split_override, to_dict
+from training.config_file import build_config, split_override
 
 SEED = "train.seed"
 
@@ -130,7 +131,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         axes[VARIANTS] = {name: {key: setting(configs[name], key) for key in in_variants} for name in plan.variants}
     shared = {
         section: {name: value for name, value in values.items() if f"{section}.{name}" not in {*axes, *in_variants}}
-        for section, values in to_dict(plan.points[0].config).items()
+        for section, values in dataclasses.asdict(plan.points[0].config).items()
     }
     return shared | {"sweep": axes}
 

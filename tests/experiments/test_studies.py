@@ -1,5 +1,6 @@
 """The tables of the study of heads follow from the committed metrics."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -10,7 +11,7 @@ from conftest import ROOT
 from helpers import run_python
 
 from experiments.sweep.plan import make_plan
-from training.config_file import read_settings, to_dict
+from training.config_file import read_settings
 
 STUDIES = ROOT / "experiments" / "studies"
 REPORTS = re.findall(
@@ -126,7 +127,7 @@ def test_a_packed_part_has_the_settings_of_its_sweep(part):
     sweep = STUDIES / "heads" / part
     with sweep.with_suffix(".jsonl").open(encoding="utf-8") as file:
         plans = make_plan(json.loads(file.readline())), make_plan(read_settings(sweep.with_suffix(".yaml")))
-    packed, ours = ([(point.name, to_dict(point.config)) for point in plan.points] for plan in plans)
+    packed, ours = ([(point.name, dataclasses.asdict(point.config)) for point in plan.points] for plan in plans)
     for _, settings in packed + ours:
         del settings["train"]["name"]
     assert packed == ours

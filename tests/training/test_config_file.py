@@ -10,7 +10,7 @@ from conftest import ROOT
 from cli.errors import UserError
 from experiments.sweep.plan import make_plan
 from training.config import Config
-from training.config_file import build_config, load_config, read_settings, to_dict, to_yaml
+from training.config_file import build_config, load_config, read_settings, to_yaml
 
 
 def load(tmp_path, text, *overrides):
@@ -64,7 +64,7 @@ def test_every_config_of_the_project_is_valid_and_says_what_it_is_for(path):
 def test_a_config_is_unchanged_after_a_round_trip_through_yaml_or_a_checkpoint(tmp_path, settings):
     config = load(tmp_path, settings)
     assert load(tmp_path, to_yaml(config)) == config
-    assert build_config(to_dict(config)) == config
+    assert build_config(dataclasses.asdict(config)) == config
 
 
 def test_a_config_cannot_be_changed():

@@ -19,7 +19,7 @@ from data.files import replacing
 from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import build_config, to_dict
+from training.config_file import build_config
 from training.state import Progress, part_of
 
 SUFFIX = ".safetensors"
@@ -67,7 +67,7 @@ class Checkpoint:
 def save_checkpoint(checkpoint: Checkpoint, path: Path, *, keep: Path | None = None) -> None:
     """Write a checkpoint; the old file is replaced only after the new one is on disk. keep: its new name."""
     header = {
-        "settings": json.dumps(to_dict(checkpoint.config)),
+        "settings": json.dumps(dataclasses.asdict(checkpoint.config)),
         "vocabulary": json.dumps(checkpoint.vocabulary.characters),
         "corpus": json.dumps(checkpoint.corpus),
         "progress": json.dumps(dataclasses.asdict(checkpoint.progress)),

@@ -13,7 +13,7 @@ from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
 from training.config import Config
-from training.config_file import build_config, load_config, to_dict, to_yaml
+from training.config_file import build_config, load_config, to_yaml
 from training.processes import OneProcess, naming_lost
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, changes_of_model, check_resumable
@@ -59,7 +59,8 @@ def open_run(
             adopt(state, open_ancestor(state.config))
         warn_if_slow(state.runtime)
         with _explained(run, processes.rank):
-            if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
+            is_resumed = checkpoint or changed
+            if changes or (is_resumed and not (state.is_finished() and run.is_finished())):  # or there is nothing to do
                 run.begin_session(to_yaml(state.config), state.progress.step, state.progress.log_sizes)
             if not checkpoint:
                 save(run, state, elapsed_s=0.0)  # whatever happens from now on, the run can be resumed
@@ -78,7 +79,11 @@ def _state_of(
     run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str], processes: OneProcess
 ) -> TrainingState:
     """Return the state of a run that exists, at step 0, with the settings of its checkpoint or else of its folder."""
-    config = build_config(to_dict(checkpoint.config), overrides) if checkpoint else load_config(run.config, overrides)
+    config = (
+        build_config(dataclasses.asdict(checkpoint.config), overrides)
+        if checkpoint
+        else load_config(run.config, overrides)
+    )
     processes.start_others(config.train.processes)
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     return TrainingState(config, corpus, prepare_machine(config, processes))

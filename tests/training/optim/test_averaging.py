@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from data.corpus import open_corpus
 from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.config_file import build_config, to_dict
+from training.config_file import build_config
 from training.optim.averaging import WeightAverage
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
@@ -69,7 +70,7 @@ def test_an_average_that_starts_on_resuming_does_not_contain_older_weights(workp
 def test_a_run_that_resumes_without_averages_continues_from_the_trained_weights(workplace):
     assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.5"]) == 0
     checkpoint = load_checkpoint(RunFolder(workplace / "runs" / "tiny").latest)
-    config = build_config(to_dict(checkpoint.config), ["optim.average_fraction=0"])
+    config = build_config(dataclasses.asdict(checkpoint.config), ["optim.average_fraction=0"])
     state = TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
     state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
     for name, weight in state.model.state_dict().items():
