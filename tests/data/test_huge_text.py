@@ -31,7 +31,7 @@ def stretch(text):
     return ids
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_memory_of_training_does_not_grow_with_the_text(workplace):
     text, runs = workplace / "long.txt", workplace / "runs"
     text.write_text("abc", encoding="utf-8")
