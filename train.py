@@ -71,6 +71,8 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
         step = TrainingStep(state, train_ids)
         log.introduce(changes)
+        if changes:  # a process that is killed before its next save does not lose them
+            save(run, state, elapsed_s=clock.elapsed_s)
         keep(run, state)
         try:
             while not state.is_finished():

@@ -187,6 +187,20 @@ def test_a_run_can_be_resumed_before_its_first_step(workplace, monkeypatch, caps
     assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("tiny", "whole"))) == []
 
 
+def test_settings_that_change_are_not_lost_if_the_run_is_killed_before_its_next_save(workplace, monkeypatch):
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
+    monkeypatch.setattr(TrainingStep, "run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train.main(["--resume", "runs/tiny", "train.max_steps=30", "train.seed=7"])
+    monkeypatch.undo()
+    monkeypatch.chdir(workplace)
+    assert train.main(["--resume", "runs/tiny"]) == 0
+    checkpoint = load_checkpoint(RunFolder(workplace / "runs/tiny").latest)
+    assert (checkpoint.step, checkpoint.config.train.seed) == (30, 7)
+    (changes,) = [record["changes"] for record in metrics(workplace / "runs/tiny") if "changes" in record]
+    assert "train.seed was 0 and is 7" in changes
+
+
 def test_a_run_that_resumes_with_larger_batches_continues_at_the_next_window(workplace, monkeypatch):
     visited, original = [], TrainingBatches.starts
 
