@@ -91,7 +91,7 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
             raise MissingTextError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
-    return [p.resolve() for p in files]
+    return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
 
 
 def _downloaded(name: str, source: Download, cache: Path) -> Path:
@@ -125,7 +125,7 @@ def _download(name: str, source: Download, target: Path) -> bytes:
             if hashlib.sha256(content).hexdigest() == source.sha256:
                 return content
             reasons.append(f"{url}: {len(content):,} bytes without the SHA-256 {source.sha256[:12]}...")
-        except (OSError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, ValueError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
     raise DownloadError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "

@@ -13,6 +13,8 @@ from helpers import load_corpus
 
 from cli.errors import UserError
 from data import text_files
+from data.config import DataConfig
+from data.corpus import open_corpus
 
 TEXT = "".join(f"Line {n}: Müßiggang 🙂\n" for n in range(3000))
 
@@ -56,6 +58,14 @@ def test_a_compressed_text_is_the_same_corpus_as_the_text(load, suffix, monkeypa
     corpus = load(b"".join(map(PACKERS[suffix], parts)), f"a.txt{suffix}")
     assert decoded(corpus) == TEXT
     assert corpus.digest == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("level", ["character", "byte"])
+def test_the_name_of_a_link_tells_how_its_file_is_compressed(tmp_path, cache, level):
+    (tmp_path / "blob").write_bytes(gzip.compress(TEXT.encode()))
+    (tmp_path / "a.txt.gz").symlink_to("blob")
+    corpus = open_corpus(DataConfig(corpus=str(tmp_path / "a.txt.gz"), level=level), cache=cache)
+    assert decoded(corpus) == TEXT
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
