@@ -36,7 +36,8 @@ def is_for_user(error: BaseException) -> bool:
 def explain(error: BaseException) -> str:
     """Return an error as one line: its message for a user, or the type and message of a bug."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return one_line(f"{error.filename}: {error.strerror}")
+        hint = "; name a file" if isinstance(error, IsADirectoryError) else ""
+        return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # the second: of a renaming
     return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 

@@ -39,6 +39,8 @@ IN_A_SETTING = [
     ("my.txt", "or data.corpus=my.txt"),
     ("model.n_head=\n", "model.n_head=\\n must be a whole number"),
     ("model.n_head=[8,x]", "model.n_head=[8,x] must be a whole number or a list"),
+    ("model.n_head=1,2", "python -m experiments.sweep trains with each of several values"),
+    ("train.seed=0..3", "python -m experiments.sweep trains with each of several values"),
     ("model.n_head=0", "model.n_head=0 must be at least 1"),
     ("model.n_head=[3,0]", "model.n_head=0 must be at least 1"),
     ("model.n_head=1000000000000000000", "must be at least 1 and at most 1,000,000"),
@@ -89,7 +91,7 @@ IN_THE_COMMAND = [
     ("--config tiny.yaml --zzz\x1b", "--zzz\\x1b"),
     ("--config gone.yaml", "gone.yaml: no such file in"),
     ("--config tinny.yml", "; did you mean tiny.yaml?"),
-    ("--config .", ".: Is a directory"),
+    ("--config .", ".: Is a directory; name a file"),
     ("--resume runs/gone", "no such run folder"),
     ("--resume tiny.yaml", "is not a run folder"),
 ]

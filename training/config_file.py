@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import difflib
 import math
+import re
 import reprlib
 import types
 import typing
@@ -136,7 +137,9 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # null is no text
         with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
             return _as(kind, value)
-    raise UserError(f"{key}={_shown(value)} must be {' or '.join(map(_spoken, kinds))}")
+    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*(,|\.\.)", str(value))
+    sweep = "; python -m experiments.sweep trains with each of several values" if several else ""
+    raise UserError(f"{key}={_shown(value)} must be {' or '.join(map(_spoken, kinds))}{sweep}")
 
 
 BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
