@@ -18,7 +18,10 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     Raises UserError if the model has another shape than GPT-2, or a library is missing.
     """
     if others := differences(trained.checkpoint):
-        raise UserError(f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}")
+        raise UserError(
+            f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; train one with "
+            "configs/shakespeare_gpt2.yaml"
+        )
     transformers = optional_library("transformers", "--to huggingface")
     tokenizers = optional_library("tokenizers", "--to huggingface")
     config, vocabulary = trained.model.config, trained.vocabulary
