@@ -176,7 +176,8 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
         return sorted(inside, key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
     if path.is_dir():
         raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
-    raise UserError(f"{path}: no such folder; runs and sweeps are in runs/")
+    reason = "neither a folder nor a packed sweep" if path.exists() else "no such folder"
+    raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
 
 
 def flat(config: Config) -> dict[str, Any]:
