@@ -143,7 +143,7 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
 
 
 BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-NULLS = dict.fromkeys((None, "null", "~", "", "none", "None"))
+NULLS = dict.fromkeys((None, "null", "", "none", "None"))  # not YAML's ~, which is a character too
 SPOKEN = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text", types.NoneType: "null"}
 
 

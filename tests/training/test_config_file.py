@@ -27,6 +27,13 @@ def test_values_are_converted_to_the_types_of_their_settings(tmp_path):
     assert config.model.head_size is None
 
 
+def test_a_tilde_is_a_character(tmp_path):
+    """An imported model may know it although its text lacks it; without it, later characters would have other ids."""
+    config = build_config({"data": {"characters": "~"}})
+    assert config.data.characters == "~"
+    assert load(tmp_path, to_yaml(config)) == config
+
+
 def test_missing_settings_have_their_defaults(tmp_path):
     assert load(tmp_path, "model:\n") == Config()
 
