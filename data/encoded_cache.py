@@ -61,12 +61,12 @@ def _open(path: Path, source: list) -> CachedText | None:
     try:
         file = path.open("rb")
         header = json.loads(file.readline())
-    except (FileNotFoundError, ValueError):
+        dtype, length, first_byte = Vocabulary(header["characters"]).dtype, sum(header["file_characters"]), file.tell()
+        if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
+            return None
+        return CachedText(**header, ids=EncodedText(file, dtype, first_byte=first_byte, length=length))
+    except (FileNotFoundError, ValueError, LookupError, TypeError):  # or it has the fields of another version
         return None
-    dtype, length, first_byte = Vocabulary(header["characters"]).dtype, sum(header["file_characters"]), file.tell()
-    if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
-        return None
-    return CachedText(**header, ids=EncodedText(file, dtype, first_byte=first_byte, length=length))
 
 
 def _encode(files: list[Path], encoding: str, characters: str, source: list, path: Path) -> None:

@@ -64,6 +64,13 @@ def test_a_missing_or_truncated_encoded_file_is_written_again(cache, text_file, 
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
 
 
+@pytest.mark.parametrize("fields", [("characters", "letters"), ("digest", "checksum")])
+def test_a_file_with_the_fields_of_another_version_is_written_again(cache, text_file, fields):
+    file = Path(load_corpus(text_file, cache=cache).ids.file.name)
+    file.write_bytes(file.read_bytes().replace(*(f'"{field}"'.encode() for field in fields)))
+    assert decoded(load_corpus(text_file, cache=cache)) == TEXT
+
+
 def test_a_file_that_becomes_shorter_while_it_is_in_use_is_an_error(cache, text_file):
     ids = load_corpus(text_file, cache=cache).ids
     os.truncate(ids.file.name, ids.first_byte + 20)
