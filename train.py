@@ -10,10 +10,13 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.openmp  # noqa: F401, I001 - before torch
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
+from cli.errors import UserError
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
@@ -29,9 +32,8 @@ from training.step import TrainingStep
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
-    options = parse(arguments)
     memory = "lower train.batch_size, model.block_size or model.n_embd"
-    return report_errors("train.py", lambda: run(options), memory=memory)
+    return report_errors("train.py", lambda: run(parse(arguments)), memory=memory)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -46,7 +48,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # see experiments.sweep
     options = parser.parse_intermixed_args(arguments)
     if options.sweep:
-        parser.error("this is a sweep; start it with python -m experiments.sweep and the same arguments except --sweep")
+        same = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--sweep"]
+        raise UserError(f"this is a sweep; start it with python -m experiments.sweep {shlex.join(same)}")
     if not (options.config or options.resume):
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if options.ancestor:

@@ -151,13 +151,21 @@ def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, caps
 
 
 @pytest.mark.parametrize(
-    "arguments", [["tiny.yaml", "--sweep", "train.seed=0,1"], ["swept.yaml", "--workers", "2"], ["swept.yaml"]]
+    ("arguments", "command"),
+    [
+        (
+            ["tiny.yaml", "--sweep", "model.n_head=[1,3]", "train.seed=0,1"],
+            "tiny.yaml 'model.n_head=[1,3]' train.seed=0,1",
+        ),
+        (["swept.yaml", "--workers", "2"], "swept.yaml --workers 2"),
+        (["swept.yaml"], "swept.yaml"),
+    ],
 )
-def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys, arguments):
+def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys, arguments, command):
     (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}\n")
-    with pytest.raises(SystemExit, match="2"):
-        sys.exit(train.main(["--config", *arguments]))
-    assert capsys.readouterr().err.startswith("train.py: this is a sweep; start it with python -m experiments.sweep ")
+    assert train.main(["--config", *arguments]) == 2
+    start = "train.py: this is a sweep; start it with python -m experiments.sweep --config"
+    assert capsys.readouterr().err == f"{start} {command}\n"
 
 
 @pytest.mark.parametrize(
