@@ -61,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
         sampling = Sampling(**filters)
     trained = load_model(options.checkpoint, options.device)
     prompt = "" if options.interactive else read_prompt(options)
-    origin = f"{trained.path}, step {trained.checkpoint.step:,}"
-    print(f"Sampling from {origin}, on {trained.runtime.device}", file=sys.stderr)
+    print(f"Sampling on {trained.runtime.device} from {trained.origin}", file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
     settings = {"length": options.length, "sampling": sampling, "cuda_graph": True}
     stream = partial(stream_texts, trained.model, trained.vocabulary, **settings)

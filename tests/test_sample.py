@@ -184,10 +184,13 @@ def test_the_error_for_a_prompt_that_is_not_utf8_gives_the_offset(write):
     assert "standard input is not UTF-8 text: byte 2" in errors
 
 
-def test_without_a_run_the_error_says_how_to_train_one(tmp_path, monkeypatch, capsys):
+def test_before_the_first_run_the_bundled_model_writes_and_says_how_to_train_another(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert sample.main([]) == 2
-    assert "train first with python train.py --config configs/selmere.yaml" in capsys.readouterr().err
+    assert sample.main(["--prompt", "The Duke", "--length", "30"]) == 0
+    output, errors = capsys.readouterr()
+    assert output.startswith("The Duke") and len(output) == len("The Duke") + 30 + 1
+    (line,) = errors.splitlines()
+    assert "it comes with the project: train your own with python train.py --config configs/selmere.yaml" in line
 
 
 def test_interactive_mode_continues_each_line_and_survives_mistakes(write):

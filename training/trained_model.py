@@ -24,7 +24,7 @@ from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
 from training.runs.open_run import reopen_text
-from training.runs.run_folder import EXPORTED, RUNS, open_checkpoint
+from training.runs.run_folder import BUNDLED_MODEL, EXPORTED, RUNS, open_checkpoint
 from training.runtime import Runtime, choose_runtime
 from training.sampling.texts import sample_text
 
@@ -65,6 +65,12 @@ class TrainedModel:
             return self.path.parent.name if self.path.name == EXPORTED else self.path.stem
         folder, runs = self.run_folder.resolve(), RUNS.resolve()
         return "-".join(folder.relative_to(runs).parts) if folder.is_relative_to(runs) else folder.name
+
+    @property
+    def origin(self) -> str:
+        """The file and the step of the weights; if they came with the project, also how to train others."""
+        advice = "; it comes with the project: train your own with python train.py --config configs/selmere.yaml"
+        return f"{self.path}, step {self.checkpoint.step:,}{advice if self.path == BUNDLED_MODEL else ''}"
 
     @property
     def run_folder(self) -> Path | None:

@@ -13,28 +13,31 @@ from experiments.export.published import published
 from training.runs.checkpoint import save_checkpoint
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import EXPORTED
-from training.trained_model import TrainedModel, load_model
+from training.trained_model import load_model
 
 MODEL = "a run folder or a checkpoint (default: the newest run's best)"
-FORMATS = {
-    "safetensors": lambda trained, folder: save_checkpoint(published(trained.checkpoint), folder / EXPORTED),
-    "huggingface": write_huggingface,
-}
 
 
 @command(
     option("--checkpoint", type=Path, metavar="PATH", help=MODEL),
-    option("--to", choices=FORMATS, required=True, help="format of the files"),
+    option("--to", choices=("safetensors", "huggingface"), required=True, help="format of the files"),
+    option("--half", action="store_true", help="with safetensors: 16 bits for each weight instead of 32"),
     option("--output", type=Path, required=True, metavar="FOLDER", help="a new folder"),
 )
 def main(options: Namespace) -> None:
     if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
         raise UserError(f"--output {options.output}: exists already; name a new folder")
-    trained: TrainedModel = load_model(options.checkpoint, "cpu")
+    if options.half and options.to != "safetensors":
+        raise UserError("--half is for --to safetensors; leave it out")
+    trained = load_model(options.checkpoint, "cpu")
+    checkpoint = published(trained.checkpoint, half=options.half)
     folder, name = trained.run_folder, options.output.resolve().name
     machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
-    card = model_card(published(trained.checkpoint), form=options.to, name=name, machine=machine)
-    FORMATS[options.to](trained, options.output)
+    card = model_card(checkpoint, form=options.to, name=name, machine=machine)
+    if options.to == "safetensors":
+        save_checkpoint(checkpoint, options.output / EXPORTED)
+    else:
+        write_huggingface(trained, options.output)
     replace_text(options.output / "README.md", card)
     print(f"{trained.path} is now also in {options.output}; its README.md says how to load it")
 

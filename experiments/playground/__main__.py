@@ -29,7 +29,8 @@ def main(options: Namespace) -> None:
         raise UserError("--checkpoint takes one model or two")
     if bool(options.text) != bool(options.export):
         raise UserError("--export needs a --text, and --text an --export; on the page itself, type a text")
-    models = [Model(load_model(path, options.device)) for path in options.checkpoint]
+    opened = [load_model(path, options.device) for path in options.checkpoint]
+    models = [Model(each) for each in opened]
     if options.export:
         replace_text(options.export, export(models, options.text))
         print(f"{options.export} shows the text without a server")
@@ -42,7 +43,7 @@ def main(options: Namespace) -> None:
     address = f"http://{options.host}:{server.server_address[1]}/"
     if options.host not in ("127.0.0.1", "localhost", "::1"):
         print("WARNING: everybody who reaches this machine can use the model and read what others write", flush=True)
-    print(f"Playground at {address} (Ctrl-C ends it)", flush=True)
+    print(f"Playground at {address} (Ctrl-C ends it), with", *(each.origin for each in opened), flush=True)
     if not options.no_browser:
         webbrowser.open(address)
     with server, contextlib.suppress(KeyboardInterrupt):

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import ROOT
 
 import sample
 from cli.errors import UserError
+from training.config_file import load_config
+from training.evaluation import evaluate
+from training.runs.run_folder import BUNDLED_MODEL
 from training.trained_model import load_model
 
 TEXT = "99 bottles of beer on the wall, 98 bottles"
@@ -58,3 +62,14 @@ def test_attention_weights_of_every_layer_are_causal_and_add_up_to_one(model):
 def test_a_text_that_does_not_fit_is_the_users_mistake(model, text):
     with pytest.raises(UserError):
         model.attention_weights(text)
+
+
+def test_the_bundled_model_is_small_and_has_the_recipe_and_the_loss_of_its_page():
+    bundled = load_model(BUNDLED_MODEL, "cpu")
+    assert BUNDLED_MODEL.stat().st_size < 2_000_000
+    assert {x.dtype for x in bundled.checkpoint.tensors.values()} == {torch.float16}
+    recipe, config = load_config(ROOT / "configs/selmere.yaml"), bundled.checkpoint.config
+    assert (config.model, config.data, config.optim) == (recipe.model, recipe.data, recipe.optim)
+    loss = evaluate(bundled.model, bundled.split("validation"), bundled.runtime).loss
+    assert loss == pytest.approx(bundled.checkpoint.progress.best_loss, abs=5e-4)  # measured before it was rounded
+    assert f"**{bundled.checkpoint.progress.best_loss:.3f}**" in (ROOT / "data/README.md").read_text(encoding="utf-8")

@@ -50,8 +50,8 @@ class Checkpoint:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The weights to sample with, by the names of the model's parameters."""
-        return part_of(self.tensors, "model.")
+        """The weights to sample with, by the names of the model's parameters, in float32."""
+        return {name: x.float() for name, x in part_of(self.tensors, "model.").items()}
 
     def without_training_state(self) -> "Checkpoint":
         """Return a checkpoint that one can sample from, but not resume."""

@@ -11,11 +11,13 @@ from filelock import FileLock, Timeout
 
 from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
+from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record, read_newest_record
 
 RUNS = Path("runs")
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
+BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # for those who have trained none yet; data/README.md says how it was made
 PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
 
 
@@ -203,18 +205,15 @@ def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
 
 
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
-    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, or None (newest run).
+    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, or None.
 
-    Raises CheckpointError if there is no checkpoint.
+    None stands for the newest run or, before the first one, the bundled model. Raises CheckpointError if there is no
+    checkpoint.
     """
     if path is None:
         folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
-        if files := [file for folder in folders if (file := _checkpoint_in(folder))]:
-            return max(files, key=lambda file: file.stat().st_mtime_ns)
-        raise CheckpointError(
-            f"{root.resolve()}/ contains no checkpoint yet; train first with python train.py --config "
-            "configs/selmere.yaml, or give one with --checkpoint"
-        )
+        files = [file for folder in folders if (file := _checkpoint_in(folder))]
+        return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
     if not path.exists():
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if not path.is_dir():
