@@ -5,7 +5,7 @@ import signal
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
-import cli.openmp  # noqa: F401, I001 - before torch
+import cli.startup  # noqa: F401, I001 - before torch
 
 import argparse
 import sys
@@ -25,8 +25,7 @@ AT_ONCE = 64  # texts sampled in one batch, which limits memory
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake."""
-    options = parse(arguments)
-    return report_errors("sample.py", lambda: run(options), memory="lower --samples", encoding="utf-8")
+    return report_errors("sample.py", lambda: run(parse(arguments)), memory="lower --samples", encoding="utf-8")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -7,7 +7,7 @@ STARTED_S = time.perf_counter()  # before the imports, which are part of a run's
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
-import cli.openmp  # noqa: F401, I001 - before torch
+import cli.startup  # noqa: F401, I001 - before torch
 
 import argparse
 import shlex

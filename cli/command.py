@@ -26,12 +26,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def prepare_streams(*, encoding: str | None = None) -> None:
-    """Make standard output accept any character, and make it usable even if it is closed.
+    """Make standard output accept any character.
 
     encoding: of input and output; if given, line ends are not converted. By default, the system's encoding.
     """
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open while the program runs
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
     if encoding and isinstance(sys.stdin, TextIOWrapper):
@@ -39,8 +37,17 @@ def prepare_streams(*, encoding: str | None = None) -> None:
 
 
 def silence_output() -> None:
-    """Discard further output, because the reader of the pipe has closed it, as `head` does."""
+    """Discard further output, because its reader has closed the pipe, as `head` does, or its device is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def output_works() -> bool:
+    """Return whether standard output can be written; its errors name no file."""
+    try:
+        print(flush=True)
+    except OSError:
+        return False
+    return True
 
 
 def report_errors(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
@@ -53,7 +60,9 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
     """
     prepare_streams(encoding=encoding)
     try:
-        return work()
+        status = work()
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
         silence_output()  # the reader has closed the pipe, as `head` does: no error
         return 0
@@ -65,6 +74,10 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
             return getattr(error, "status", 2)
         if is_out_of_memory(error):
             print(f"{program}: out of memory; {memory}", file=sys.stderr)
+            return 1
+        if isinstance(error, OSError) and not output_works():
+            silence_output()
+            print(f"{program}: standard output: {error.strerror}", file=sys.stderr)
             return 1
         raise
 
@@ -81,6 +94,6 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         traceback.print_exc()
         status = 1
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
+        with contextlib.suppress(OSError, ValueError):  # it is closed
             stream.flush()
     os._exit(status)  # a process of torchrun: threads of its process groups may abort or block the interpreter's end

@@ -54,7 +54,7 @@ class Console:
 
 def _is_usable_terminal() -> bool:
     """Return whether a bar can be drawn: some terminals, such as those of containers, report no size."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         return False
     size = os.get_terminal_size(sys.stderr.fileno())
     return size.columns > 0 and size.lines > 0

@@ -1,3 +1,3 @@
 """Commands for experiments and finished runs: python -m experiments.NAME. The first line of each describes it."""
 
-import cli.openmp  # noqa: F401 - before torch
+import cli.startup  # noqa: F401 - before torch

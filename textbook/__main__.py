@@ -1,5 +1,7 @@
 """Show a chapter on attention with shapes and numbers, or list the chapters: python -m textbook 3"""
 
+import cli.startup  # noqa: F401, I001 - before torch
+
 import inspect
 from argparse import ArgumentTypeError
 from collections.abc import Sequence

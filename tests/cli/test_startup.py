@@ -1,5 +1,6 @@
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -38,3 +39,23 @@ def test_openmp_threads_of_every_command_spin_for_a_short_time(command):
 def test_a_spin_count_or_wait_policy_set_by_the_user_is_kept():
     assert spin_count("train.py", GOMP_SPINCOUNT="77") == 77
     assert spin_count("train.py", OMP_WAIT_POLICY="active") > 1_000_000
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_messages_to_closed_descriptors_go_into_no_file(tmp_path, closed):
+    program = """import cli.startup, os, subprocess, sys
+with open(sys.argv[1], "w") as file:
+    print("output"), print("a message", file=sys.stderr), os.write(2, b"a signal")
+    subprocess.run([sys.executable, "-c", "import os; [os.fstat(n) for n in range(3)]"], check=True)
+    file.write(f"{file.fileno() > 2}")
+"""
+    command = f"{shlex.join([sys.executable, '-c', program, str(tmp_path / 'data')])} {closed}"
+    subprocess.run(["bash", "-c", command], cwd=ROOT, check=True, timeout=100)
+    assert (tmp_path / "data").read_text() == "True"
+
+
+def test_a_full_device_behind_standard_output_is_an_error_in_one_line():
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        command = [sys.executable, "-m", "textbook"]
+        ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert (ended.returncode, ended.stderr) == (1, "textbook: standard output: No space left on device\n")
