@@ -8,6 +8,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import cli.startup  # noqa: F401, I001 - before torch
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -104,20 +105,37 @@ def write(stream: Callable[..., Iterator[list[str]]], options: argparse.Namespac
 
 
 def interact(write_next: Callable[[str, int], None], seed: int) -> None:
-    """Continue one line of standard input after another, each with the next seed."""
+    """Continue one line of standard input after another, each with the next seed. Ctrl-C stops a text, Ctrl-D ends."""
     if sys.stdin is None:
         raise UserError("--interactive reads standard input, which is closed; use --prompt")
-    marker = "> " if sys.stdin.isatty() else ""
     while True:
-        print(marker, end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:  # Ctrl-D
+        try:
+            line = read_line()
+        except EOFError:
             return
         try:
-            write_next(line.rstrip("\r\n"), seed)
-            seed += 1
+            write_next(line, seed)
         except UserError as error:
             print(f"sample.py: {explain(error)}", file=sys.stderr)
+            continue
+        except KeyboardInterrupt:
+            show("\n")
+        seed += 1
+
+
+def read_line() -> str:
+    """Return a line of standard input; on a terminal, one can edit it and recall earlier ones. Raises EOFError."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        with contextlib.suppress(ImportError):  # Windows edits lines without it
+            import readline  # noqa: F401 - `input` uses it
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return input("> ")
+            print("\n(Ctrl-D ends)")
+    print("> " if sys.stdin.isatty() else "", end="", file=sys.stderr, flush=True)
+    if line := sys.stdin.readline():
+        return line.rstrip("\r\n")
+    raise EOFError
 
 
 def pass_on(pieces: Iterator[list[str]], stops: Sequence[str], outputs: Sequence[Callable[[str], object]]) -> None:

@@ -1,5 +1,8 @@
 import io
+import os
+import pty
 import re
+import select
 import shlex
 import subprocess
 import sys
@@ -201,6 +204,34 @@ def test_interactive_mode_continues_each_line_and_survives_mistakes(write):
     assert len(second) == 11
     assert third.startswith("98")
     assert "'ö'" in errors
+
+
+@pytest.mark.slow
+def test_on_a_terminal_ctrl_c_stops_the_text_not_the_program_and_lines_can_be_edited_and_recalled(trained):
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(trained)
+        command = [str(ROOT / "sample.py"), "--interactive", "--length", "1000000", "--device", "cpu"]
+        os.execv(sys.executable, [sys.executable, *command])
+    shown = b""
+
+    def type_and_wait(keys, pattern):
+        nonlocal shown
+        os.write(terminal, keys)
+        shown = b""
+        while not re.search(pattern, shown, re.DOTALL):
+            assert select.select([terminal], [], [], 60)[0], shown
+            shown += os.read(terminal, 1000)
+
+    type_and_wait(b"", b"> $")
+    type_and_wait(b"9 botx\x7ftles\n", b"\n9 bottles.{200}")  # with the key that deletes a character
+    type_and_wait(b"\x03", b"> $")
+    type_and_wait(b"\x03", b"> $")  # nothing runs: the prompt comes again
+    type_and_wait(b"\x1b[A\n", b"\n9 bottles.{200}")  # the arrow that recalls the line
+    type_and_wait(b"\x03", b"> $")
+    os.write(terminal, b"\x04")
+    assert os.waitpid(process, 0) == (process, 0)
+    os.close(terminal)
 
 
 def test_text_is_printed_while_it_is_sampled(trained):
