@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 import sys
+import tomllib
 import typing
 from collections import Counter
 
@@ -154,6 +155,14 @@ def test_every_library_that_is_imported_is_declared():
     ours = {*PACKAGES, "tests", *(file.stem for file in files)}
     assert always - ours - declared("requirements.txt") == set()
     assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
+
+
+def test_pyproject_and_requirements_declare_the_same():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    builds = project["dependency-groups"]
+    assert builds["cpu"] == builds["gpu"]
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert sorted(lines) == sorted(project["project"]["dependencies"] + builds["cpu"])
 
 
 def test_the_project_stays_within_its_budget_of_lines():
