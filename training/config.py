@@ -76,7 +76,9 @@ class TrainConfig:
     patience: Annotated[int, "at least 0"] = 0
     # characters to sample at each evaluation
     sample_length: Annotated[int, "at least 0 and at most 100,000"] = 300
-    tensorboard: bool = False  # write event files to the run folder; needs `pip install tensorboard`
+    # where the metrics also go: event files of TensorBoard in the run folder, trackio or Weights & Biases; each needs
+    # `pip install` of its name
+    logger: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
 
     def __post_init__(self):
         check_rules("train", self)

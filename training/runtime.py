@@ -116,8 +116,8 @@ def prepare_machine(config: Config, processes: OneProcess = ONE_PROCESS) -> Runt
         check_can_compile(runtime.device)
     if settings.deterministic or (settings.compile and runtime.device.type == "cpu"):
         make_deterministic()
-    if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise UserError("train.tensorboard=true needs TensorBoard: pip install tensorboard")
+    if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
+        raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
 
 

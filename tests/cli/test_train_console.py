@@ -29,7 +29,7 @@ def test_the_command_line_has_help(capsys):
 def test_tensorboard_is_optional_and_the_error_says_how_to_install_it(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    assert train.main(["--config", "tiny.yaml", "train.tensorboard=true"]) == 2
+    assert train.main(["--config", "tiny.yaml", "train.logger=tensorboard"]) == 2
     assert "pip install tensorboard" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The log of a run: lines on the console, records in metrics.jsonl, samples, and TensorBoard events."""
+"""The log of a run: lines on the console, records in metrics.jsonl, samples, and the optional loggers."""
 
 import math
 import shlex
@@ -13,7 +13,7 @@ import torch
 from cli.console import Console
 from training.evaluation import Evaluation
 from training.log.clock import Clock
-from training.log.tensorboard import TensorBoard
+from training.log.loggers import make_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
@@ -33,18 +33,15 @@ class RunLog:
         self._last_sample: str | None = None
         self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
-        wants_board = state.config.train.tensorboard and run.writes
-        self._board = TensorBoard(run.path, from_step=self._first_step) if wants_board else None
-        # Functions that receive every record of the metrics.
-        self._loggers = [run.add_record, *([self._board.add_record] if self._board else [])]
+        self._logger = make_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
 
     def __enter__(self) -> "RunLog":
         return self
 
     def __exit__(self, *_) -> None:
         self._console.close()
-        if self._board:
-            self._board.close()
+        if self._logger:
+            self._logger.close()
 
     def introduce(self, changes: Sequence[str] = ()) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
@@ -148,8 +145,9 @@ class RunLog:
     def _record(self, **values) -> None:
         step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
-        for log in self._loggers:
-            log(record)
+        self.run.add_record(record)
+        if self._logger:
+            self._logger.add_record(record)
 
 
 def commit() -> str | None:

@@ -1,0 +1,64 @@
+"""Optional loggers receive the records of metrics.jsonl, and each library keeps them in its own files."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from conftest import run_script
+from helpers import header_of, metrics, write_sealed
+
+import train
+from training.runs.checkpoint import load_checkpoint
+
+
+def losses_of_tensorboard(_):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return [pytest.approx(event.value) for event in EventAccumulator("runs/tiny").Reload().Scalars("val_loss")]
+
+
+def losses_of_trackio(_):
+    rows = sqlite3.connect("trackio/character-gpt.db").execute("select metrics from metrics order by id")
+    return [record["val_loss"] for (text,) in rows if "val_loss" in (record := json.loads(text))]
+
+
+def losses_of_wandb(recorded):
+    content = b"".join(file.read_bytes() for file in Path("wandb").glob("offline-run-*/*.wandb"))
+    return [loss for loss in recorded if json.dumps(loss).encode() in content and b"tiny from step 40" in content]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("losses_of", [losses_of_tensorboard, losses_of_trackio, losses_of_wandb])
+def test_a_run_and_its_resumption_log_every_loss_with_the_real_library(workplace, monkeypatch, losses_of):
+    name = losses_of.__name__.removeprefix("losses_of_")
+    pytest.importorskip(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("TRACKIO_DIR", str(workplace / "trackio"))
+    assert run_script("train.py", "--config", "tiny.yaml", f"train.logger={name}").returncode == 0
+    assert run_script("train.py", "--resume", "runs/tiny", "train.max_steps=60").returncode == 0
+    recorded = [record["val_loss"] for record in metrics(workplace / "runs/tiny") if "val_loss" in record]
+    assert len(recorded) == 3
+    assert recorded == losses_of(recorded)
+
+
+@pytest.mark.slow
+def test_a_library_that_refuses_to_start_is_one_line_and_the_run_can_be_resumed_without_it(workplace, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_API_KEY", "too short")
+    refused = run_script("train.py", "--config", "tiny.yaml", "train.logger=wandb")
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    assert "use train.logger=none" in refused.stderr.splitlines()[-1]
+    assert run_script("train.py", "--resume", "runs/tiny", "train.logger=none").returncode == 0
+
+
+def test_a_run_from_before_the_choice_of_a_logger_is_opened_and_resumed(run, capsys):
+    for file in (run.best, run.latest, run.previous):
+        header = header_of(checkpoint := load_checkpoint(file))
+        old = header["settings"].replace('"logger": "none"', '"tensorboard": true')
+        write_sealed(file, checkpoint.tensors, header | {"settings": old})
+    run.config.write_text(run.config.read_text().replace("logger: none", "tensorboard: true"))
+    assert load_checkpoint(run.best).config.train.logger == "tensorboard"
+    assert train.main(["--resume", str(run.path), "train.max_steps=44", "train.logger=none"]) == 0
+    assert train.main(["--resume", str(run.path), "train.tensorboard=true"]) == 2
+    assert "unknown key train.tensorboard; did you mean train.logger=tensorboard?" in capsys.readouterr().err
