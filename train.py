@@ -1,22 +1,23 @@
 """Train a character-level GPT: python train.py --config configs/shakespeare.yaml"""
 
 import signal
+import sys
 import time
+from pathlib import Path
 
 STARTED_S = time.perf_counter()  # before the imports, which are part of a run's time
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
 
+sys.path.append(str(Path(__file__).parent))  # python -P leaves it out
 import cli.startup  # noqa: F401, I001 - before torch
 
 import argparse
-import shlex
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
+from cli.hints import to_paste
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
@@ -49,7 +50,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if options.sweep:
         same = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--sweep"]
-        raise UserError(f"this is a sweep; start it with python -m experiments.sweep {shlex.join(same)}")
+        raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', *same)}")
     if not (options.config or options.resume):
         parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if options.ancestor:

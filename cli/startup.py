@@ -1,4 +1,6 @@
-"""What must be set before anything else: import this module first, before torch.
+"""What must be checked and set before anything else: import this module first, before torch.
+
+Environment: without its libraries, nothing else can be imported.
 
 Descriptors: cron and daemons may start a command without standard input, output or error. The next file that is opened
 would take such a place, and receive the messages. So /dev/null takes it.
@@ -10,8 +12,21 @@ single run. With this count, a single run takes 10 % longer than with the defaul
 long as a single run (`configs/shakespeare.yaml`, 2 cores of an Intel Xeon with AMX).
 """
 
+import importlib.util
 import os
 import sys
+from pathlib import Path
+
+LIBRARIES = ("torch", "numpy", "tqdm", "filelock", "fsspec", "yaml", "jinja2", "markupsafe", "safetensors")
+
+missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+if sys.version_info < (3, 11):  # noqa: UP036 - another Python than that of the environment
+    missing.insert(0, "Python 3.11")
+if missing:
+    programs = Path(__file__).resolve().parents[1] / ".venv" / ("Scripts" if os.name == "nt" else "bin")
+    advice = f"activate the environment (. {programs / 'activate'}), or create it as README.md says"
+    print(f"{sys.executable} lacks {', '.join(missing)}: {advice}", file=sys.stderr)
+    sys.exit(2)
 
 for number, name in enumerate(("stdin", "stdout", "stderr")):
     try:

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import pickle
-import shlex
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from cli.command import run_command
 from cli.errors import UserError, is_out_of_memory
+from cli.hints import to_paste
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
@@ -41,9 +41,9 @@ def main(options: Namespace) -> None:
     run = RunFolder.create(options.output.name, to_yaml(checkpoint.config), root=options.output.parent)
     run.save(checkpoint, is_best=True)
     print(f"{run.path} is a run with this model. To sample from it or train it further:")
-    folder, config = shlex.quote(str(run.path)), shlex.quote(str(run.config))
-    print(f"  python sample.py --checkpoint {folder}")
-    print(f"  python train.py --config {config} --from {folder} data.corpus=my.txt train.name=tuned")
+    print(f"  {to_paste('sample.py', '--checkpoint', run.path)}")
+    tune = ("--config", run.config, "--from", run.path, "data.corpus=my.txt", "train.name=tuned")
+    print(f"  {to_paste('train.py', *tune)}")
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 from conftest import ROOT
 
+from cli.startup import LIBRARIES
 from training.config import Config
 
 PACKAGES = ("cli", "model", "data", "training", "textbook", "experiments")
@@ -155,6 +156,10 @@ def test_every_library_that_is_imported_is_declared():
     ours = {*PACKAGES, "tests", *(file.stem for file in files)}
     assert always - ours - declared("requirements.txt") == set()
     assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
+
+
+def test_every_command_checks_at_its_start_that_the_declared_libraries_are_there():
+    assert {*LIBRARIES} == declared("requirements.txt") - {"pyyaml", "pytest"}
 
 
 def test_pyproject_and_requirements_declare_the_same():

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from cli.errors import UserError, checking_values
+from cli.hints import PROJECT, shortened, to_paste
 from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
@@ -32,7 +33,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     settings = read_settings(path)
     if "sweep" in settings:
-        raise UserError(f"this is a sweep; start it with python -m experiments.sweep --config {path}")
+        raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', '--config', path)}")
     with checking_values(f"{path}: "):
         return build_config(settings, overrides)
 
@@ -42,9 +43,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = _TextLoader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError:
-        others = {file.stem: file for folder in (Path("configs"), path.parent) for file in folder.glob("*.yaml")}
+        others = {file.stem: file for folder in (PROJECT / "configs", path.parent) for file in folder.glob("*.yaml")}
         close = difflib.get_close_matches(path.stem, others, n=1)
-        hint = f"; did you mean {others[close[0]]}?" if close else ""
+        hint = f"; did you mean {shortened(others[close[0]])}?" if close else ""
         raise UserError(f"{path}: no such file in {Path.cwd()}{hint}") from None
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         reason = str(error).splitlines()[0]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cli.errors import UserError
+from cli.hints import PROJECT, to_paste
 from data.corpus import Corpus
 from data.encoded_text import EncodedText
 from data.vocabulary import Vocabulary
@@ -69,7 +70,8 @@ class TrainedModel:
     @property
     def origin(self) -> str:
         """The file and the step of the weights; if they came with the project, also how to train others."""
-        advice = "; it comes with the project: train your own with python train.py --config configs/selmere.yaml"
+        train = to_paste("train.py", "--config", PROJECT / "configs/selmere.yaml")
+        advice = f"; it comes with the project: train your own with {train}"
         return f"{self.path}, step {self.checkpoint.step:,}{advice if self.path == BUNDLED_MODEL else ''}"
 
     @property

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from cli.errors import UserError, explain
+from cli.hints import PROJECT, to_paste
 from experiments.formatting import in_columns
 from experiments.report.runs import flat, read_run
 from experiments.sweep.plan import SEED
@@ -17,7 +18,8 @@ def list_runs(root: Path = RUNS) -> str:
     configs = [*root.glob("*/config.yaml"), *root.glob("*/*/config.yaml")]
     folders = sorted((RunFolder(file.parent) for file in configs), key=_last_change, reverse=True)
     if not folders:
-        raise UserError(f"{root}/ contains no runs yet; train one with python train.py --config configs/selmere.yaml")
+        train = to_paste("train.py", "--config", PROJECT / "configs/selmere.yaml")
+        raise UserError(f"{root}/ contains no runs yet; train one with {train}")
     lines, settings = [], []  # of a damaged config: no settings
     for folder in folders:
         values, shown, differing = {}, ["no evaluation yet", "", ""], ""

@@ -6,6 +6,7 @@ from statistics import harmonic_mean
 from typing import Any
 
 from cli.errors import UserError, checking_values
+from cli.hints import to_paste
 from data.files import replace_text
 from experiments.sweep.plan import Plan, describe, make_plan
 from experiments.sweep.sweep_folder import read_plan
@@ -27,9 +28,8 @@ def pack(folder: Path, file: Path) -> None:
     for point in plan.points:
         records = read_records(RunFolder(folder / point.name).metrics)
         if not records or not records[-1].get("finished"):
-            raise UserError(
-                f"{folder / point.name}: is not finished; finish it with python -m experiments.sweep --resume {folder}"
-            )
+            finish = to_paste("experiments.sweep", "--resume", folder)
+            raise UserError(f"{folder / point.name}: is not finished; finish it with {finish}")
         lines.append({"point": point.name, "records": _shortened(records)})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 

@@ -1,7 +1,6 @@
 """Train every combination of settings: python -m experiments.sweep --config configs/selmere.yaml model.n_head=1,2,4"""
 
 import dataclasses
-import shlex
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -11,6 +10,7 @@ from filelock import FileLock, Timeout
 from cli.command import run_command
 from cli.console import Console
 from cli.errors import UserError, checking_values
+from cli.hints import to_paste
 from data.corpus import open_corpus
 from experiments.command import command, option, whole
 from experiments.report.__main__ import main as report
@@ -46,8 +46,8 @@ def main(options: Namespace) -> int:
         print()
         status = report([str(folder.path)]) or status
     if status:
-        again = ["python", "-m", "experiments.sweep", "--resume", str(folder.path), f"--workers={options.workers}"]
-        print(f"To resume: {shlex.join(again)}")
+        again = to_paste("experiments.sweep", "--resume", folder.path, f"--workers={options.workers}")
+        print(f"To resume: {again}")
     return status
 
 

@@ -1,6 +1,7 @@
 """What all commands share: errors of one line."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from conftest import ROOT
 
 from cli.command import report_errors
 from cli.errors import LONGEST_LINE, UserError, error_file, one_line
+from experiments.__main__ import main as list_experiments
 
 
 @pytest.mark.parametrize(
@@ -80,3 +82,10 @@ def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
     with error_file(file):
         pass
     assert not file.exists()
+
+
+def test_the_experiments_are_listed_with_one_line_each(capsys):
+    assert list_experiments([]) == 0
+    listed = re.findall(r"python -m experiments\.(\w+)  +[A-Z]", capsys.readouterr().out)
+    page = (ROOT / "experiments/README.md").read_text(encoding="utf-8")
+    assert listed == sorted(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE))

@@ -41,6 +41,20 @@ def test_a_spin_count_or_wait_policy_set_by_the_user_is_kept():
     assert spin_count("train.py", OMP_WAIT_POLICY="active") > 1_000_000
 
 
+PROGRAMS = ["train.py", "-P train.py", "-I train.py", "-P sample.py", "-m experiments", "-m experiments.score"]
+
+
+@pytest.mark.parametrize("command", [*PROGRAMS, "-m textbook"])
+def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
+    process = subprocess.run(
+        [sys.executable, "-S", *command.split()], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    (line,) = process.stderr.splitlines()
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "lacks torch, numpy" in line
+    assert f"activate the environment (. {ROOT}/.venv/bin/activate)" in line
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_messages_to_closed_descriptors_go_into_no_file(tmp_path, closed):
     program = """import cli.startup, os, subprocess, sys

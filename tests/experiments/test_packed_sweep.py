@@ -1,6 +1,7 @@
 """Sweeps packed into one file, and reports made from it."""
 
 import csv
+import re
 import shutil
 
 import pytest
@@ -66,7 +67,7 @@ def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
     settings = read_settings(runs[0].parents[1] / "tiny.yaml")
     sweep = SweepFolder.open("begun", make_plan(settings, [*SHORT, "train.seed=0,1"]))
     assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
-    assert "is not finished; finish it with python -m experiments.sweep --resume" in capsys.readouterr().err
+    assert re.search(r"is not finished; finish it with .* -m experiments.sweep --resume", capsys.readouterr().err)
     shutil.rmtree(sweep.path)
     assert report_command(["runs/1-0", "--pack", str(tmp_path / "a.jsonl")]) == 2
     assert "is not the folder of a sweep" in capsys.readouterr().err

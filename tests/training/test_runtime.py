@@ -67,6 +67,20 @@ def test_a_missing_device_is_an_error():
             choose_device("mps")
 
 
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="needs a CPU build of PyTorch")
+def test_a_cpu_build_of_pytorch_beside_an_nvidia_gpu_is_named(monkeypatch, tmp_path, capsys):
+    runtime = choose_runtime("cpu", "float32")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    warn_if_slow(runtime)
+    assert capsys.readouterr().err == ""
+    (tmp_path / "nvidia-smi").touch(mode=0o755)
+    warn_if_slow(runtime)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "its PyTorch is a CPU build" in line
+    with pytest.raises(ValueError, match=r"device cuda: .* its PyTorch is a CPU build"):
+        choose_device("cuda")
+
+
 def test_the_error_for_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match=r"needs a compiler; install g\+\+ or set train.compile=false"):

@@ -1,16 +1,14 @@
 """The log of a run: lines on the console, records in metrics.jsonl, samples, and the optional loggers."""
 
 import math
-import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 
 from cli.console import Console
+from cli.hints import PROJECT, to_paste
 from training.evaluation import Evaluation
 from training.log.clock import Clock
 from training.log.loggers import make_logger
@@ -19,8 +17,6 @@ from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
 from training.sampling.texts import sample_text
 from training.state import TrainingState
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class RunLog:
@@ -107,7 +103,7 @@ class RunLog:
 
     def stopped(self, name: str) -> None:
         self._console.say(f"Stopped by {name} after step {self.state.progress.step:,}. To resume:")
-        self._console.say(f"  {_command('train.py', '--resume', self.run.path)}")
+        self._console.say(f"  {to_paste('train.py', '--resume', self.run.path)}")
 
     def finished(self) -> None:
         """Log the end of a run: its best loss, time and folder, when it was started or last resumed with which code."""
@@ -140,7 +136,7 @@ class RunLog:
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say("To sample text:")
-        self._console.say(f"  {_command('sample.py', '--checkpoint', self.run.path)}")
+        self._console.say(f"  {to_paste('sample.py', '--checkpoint', self.run.path)}")
 
     def _record(self, **values) -> None:
         step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
@@ -152,15 +148,10 @@ class RunLog:
 
 def commit() -> str | None:
     """Return the Git commit of this code, with "-dirty" after it if files have changed, or None if it is unknown."""
-    if not (ROOT / ".git").exists():
+    if not (PROJECT / ".git").exists():
         return None  # a copy without history, perhaps inside another repository
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def _command(script: str, *arguments: object) -> str:
-    """Return a command line for a script in the folder of the running script."""
-    return shlex.join(["python", str(Path(sys.argv[0]).with_name(script)), *map(str, arguments)])

@@ -89,7 +89,7 @@ def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_sinc
             ["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True, text=True
         ).stdout.strip()
 
-    monkeypatch.setattr(run_log, "ROOT", tmp_path)
+    monkeypatch.setattr(run_log, "PROJECT", tmp_path)
     assert run_log.commit() is None
     git("init")
     (tmp_path / "train.py").write_text("one")
