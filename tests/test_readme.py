@@ -31,8 +31,9 @@ RUN_BY_CI = {
     "mypy",
 }
 RUN_BY_CI |= {"ruff check .", "ruff format --check .", INSTALL}
+FIRST = ("python3 -m venv", ".venv/bin/pip", ".venv/bin/python -m pytest")  # the first lines of README.md; CI runs them
 # Other tests run these: tests/experiments/test_studies.py, tests/training/runs/test_torture.py.
-TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS")
+TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS", *FIRST)
 # What makes a command of a page short: the program or file that it names, and the arguments to add.
 SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
 SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
@@ -50,7 +51,7 @@ SHORTER = {
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
 # the other pages.
 PLANNED = ("model/README.md", "experiments/studies/README.md", "experiments/studies/heads.md")
-HAS_OWN_SHAPE = ("[8,4,4,2,2,2]", "--config runs/")  # which a smaller model would not fit
+HAS_OWN_SHAPE = "--config runs/"  # which a smaller model would not fit
 
 
 def text(page):
@@ -60,6 +61,17 @@ def text(page):
 def test_no_page_has_a_gap_left_to_fill():
     for page in PAGES:
         assert not re.findall(r"@[A-Z_]+@", text(page)), page
+
+
+def test_the_readme_shows_the_head_of_the_one_file_gpt_and_fits_on_150_lines():
+    readme = text(ROOT / "README.md")
+    head = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1].splitlines()
+    lines = [line.strip() for line in text(ROOT / "textbook/chapter9_gpt.py").splitlines()]
+    places = [lines.index(line) for line in head]
+    assert len(places) == 6
+    assert places[1:] == list(range(places[1], places[1] + 5))
+    assert places[0] < places[1]
+    assert len(readme.splitlines()) <= 150
 
 
 def commands(pages=PAGES):
@@ -75,9 +87,9 @@ def shortened(command):
     if program == "torchrun":
         arguments = ["-m", "torch.distributed.run", *arguments]
     else:
-        assert program == "python", command
+        assert program in ("python", ".venv/bin/python"), command
     words = [sign for sign in SHORTER if any(argument.startswith(sign) for argument in arguments)]
-    if "--config" in arguments and not any(sign in command for sign in HAS_OWN_SHAPE):
+    if "--config" in arguments and HAS_OWN_SHAPE not in command:
         arguments += SMALL_MODEL
     return arguments + [addition for word in words for addition in SHORTER[word]]
 
@@ -140,12 +152,11 @@ def test_every_command_runs(part, tmp_path):
         assert finished.stdout.strip(), command
 
 
-@pytest.mark.parametrize("page", ["README.md", "experiments/README.md"])
-def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys, page):
+def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("ROMEO: Ω\n", encoding="utf-8")
     train_tiny(tmp_path, "train.name=shakespeare", "model.block_size=32", "data.characters=ROMETIJUL:,'?")
-    blocks = re.findall(r"```python\n(.*?)```", text(ROOT / page), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text(ROOT / "experiments/README.md"), re.DOTALL)
     for block in blocks:
         if "runs/shakespeare" in block:
             exec(block, {})
