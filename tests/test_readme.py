@@ -25,7 +25,6 @@ PAGES = [
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
 RUN_BY_CI = {
-    "pip install -r requirements.txt",
     "python -m pytest",
     'python -m pytest -m "slow and not nightly" -n 3',
     "mypy",

@@ -9,6 +9,7 @@ import typing
 from collections import Counter
 
 import pytest
+import yaml
 from conftest import ROOT
 
 from cli.startup import LIBRARIES
@@ -162,12 +163,14 @@ def test_every_command_checks_at_its_start_that_the_declared_libraries_are_there
     assert {*LIBRARIES} == declared("requirements.txt") - {"pyyaml", "pytest"}
 
 
-def test_pyproject_and_requirements_declare_the_same():
+def test_pyproject_requirements_and_citation_say_the_same():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     builds = project["dependency-groups"]
     assert builds["cpu"] == builds["gpu"]
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     assert sorted(lines) == sorted(project["project"]["dependencies"] + builds["cpu"])
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == project["project"]["version"]
 
 
 def test_the_project_stays_within_its_budget_of_lines():
