@@ -10,6 +10,7 @@ from data.encoded_text import EncodedText
 
 Ids = np.ndarray | EncodedText
 BYTES_ON_DEVICE = 1 << 30  # texts up to this size, at 4 bytes per character, are stored on the GPU
+BATCHES_AHEAD = 64  # start positions of so many batches take little longer than those of one
 ROUNDS = 6  # of the Feistel network; 4 rounds suffice with ideal round functions (Luby and Rackoff, 1988)
 
 
@@ -41,6 +42,7 @@ class TrainingBatches:
             self.offsets = torch.arange(block_size + 1, device=self.device)
         self.ids, self.block_size, self.batch_size, self.seed, self.part = ids, block_size, batch_size, seed, part
         self.last_start = len(ids) - 1 - block_size
+        self.first_known, self.known_starts = 0, np.empty(0, dtype=np.int64)  # the most recent ones
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
 
     def at(self, window: int) -> tuple[Tensor, Tensor]:
@@ -67,8 +69,15 @@ class TrainingBatches:
 
         first: the number of the batch's first window in the run.
         """
-        epoch, place = np.divmod(first + np.arange(self.batch_size), self.windows_per_epoch)
-        starts = np.empty(self.batch_size, dtype=np.int64)
+        if not 0 <= first - self.first_known <= len(self.known_starts) - self.batch_size:
+            self.known_starts = self._starts(first + np.arange(BATCHES_AHEAD * self.batch_size))
+            self.first_known = first
+        at = first - self.first_known
+        return self.known_starts[at : at + self.batch_size]
+
+    def _starts(self, windows: np.ndarray) -> np.ndarray:
+        epoch, place = np.divmod(windows, self.windows_per_epoch)
+        starts = np.empty(len(windows), dtype=np.int64)
         for e in np.unique(epoch):
             *keys, offset = np.random.SeedSequence([self.seed, int(e)]).generate_state(ROUNDS + 1, np.uint64)
             window = permute(place[epoch == e], self.windows_per_epoch, keys)

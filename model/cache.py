@@ -26,10 +26,10 @@ class LayerCache:
         self.computed: dict[Callable, Any] = {}
 
     def once(self, compute: Callable, like: Tensor) -> Any:
-        """Return compute(like), a function of weights, computed when it is first asked for."""
+        """Return compute(like), a function of weights and of the dtype and device of `like`, computed only once."""
         if compute not in self.computed:
-            self.computed[compute] = compute(like)
-        return self.computed[compute]
+            self.computed[compute] = compute(like), like.new_empty(0)
+        return self.computed[compute][0]
 
     def update(self, k: Tensor, v: Tensor, index: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Write k, v (B, K, T, D) at positions `index` (see `Places`) and return the keys and values to attend to.
@@ -55,7 +55,7 @@ class LayerCache:
 class KVCache:
     """The caches of all layers for B sequences of equal length, for inference. Pass it to `GPT.forward`.
 
-    dtype, device: those of the model, whose weights must not change while it has a cache.
+    dtype, device: those of the model. If its weights change, `clear` and `refresh` the cache.
 
     static: every step does the same work, whatever its position, so that a CUDA graph can replay it: the length is a
     tensor (1,) on the device, and attention reads the whole cache through a mask. This takes 1.4 times as long on a
@@ -87,6 +87,13 @@ class KVCache:
         if end > len(self.every_place):
             raise ValueError(f"{end} positions do not fit into model.block_size={len(self.every_place)}")
         return Places(slice(self.length, end))
+
+    def refresh(self) -> None:
+        """Compute again, in place, what was computed from weights, because these may have changed."""
+        for layer in self.layers:
+            for compute, (values, like) in layer.computed.items():
+                for old, new in zip(values, compute(like), strict=True):
+                    old.copy_(new)
 
     def clear(self) -> None:
         self.length -= self.length  # in place if it is a tensor, which a CUDA graph reads

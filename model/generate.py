@@ -1,7 +1,7 @@
 """Sampling text: one character after another, each drawn from the probabilities that the model predicts."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,6 @@ class Sampling:
         return probabilities / probabilities.sum(-1, keepdim=True)
 
 
-@torch.inference_mode()
 def generate(
     model: GPT,
     prompt: Tensor,
@@ -79,58 +78,79 @@ def generate(
 ) -> Iterator[Tensor]:
     """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
-    streams: their numbers; by default 0, 1, ... The random numbers of stream i depend on (seed, i) only, so its text
-    does not depend on the other streams. The context of a character depends on its position only
-    (see `window_start`), so the text is the same with and without the cache, also past block_size. Memory does not grow
-    with the length. cuda_graph: on a GPU, record the step once and replay it, which is faster; only one thread of a
-    process may do so.
-
-    Raises ValueError if the prompt is empty.
+    See `Sampler`. The text is the same with and without the cache, also past block_size.
     """
-    if prompt.size(1) < 1:
-        raise ValueError("prompt must contain at least one character")
-    B, device = prompt.size(0), prompt.device
-    block_size = model.config.block_size
-    on_gpu = device.type == "cuda"
-    dtype = model.lm_head.weight.dtype
-    cache = KVCache(model.config, B, dtype=dtype, device=device, static=on_gpu) if use_cache else None
-
-    def predict_and_draw(ids: Tensor, uniform: Tensor) -> Tensor:
-        """Return the characters (B,) that follow ids (B, T)."""
-        return _draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform)
-
-    captures = cuda_graph and on_gpu and use_cache
-    draw_next = CapturedStep(model, predict_and_draw, B) if captures else predict_and_draw
-    draws = _uniform_draws(seed, range(B) if streams is None else streams, device)
-    n_seen = prompt.size(1)
-    start = window_start(n_seen, block_size)
-    unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
-    context = [unread]
-    for _ in range(length):
-        ids = draw_next(unread, next(draws))
-        yield ids
-        n_seen += 1
-        unread = ids[:, None]
-        context.append(unread)
-        new_start = window_start(n_seen, block_size)
-        if cache is None or new_start > start:
-            unread = torch.cat(context, dim=1)[:, new_start - start :]
-            start, context = new_start, [unread]
-            if cache is not None:
-                cache.clear()  # every character has a new position in the window
+    sampler = Sampler(model, prompt.size(0), sampling=sampling, use_cache=use_cache, cuda_graph=cuda_graph)
+    return sampler.generate(prompt, length, seed=seed, streams=streams)
 
 
-class CapturedStep:
-    """A sampling step, (ids (B, T), numbers (B,)) -> ids (B,), that is a CUDA graph for single characters."""
+class Sampler:
+    """Draws texts of B streams from a model, one text after another; the first characters of a new one end the last.
 
-    def __init__(self, model: GPT, step: Callable[[Tensor, Tensor], Tensor], batch_size: int):
-        self.step = step
-        self.drawn = drawn = torch.zeros(batch_size, dtype=torch.long, device=model.lm_head.weight.device)
-        # The closure holds local names only: in a reference cycle, graph and cache would outlive the text.
-        self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(step(ids, uniform)), model)
+    The weights may change between two texts, in place. cuda_graph: on a GPU, record the step of a single character once
+    and replay it in all texts, which is faster; only one thread of a process may do so.
+    """
 
-    def __call__(self, ids: Tensor, uniform: Tensor) -> Tensor:
-        if ids.size(1) > 1:
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: GPT,
+        n_streams: int,
+        *,
+        sampling: Sampling = Sampling(),
+        use_cache: bool = True,
+        cuda_graph: bool = False,
+    ):
+        device, dtype = model.lm_head.weight.device, model.lm_head.weight.dtype
+        on_gpu = device.type == "cuda"
+        cache = KVCache(model.config, n_streams, dtype=dtype, device=device, static=on_gpu) if use_cache else None
+        drawn = torch.zeros(n_streams, dtype=torch.long, device=device)
+
+        def predict_and_draw(ids: Tensor, uniform: Tensor) -> Tensor:
+            """Return the characters (B,) that follow ids (B, T)."""
+            return _draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform)
+
+        self.block_size, self.cache, self.drawn, self.step = model.config.block_size, cache, drawn, predict_and_draw
+        self.captured: CapturedFunction | None = None
+        if cuda_graph and on_gpu and use_cache:
+            # The functions hold local names only: in a reference cycle, graph and cache would outlive the sampler.
+            self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(predict_and_draw(ids, uniform)), model)
+
+    @torch.inference_mode()
+    def generate(
+        self, prompt: Tensor, length: int, *, seed: int = 0, streams: Sequence[int] | None = None
+    ) -> Iterator[Tensor]:
+        """Yield the next ids (B,), `length` times, after a prompt (B, T).
+
+        streams: their numbers; by default 0, 1, ... The random numbers of stream i depend on (seed, i) only, so its
+        text does not depend on the other streams. The context of a character depends on its position only (see
+        `window_start`). Memory does not grow with the length. Raises ValueError if the prompt is empty.
+        """
+        if prompt.size(1) < 1:
+            raise ValueError("prompt must contain at least one character")
+        if self.cache is not None:
+            self.cache.clear()
+            self.cache.refresh()
+        draws = _uniform_draws(seed, range(len(prompt)) if streams is None else streams, prompt.device)
+        n_seen = prompt.size(1)
+        start = window_start(n_seen, self.block_size)
+        unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
+        context = [unread]
+        for _ in range(length):
+            ids = self._draw_next(unread, next(draws))
+            yield ids
+            n_seen += 1
+            unread = ids[:, None]
+            context.append(unread)
+            new_start = window_start(n_seen, self.block_size)
+            if self.cache is None or new_start > start:
+                unread = torch.cat(context, dim=1)[:, new_start - start :]
+                start, context = new_start, [unread]
+                if self.cache is not None:
+                    self.cache.clear()  # every character has a new position in the window
+
+    def _draw_next(self, ids: Tensor, uniform: Tensor) -> Tensor:
+        if self.captured is None or ids.size(1) > 1:
             return self.step(ids, uniform)
         self.captured(ids, uniform)
         return self.drawn.clone()

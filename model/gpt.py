@@ -25,10 +25,12 @@ from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
 from model.intermediates import Intermediates
+from model.kernels import hand_written
 from model.norm import make_norm
 from model.positions import POSITIONS, Places
 from model.query_key_norm import QueryKeyNorm
 
+SMALL_VOCABULARY = 256  # of which a one-hot matrix fits into a GPU's memory and time
 INITIAL_QK_SCALE = 12.0  # of learned scales (experiments/studies/RECORDS.md)
 
 
@@ -38,6 +40,8 @@ class TokenEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         if ids.device.type != "cuda":
             return super().forward(ids)
+        if self.num_embeddings <= SMALL_VOCABULARY and hand_written.is_faster(self.weight):
+            return hand_written.embed(ids, self.weight)
         # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and a CUDA graph cannot
         # capture that (github.com/pytorch/pytorch/issues/82886).
         return self.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)

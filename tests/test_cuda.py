@@ -1,12 +1,13 @@
-"""Code that runs on a GPU only; these tests are skipped on a machine without a GPU."""
+"""Code that runs on a GPU only; on a machine without one, `tests/test_fake_gpu.py` runs these tests."""
 
 import collections
+import os
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import run_script
+from conftest import ROOT, run_script
 from helpers import metrics
 
 import train
@@ -17,7 +18,7 @@ from experiments.heads.analysis import analyse
 from experiments.heads.silence import silenced
 from model.attention import attend
 from model.config import ModelConfig
-from model.generate import Sampling, generate
+from model.generate import Sampler, Sampling, generate
 from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 from training.config_file import load_config
@@ -39,6 +40,20 @@ MODELS = {
     "fixed scale": {"qk_scale": 10.0},
     "swiglu": {"mlp": "swiglu", "logit_softcap": 0.0},
 }
+EVERY_MODEL = MODELS | {
+    "ALiBi": {"positions": "alibi"},
+    "no positions": {"positions": "none"},
+    "explicit": {"attention": "explicit"},
+    "explicit with ALiBi": {"attention": "explicit", "positions": "alibi"},
+    **{f"{name} scores": {"score": name} for name in ("dot", "gaussian", "uniform")},
+}
+MISTAKES = {
+    "reads a number": lambda x: x * x.sum().item(),
+    "copies from main memory": lambda x: x + torch.ones(3).to("cuda"),
+    "copies to main memory": lambda x: x.cpu().sum().to("cuda"),
+    "selects by a condition": lambda x: x[x > 0],
+}
+fake_only = pytest.mark.skipif("FAKE_GPU_GUARD" not in os.environ, reason="needs the fake GPU")
 
 
 def captured_function(function):
@@ -158,8 +173,22 @@ def test_sampling_never_waits_for_the_gpu_after_its_start(workplace):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def make_step(workplace, *overrides, device="cuda"):
-    config = load_config(workplace / "tiny.yaml", [f"train.device={device}", *overrides])
+@pytest.mark.parametrize("settings", EVERY_MODEL.values(), ids=EVERY_MODEL)
+def test_one_captured_sampler_writes_all_texts_while_the_weights_change(settings):
+    model, prompt = make_model(**settings).cuda(), torch.randint(20, (1, 1), device="cuda")
+    sampler, graphs = Sampler(model, 1, cuda_graph=True), set()
+    for seed in range(3):
+        text = torch.stack(list(sampler.generate(prompt, 40, seed=seed)))
+        graphs.add(sampler.captured.graph)
+        assert torch.equal(text.cpu(), write(model, prompt, 40, seed=seed))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.3)
+    assert len(graphs - {None}) == 1
+
+
+def make_step(workplace, *overrides, device="cuda", file=None):
+    config = load_config(file or workplace / "tiny.yaml", [f"train.device={device}", *overrides])
     runtime = choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, open_corpus(config.data), runtime)
     train_ids = state.corpus.split(config.data.split, config.model.block_size).train
@@ -198,6 +227,74 @@ def test_training_on_the_gpu_has_the_same_losses_as_on_the_cpu(workplace, name, 
         assert not any(parameter.grad is not None and parameter.grad.any() for parameter in state.model.parameters())
         sums[device] = state.loss_sum.item()
     assert sums["cuda"] == pytest.approx(sums["cpu"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("settings", EVERY_MODEL.values(), ids=EVERY_MODEL)
+def test_a_step_of_every_kind_is_captured(workplace, settings, dtype, name):
+    overrides = [f"model.{key}={list(v) if isinstance(v, tuple) else v}" for key, v in settings.items()]
+    overrides += [f"optim.name={name}", f"train.dtype={dtype}", "model.n_embd=32", "model.dropout=0"]
+    if "n_head" not in settings:
+        overrides.append("model.n_head=2")
+    for more in ([], ["optim.grad_clip=1", "train.accumulate=2"], ["model.dropout=0.2", "optim.weight_decay=0.1"]):
+        state, step = make_step(workplace, *overrides, *more)
+        for _ in range(5):
+            step.run()
+        assert step.update.graph is not None
+        state.check_finite()
+
+
+@fake_only
+@pytest.mark.parametrize(
+    ("name", "overrides", "budget"),
+    [
+        ("shakespeare", ["train.grow_context_at=[]"], 660),
+        ("shakespeare_gpt2", [], 340),
+        ("shakespeare", ["train.grow_context_at=[]", "model.n_head=6", "model.n_embd=384", "model.conv_width=1"], 590),
+    ],
+)
+def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
+    """An H200 counted 725, 396 and 687: some operations here are several kernels there."""
+    small = ["data.corpus=selmere", "train.batch_size=2", "model.block_size=32"]
+    _, step = make_step(workplace, *overrides, *small, file=ROOT / "configs" / f"{name}.yaml")
+    for _ in range(4):
+        step.run()
+    kernels = collections.Counter(step.update.graph.names)
+    assert kernels.total() <= budget, kernels.most_common()
+    assert "index_add.default" not in kernels  # adds in any order
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda state: setattr(state.model.lm_head, "weight", torch.nn.Parameter(state.model.lm_head.weight.clone())),
+        lambda state: (
+            state.optimizers[0]
+            .state[state.model.blocks[0].mlp.up.weight]
+            .update(momentum_buffer=torch.zeros_like(state.model.blocks[0].mlp.up.weight))
+        ),
+        lambda state: state.optimizers[0].param_groups[0].update(momentum=0.5),
+        lambda state: state.optimizers[1].param_groups[0].update(lr=0.5),
+    ],
+    ids=["weight", "momentum buffer", "momentum", "learning rate"],
+)
+def test_what_a_graph_cannot_see_is_noticed_at_the_next_log_line(workplace, replace):
+    state, step = make_step(workplace)
+    for _ in range(10):
+        step.run()
+    replace(state)
+    for _ in range(9):
+        step.run()
+    with pytest.raises(RuntimeError, match="was replaced"):
+        step.run()
+
+
+def test_a_run_captures_its_step_and_its_sampler_once(workplace, monkeypatch):
+    captures, capture = [], CapturedFunction._capture
+    monkeypatch.setattr(CapturedFunction, "_capture", lambda self, ids: captures.append(self) or capture(self, ids))
+    assert train.main(["--config", "tiny.yaml", "train.device=cuda", "train.eval_every_steps=10"]) == 0
+    assert len(captures) == len(set(captures)) == 2
 
 
 def test_a_captured_step_that_diverges_is_noticed(workplace):
@@ -318,6 +415,31 @@ def test_a_captured_function_uses_its_latest_inputs_whatever_their_shape():
         add(x, y)
         expected += (x * y).sum().item()
     assert total.item() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_function_that_waits_for_the_gpu_cannot_be_captured(mistake):
+    total = torch.zeros((), device="cuda")
+    add = captured_function(lambda x: total.add_(mistake(x).sum()))
+    with pytest.warns(RuntimeWarning, match="running without a CUDA graph"):
+        for _ in range(6):
+            add(torch.ones(3, device="cuda"))
+    assert add.failed
+    assert total.item() == 6 * mistake(torch.ones(3, device="cuda")).sum().item()
+
+
+@fake_only
+def test_the_gradient_of_pytorchs_embedding_cannot_be_captured():
+    embedding, ids = torch.nn.Embedding(5, 4).cuda(), torch.zeros(8, dtype=torch.long, device="cuda")
+    embed = captured_function(lambda ids: embedding(ids).sum().backward())
+    with pytest.warns(RuntimeWarning, match="embedding_dense_backward"):
+        for _ in range(6):
+            embed(ids)
+
+
+def test_tensors_of_the_gpu_and_the_cpu_cannot_be_mixed():
+    with pytest.raises(RuntimeError, match="device"):
+        torch.ones(3, device="cuda") + torch.ones(3)
 
 
 def test_dropout_differs_between_replays_of_a_graph_and_depends_on_the_seed():

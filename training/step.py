@@ -38,7 +38,7 @@ class TrainingStep:
         # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
         self.update: Callable[..., None] = self._update
         if device.type == "cuda" and settings.cuda_graphs and self.processes.size == 1 and not settings.compile:
-            self.update = CapturedFunction(self._update, state.model)
+            self.update = CapturedFunction(self._update, state.model, frozen=self._frozen)
 
     def run(self) -> None:
         """Take one step: the next batches, new weights, and the progress."""
@@ -56,11 +56,19 @@ class TrainingStep:
         inputs, targets = (torch.stack(ids).view(shape) for ids in zip(*batches, strict=True))
         self.update(inputs, targets)
         progress.step += 1
+        if isinstance(self.update, CapturedFunction) and self.state.is_due(config.train.log_every_steps):
+            self.update.check_frozen()
         progress.windows += accumulate * size
         progress.evaluation_due = self.state.is_due(config.train.eval_every_steps)
         if config.optim.average_fraction:
             progress.averaged_steps += 1
             self.state.average.update(progress.averaged_steps)
+
+    def _frozen(self) -> list[object]:
+        """Return what a CUDA graph of a step does not see if it is replaced: weights, and all of the optimisers."""
+        groups = [group for optimizer in self.state.optimizers for group in optimizer.param_groups]
+        settings = [value for group in groups for name, value in group.items() if name != "params"]
+        return [*self.state.tensors(), *settings]
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
         """Change the weights once, given ids (accumulate, B, T). Nothing here waits for the device."""

@@ -61,6 +61,18 @@ def test_the_order_of_the_windows_is_the_published_one():
     assert np.concatenate([by_twos.starts(first) for first in (20, 22, 24)]).tolist() == published
 
 
+def test_start_positions_of_64_batches_are_computed_at_once_whatever_comes_first(monkeypatch):
+    calls = []
+    monkeypatch.setattr("data.batches.permute", lambda *given: calls.append(1) or permute(*given))
+    batches = make_batches(10**6, 64, 6, seed=3)  # an epoch is longer than 64 batches
+    forwards = [batches.starts(6 * number).tolist() for number in range(64)]
+    assert len(calls) == 1
+    assert batches.starts(6 * 64).tolist() == make_batches(10**6, 64, 6, seed=3).starts(6 * 64).tolist()
+    assert len(calls) == 3
+    assert [make_batches(10**6, 64, 6, seed=3).starts(6 * number).tolist() for number in range(64)] == forwards
+    assert [batches.starts(6 * number).tolist() for number in reversed(range(64))] == forwards[::-1]
+
+
 def test_a_batch_depends_only_on_the_seed_and_its_first_window_and_its_targets_are_the_next_characters():
     forwards, backwards = make_batches(), make_batches()
     expected = [forwards.at(window) for window in range(30)]

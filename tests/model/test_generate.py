@@ -4,7 +4,7 @@ import helpers
 import pytest
 import torch
 
-from model.generate import Sampling, generate, window_start
+from model.generate import Sampler, Sampling, generate, window_start
 from model.positions import POSITIONS
 
 V, BLOCK_SIZE = 13, 8
@@ -50,6 +50,18 @@ def test_the_context_is_the_whole_text_until_the_window_is_full_and_then_at_leas
             assert n_context == n_seen if n_seen <= block_size else block_size / 2 <= n_context <= block_size
     moves = [window_start(n, 8) for n in range(1, 20)]
     assert sorted(set(moves)) == [0, 4, 8, 12]
+
+
+def test_a_sampler_writes_a_second_text_with_weights_that_have_changed():
+    model, prompt = make_model(conv_width=3), torch.randint(V, (2, 3))
+    sampler = Sampler(model, 2)
+    for _ in range(2):
+        written = torch.stack(list(sampler.generate(prompt, 20, seed=3)), dim=1)
+        assert torch.equal(written, write(model, prompt, 20, seed=3))
+        next(sampler.generate(prompt, 20))  # a text that nobody reads to its end
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
 
 
 def test_the_seed_determines_the_text():

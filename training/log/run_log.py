@@ -9,13 +9,14 @@ import torch
 
 from cli.console import Console
 from cli.hints import PROJECT, to_paste
+from model.generate import Sampler
 from training.evaluation import Evaluation
 from training.log.clock import Clock
 from training.log.loggers import make_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
-from training.sampling.texts import sample_text
+from training.sampling.texts import DEFAULT, sample_text
 from training.state import TrainingState
 
 
@@ -27,6 +28,8 @@ class RunLog:
         self._unit = state.corpus.vocabulary.unit
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
+        cuda_graph = state.config.train.cuda_graphs
+        self._sampler = Sampler(state.average.model, 1, sampling=DEFAULT, cuda_graph=cuda_graph)
         self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
         self._logger = make_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
@@ -89,7 +92,7 @@ class RunLog:
             "",
             settings.sample_length,
             seed=settings.seed,
-            cuda_graph=settings.cuda_graphs,
+            sampler=self._sampler,
         )
         self._last_sample = sample
         self._record(**result.record())

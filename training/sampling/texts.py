@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from model.generate import Sampling, generate
+from model.generate import Sampler, Sampling
 from model.gpt import GPT
 from training.evaluation import evaluation_mode
 
@@ -39,6 +39,7 @@ def stream_texts(
     seed: int,
     streams: Sequence[int] | None = None,
     cuda_graph: bool = False,
+    sampler: Sampler | None = None,
 ) -> Iterator[list[str]]:
     """Return an iterator of `length` items, each with the next character of every prompt's continuation.
 
@@ -46,8 +47,9 @@ def stream_texts(
 
     With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
     streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number
-    only. An empty prompt means the start of a line. cuda_graph: see `generate`. The model's training mode is restored
-    at the end. Raises UnknownCharacterError if a character of a prompt is not in the vocabulary.
+    only. An empty prompt means the start of a line. cuda_graph: see `Sampler`. sampler: one to use again. The model's
+    training mode is restored at the end. Raises UnknownCharacterError if a character of a prompt is not in the
+    vocabulary.
     """
     ids = np.stack([vocabulary.encode(prompt or vocabulary.default_prompt) for prompt in prompts]).astype(np.int64)
     device_ids = torch.from_numpy(ids).to(model.lm_head.weight.device)  # (B, T)
@@ -55,10 +57,8 @@ def stream_texts(
     def pieces() -> Iterator[list[str]]:
         decoders = [vocabulary.stream_decoder() for _ in prompts]
         with evaluation_mode(model):
-            steps = generate(
-                model, device_ids, length, sampling=sampling, seed=seed, streams=streams, cuda_graph=cuda_graph
-            )
-            for next_ids in steps:
+            drawing = sampler or Sampler(model, len(prompts), sampling=sampling, cuda_graph=cuda_graph)
+            for next_ids in drawing.generate(device_ids, length, seed=seed, streams=streams):
                 yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
 
     return pieces()
@@ -72,10 +72,10 @@ def sample_text(
     *,
     seed: int,
     sampling: Sampling = DEFAULT,
-    cuda_graph: bool = False,
+    sampler: Sampler | None = None,
 ) -> str:
     """Return one continuation of the prompt, without the prompt; see `stream_texts`."""
-    pieces = stream_texts(model, vocabulary, [prompt], length, sampling=sampling, seed=seed, cuda_graph=cuda_graph)
+    pieces = stream_texts(model, vocabulary, [prompt], length, sampling=sampling, seed=seed, sampler=sampler)
     return "".join(character for (character,) in pieces)
 
 

@@ -1,0 +1,262 @@
+"""A GPU that a CPU plays, as a plugin of pytest: see `tests/test_fake_gpu.py`.
+
+A tensor on this GPU has its numbers in main memory. Every operation on it counts as one kernel and runs on the CPU, in
+order. A capture records the operations and leaves everything as it was; a replay repeats them on the same memory. As on
+a GPU, a capture fails if an operation waits for the device, copies from or to main memory, reads a CPU tensor, or has a
+result whose shape depends on values.
+
+So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes. It cannot
+show streams, the order of two streams, speed, the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+import pkgutil
+
+ctypes.CDLL(os.environ["FAKE_GPU_GUARD"])  # a library of guard.cpp, before PyTorch looks for CUDA
+
+from types import SimpleNamespace
+
+import safetensors.torch
+import torch
+import torch._dynamo  # it inspects torch, which must still be as it was
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+GPU = torch.device("cuda:0")
+# On a GPU, these wait: the size of a result, or a result, is needed in main memory.
+WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "bincount", "unique", "_unique2")
+WORKLESS = ("detach", "lift_fresh", "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty")
+state = SimpleNamespace(graph=None, sync_debug_mode="default")  # graph: the one that is being captured
+
+
+class GPUTensor(torch.Tensor):
+    """A tensor that says it is on the GPU; its numbers are in the CPU tensor `memory`."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, memory):
+        layout = {"strides": memory.stride(), "storage_offset": memory.storage_offset(), "dtype": memory.dtype}
+        with torch.inference_mode(False):  # PyTorch treats a view as such even if this class makes it
+            tensor = torch.Tensor._make_wrapper_subclass(cls, memory.shape, device=GPU, **layout)
+        tensor.memory = memory
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return launch(function, args, kwargs or {})
+
+    def data_ptr(self):
+        return self.memory.data_ptr()
+
+    def tolist(self):
+        return self.cpu().tolist()
+
+    def __repr__(self):
+        return f"GPU {self.memory}"
+
+
+class EveryOperation(TorchDispatchMode):
+    """Sees also the operations that make a tensor on the GPU from none."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return launch(function, args, kwargs or {})
+
+
+class Graph:
+    """A CUDA graph: `kernels` are calls that write to the same memory at every replay."""
+
+    def __init__(self):
+        self.kernels = []
+        self.before = {}  # the memory that the capture must not change
+
+    def replay(self):
+        for function, args, kwargs, results in self.kernels:
+            for old, new in zip(results, tree_leaves(function(*args, **kwargs)), strict=True):
+                if isinstance(old, torch.Tensor) and old is not new:
+                    old.copy_(new)
+
+    def protect(self, tensors):
+        for storage in (x.untyped_storage() for x in tensors):
+            self.before.setdefault(storage.data_ptr(), (storage, storage.clone()))
+
+    @property
+    def names(self):
+        return [function.__name__ for function, *_ in self.kernels]
+
+
+class Capture:
+    """`torch.cuda.graph`."""
+
+    def __init__(self, graph, stream=None):
+        self.graph = graph
+
+    def __enter__(self):
+        state.graph, self.random_state = self.graph, torch.get_rng_state()
+
+    def __exit__(self, *_):
+        state.graph = None
+        torch.set_rng_state(self.random_state)
+        for storage, old in self.graph.before.values():
+            storage.copy_(old)
+
+
+def launch(function, args, kwargs):
+    """Run an operation: on the CPU as it is, or as a kernel of the GPU if it has to do with tensors there."""
+    name = function.__name__.partition(".")[0]
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    ours = [x for x in tensors if isinstance(x, GPUTensor)]
+    written = tensors[0].device if name == "copy_" else GPU if ours else "cpu"
+    target = torch.device(kwargs.get("device") or written)
+    if not ours and target.type == "cpu":
+        return function(*args, **kwargs)
+    if torch.is_inference_mode_enabled() and isinstance(function, torch._ops.OpOverload):
+        with EveryOperation():  # autograd, which is off, would have taken it apart
+            results = function.decompose(*args, **kwargs)
+        if results is not NotImplemented:
+            return results
+    check(name, tensors, target)
+    known = {id(x.memory): x for x in ours}  # an operation in place returns its input
+    args, kwargs = tree_map_only(GPUTensor, lambda x: x.memory, (args, kwargs))
+    if kwargs.get("device"):
+        kwargs |= {"device": "cpu"}
+    graph = None if name in WORKLESS or makes_a_view(function) else state.graph
+    if graph:
+        graph.protect([x.memory for x in ours])
+    results = function(*args, **kwargs)
+    if graph:
+        graph.kernels.append((function, args, kwargs, tree_leaves(results)))
+    if target.type == "cpu":
+        return results
+    return tree_map_only(torch.Tensor, lambda x: known.get(id(x)) if id(x) in known else GPUTensor(x), results)
+
+
+def makes_a_view(function):
+    returns = getattr(function, "_schema", SimpleNamespace(returns=())).returns
+    return any(x.alias_info and not x.alias_info.is_write for x in returns)
+
+
+def check(name, tensors, target):
+    """Raise RuntimeError if a GPU could not do this, or not during a capture."""
+    on_cpu = [x for x in tensors if not isinstance(x, GPUTensor)]
+    copies, indexes = name in ("_to_copy", "copy_"), name in ("index", "index_put_", "_index_put_impl_")
+    if any(x.ndim for x in on_cpu) and not (copies or indexes):
+        raise RuntimeError(f"{name}: all tensors must be on one device")
+    selects = indexes and any(x.dtype == torch.bool for x in tensors[1:])
+    waits = name in WAITING or selects or (copies and target.type == "cpu")
+    if waits and state.sync_debug_mode == "error":
+        raise RuntimeError(f"{name} waits for the GPU")
+    reads = [x for x in on_cpu if x.ndim or name in ("where", "index_put_")]  # a single number is frozen elsewhere
+    if state.graph and (waits or reads or name == "embedding_dense_backward"):
+        raise RuntimeError(f"{name}: operation not permitted when stream is capturing")
+
+
+class FusedKernel(torch.autograd.Function):
+    """An operation for which PyTorch has one kernel on GPUs, and one for its gradients; on a CPU it has several."""
+
+    @staticmethod
+    def forward(ctx, function, *inputs):
+        ctx.function, ctx.inputs = function, inputs
+        return launch(function, inputs, {})
+
+    @staticmethod
+    def backward(ctx, dy):
+        gradients = functools.partial(gradients_of, ctx.function)
+        gradients.__name__ = f"{ctx.function.__name__}_backward"
+        return None, *launch(gradients, (dy, *ctx.inputs), {})
+
+
+def gradients_of(function, dy, *inputs):
+    inputs = [x if x is None else x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
+    with torch.enable_grad():
+        y = function(*inputs)
+    wanted = [x is not None and x.requires_grad for x in inputs]
+    found = iter(torch.autograd.grad(y, [x for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted], dy))
+    return [next(found) if is_wanted else None for is_wanted in wanted]
+
+
+def one_kernel(function, autocast_dtype, *inputs):
+    """Compute function(*inputs), tensors or None, as a single kernel."""
+    if torch.is_autocast_enabled("cuda"):
+        inputs = [x.to(autocast_dtype) if x is not None and x.is_floating_point() else x for x in inputs]
+    return FusedKernel.apply(function, *inputs)
+
+
+def rms_norm(x, shape, weight=None, eps=None, *, on_cpu=F.rms_norm):
+    def fused_rms_norm(x):
+        return on_cpu(x, shape, weight, eps)
+
+    # Autocast converts to float32 since PyTorch 2.12.
+    return one_kernel(fused_rms_norm, torch.float32, x) if x.device.type == "cuda" else fused_rms_norm(x)
+
+
+def attention(q, k, v, attn_mask=None, *, on_cpu=F.scaled_dot_product_attention, **options):
+    def fused_attention(q, k, v, mask):
+        return on_cpu(q, k, v, mask, **options)
+
+    if q.device.type != "cuda":
+        return fused_attention(q, k, v, attn_mask)
+    return one_kernel(fused_attention, torch.get_autocast_dtype("cuda"), q, k, v, attn_mask)
+
+
+def tensor(data, *, device="cpu", on_cpu=torch.tensor, **options):
+    return on_cpu(data, **options).to(device)
+
+
+def save(tensors, metadata=None, *, on_cpu=safetensors.torch.save):
+    return on_cpu({name: x.cpu() for name, x in tensors.items()}, metadata)
+
+
+def wait(*_):
+    if state.graph or state.sync_debug_mode == "error":
+        raise RuntimeError("the CPU waits for the GPU: operation not permitted when stream is capturing")
+
+
+def set_sync_debug_mode(mode):
+    state.sync_debug_mode = mode
+
+
+def stream(device=GPU):
+    return SimpleNamespace(device=GPU, wait_stream=lambda other: None, synchronize=wait)
+
+
+def nothing(*_, **__):
+    pass
+
+
+FUNCTIONS = {
+    "torch.cuda": {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda *_: "fake GPU",
+        "is_bf16_supported": lambda **_: True,
+        "max_memory_allocated": lambda *_: 1,
+        "is_current_stream_capturing": lambda: state.graph is not None,
+        "synchronize": wait,
+        "set_sync_debug_mode": set_sync_debug_mode,
+        "CUDAGraph": Graph,
+        "graph": Capture,
+        "Stream": stream,
+        "current_stream": stream,
+        "stream": contextlib.nullcontext,
+        **dict.fromkeys(("_lazy_init", "set_device", "manual_seed_all"), nothing),
+    },
+    "torch": {"tensor": tensor},
+    "safetensors.torch": {"save": save},
+    "torch.Tensor": {"pin_memory": lambda self: self},
+    "torch.nn.functional": {"rms_norm": rms_norm, "scaled_dot_product_attention": attention},
+    "torch.nn.utils.clip_grad": {"_has_foreach_support": lambda tensors, device: True},
+    "torch.cuda.amp.common": {"amp_definitely_not_available": lambda: False},
+}
+for place, functions in FUNCTIONS.items():
+    for name, function in functions.items():
+        owner = pkgutil.resolve_name(place)
+        assert hasattr(owner, name), (place, name)
+        setattr(owner, name, function)
+torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter's tensor cannot change its class
+EveryOperation().__enter__()

@@ -1,0 +1,36 @@
+// A CUDA device that exists in PyTorch's books only, so that autograd accepts tensors that claim to be on it.
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+namespace {
+
+const c10::Device gpu(c10::DeviceType::CUDA, 0);
+const c10::Stream only_stream(c10::Stream::DEFAULT, gpu);
+
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
+  c10::Device getDevice() const override { return gpu; }
+  c10::Device exchangeDevice(c10::Device) const override { return gpu; }
+  c10::Stream getStream(c10::Device) const noexcept override { return only_stream; }
+  c10::Stream getNewStream(c10::Device, int) const override { return only_stream; }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override { return only_stream; }
+};
+
+C10_REGISTER_GUARD_IMPL(CUDA, Guard);
+
+}  // namespace
+
+// PyTorch looks for a class of this name.
+struct CUDAHooks final : at::CUDAHooksInterface {
+  explicit CUDAHooks(at::CUDAHooksArgs) {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  void init() const override {}
+};
+
+using at::CUDAHooksRegistry, at::RegistererCUDAHooksRegistry;
+REGISTER_CUDA_HOOKS(CUDAHooks);
