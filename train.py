@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
-from cli.hints import to_paste
+from cli.hints import PROJECT, shortened, to_paste
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
@@ -52,7 +52,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         same = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--sweep"]
         raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', *same)}")
     if not (options.config or options.resume):
-        parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
+        config = shortened(PROJECT / "configs/shakespeare.yaml")
+        parser.error(f"name a config or a run, such as --config {config} or --resume runs/shakespeare")
     if options.ancestor:
         options.overrides.append(f"train.ancestor={options.ancestor}")
     return options

@@ -1,6 +1,7 @@
 """A mistake of the user is one line that names it, and exit status 2; no file is written."""
 
 import pytest
+from conftest import ROOT
 
 import train
 
@@ -81,7 +82,7 @@ IN_A_SETTING = [
     ("model.block_size=500", "is too short"),
 ]
 IN_THE_COMMAND = [
-    ("", "name a config or a run, such as --config configs/shakespeare.yaml"),
+    ("", f"name a config or a run, such as --config {ROOT}/configs/shakespeare.yaml or --resume"),
     ("shakespeare", "name a config or a run"),
     ("model.n_head=2", "name a config or a run"),
     ("--config tiny.yaml --resume runs/a", "not allowed with argument --config"),
@@ -91,6 +92,7 @@ IN_THE_COMMAND = [
     ("--config tiny.yaml --zzz\x1b", "--zzz\\x1b"),
     ("--config gone.yaml", "gone.yaml: no such file in"),
     ("--config tinny.yml", "; did you mean tiny.yaml?"),
+    ("--config configs/selmere.yaml", f"; did you mean {ROOT}/configs/selmere.yaml?"),
     ("--config .", ".: Is a directory; name a file"),
     ("--resume runs/gone", "no such run folder"),
     ("--resume tiny.yaml", "is not a run folder"),

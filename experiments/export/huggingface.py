@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from cli.errors import UserError
+from cli.hints import PROJECT, to_paste
 from cli.optional import optional_library
 from experiments import gpt2
 from training.runs.checkpoint import Checkpoint
@@ -18,9 +19,9 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     Raises UserError if the model has another shape than GPT-2, or a library is missing.
     """
     if others := differences(trained.checkpoint):
+        train = to_paste("train.py", "--config", PROJECT / "configs/shakespeare_gpt2.yaml")
         raise UserError(
-            f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; train one with "
-            "configs/shakespeare_gpt2.yaml"
+            f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; train one: {train}"
         )
     transformers = optional_library("transformers", "--to huggingface")
     tokenizers = optional_library("tokenizers", "--to huggingface")
