@@ -21,7 +21,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     if others := differences(trained.checkpoint):
         train = to_paste("train.py", "--config", PROJECT / "configs/shakespeare_gpt2.yaml")
         raise UserError(
-            f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; train one: {train}"
+            f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; use {train}"
         )
     transformers = optional_library("transformers", "--to huggingface")
     tokenizers = optional_library("tokenizers", "--to huggingface")
