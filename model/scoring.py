@@ -36,7 +36,7 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 
 
 class Additive(nn.Module):
-    """w . tanh(W_q q + W_k k) (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
+    """w_v . tanh(W_q q + W_k k) (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
 
     The sums of all queries and keys, (..., T, S, hidden), would fill the memory. They are computed for a few queries at
     a time, and recomputed in the backward pass.

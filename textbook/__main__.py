@@ -6,6 +6,7 @@ import inspect
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
@@ -35,17 +36,20 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
     """
     if number is None:
         for chapter in CHAPTERS:
-            print(str(chapter.__doc__).splitlines()[0])
-        print("\nShow one with python -m textbook 3")
+            print(str(chapter.__doc__).partition("?")[0] + "?")
+        print("\nShow the first with python -m textbook 1")
         return
     if not 1 <= number <= len(CHAPTERS):
         raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")
     chapter = CHAPTERS[number - 1]
     for name in settings.keys() - inspect.signature(chapter.show).parameters:
         raise UserError(f"chapter {number} has no --{name}")
+    if output and number in (8, 9):
+        raise UserError(f"chapter {number} has nothing to draw")
     if output:
         check_drawing(output)
-    print(f"{str(chapter.__doc__).strip()}\n")
+    for paragraph in str(chapter.__doc__).strip().split("\n\n"):
+        print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
     matrices = {}
     for item in chapter.show(**settings):
         print(item if isinstance(item, str) else written(*item), flush=True)

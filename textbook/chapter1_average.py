@@ -1,10 +1,17 @@
 """Chapter 1: how can a position use the positions before it? In the simplest way, it takes their plain average.
 
-A model that predicts the next character reads from left to right: a position may use itself and what came before, never
-what comes later. This chapter computes the average of the past in three ways that are equal. Only the last of them,
-a softmax of scores with the future hidden, can be changed into attention: so far, all its scores are 0.
+A text is a sequence of tokens: characters in this project, words in some examples. Each has a position and a vector of
+numbers, its channels. A model that predicts the next token reads from left to right: a position may use itself and what
+came before, never what comes later. This chapter computes the average of the past in three ways that are equal.
 
-Next: chapter 2 takes the scores from the data.
+Only the last of them can be changed into attention. A softmax turns each row z of scores into weights:
+
+    softmax(z)_i = exp(z_i) / sum_j exp(z_j)
+
+The weights add up to 1. The largest score stands out, and equal scores get equal weights. So far, all scores are 0, but
+those of the future are -inf, and exp(-inf) = 0.
+
+Next: python -m textbook 2 takes the scores from the data.
 """
 
 from collections.abc import Iterator
@@ -24,34 +31,34 @@ def average_by_loop(x: Tensor) -> Tensor:
     return y
 
 
-def average_by_matrix(x: Tensor) -> Tensor:
-    """Return the same as `average_by_loop`, as a product with a lower-triangular matrix."""
-    T = x.size(1)
-    weights = torch.tril(torch.ones(T, T, dtype=x.dtype))  # row t has a 1 for each position up to t
-    weights = weights / weights.sum(dim=1, keepdim=True)  # each row adds up to 1
-    return weights @ x  # (T, T) @ (B, T, C) -> (B, T, C)
+def average_by_matrix(x: Tensor, visible: Tensor) -> dict[str, Tensor]:
+    """Return y (B, T, C), the mean of what each row of visible (T, T) marks by 1 in x (B, T, C), and its weights."""
+    weights = visible / visible.sum(dim=1, keepdim=True)  # each row adds up to 1
+    return {"weights": weights, "y": weights @ x}  # (T, T) @ (B, T, C) -> (B, T, C)
 
 
-def average_by_softmax(x: Tensor) -> Tensor:
-    """Return the same as `average_by_loop`, with weights from a softmax: softmax(s)_j = exp(s_j) / sum_i exp(s_i)."""
-    T = x.size(1)
-    scores = torch.zeros(T, T, dtype=x.dtype)  # no position matters more than another
-    future = torch.tril(torch.ones(T, T)) == 0
-    scores = scores.masked_fill(future, float("-inf"))  # exp(-inf) = 0: no weight on the future
-    return F.softmax(scores, dim=-1) @ x
+def average_by_softmax(x: Tensor, visible: Tensor) -> dict[str, Tensor]:
+    """Return the same as `average_by_matrix` by a softmax, with the scores (T, T)."""
+    scores = torch.zeros_like(visible)  # no position matters more than another
+    scores = scores.masked_fill(visible == 0, float("-inf"))
+    weights = F.softmax(scores, dim=-1)
+    return {"scores": scores, "weights": weights, "y": weights @ x}
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
     x = torch.tensor([[[4.0, 0.0], [2.0, 6.0], [0.0, 3.0]], [[1.0, 1.0], [1.0, 1.0], [7.0, 1.0]]])  # (2, 3, 2)
     yield "x, the first of two sequences: three positions of two channels", x[0]
-    triangle = torch.tril(torch.ones(3, 3))
-    yield "triangle: row t has a 1 for each position that t may use", triangle
-    yield "weights: the triangle with each row divided by its sum", triangle / triangle.sum(dim=1, keepdim=True)
-    scores = torch.zeros(3, 3).masked_fill(triangle == 0, float("-inf"))
-    yield "scores: zeros, and -inf for the future", scores
-    yield "weights = softmax(scores), row by row", F.softmax(scores, dim=-1)
+    everything = average_by_matrix(x, torch.ones(3, 3))
+    yield "weights of a plain average: each row is ones, divided by their sum", everything["weights"]
+    yield "y = weights x: each position is the average of all, the future too", everything["y"][0]
+    tril = torch.tril(torch.ones(3, 3))
+    yield "tril, a lower triangle: row t has a 1 for each position that t may use", tril
+    by_matrix, by_softmax = average_by_matrix(x, tril), average_by_softmax(x, tril)
+    yield "weights: the triangle with each row divided by its sum", by_matrix["weights"]
+    yield "scores: zeros, and -inf for the future", by_softmax["scores"]
+    yield "weights = softmax(scores), row by row", by_softmax["weights"]
     y = average_by_loop(x)
-    yield "y: the averages of the first sequence", y[0]
+    yield "y = weights x: the averages of the first sequence", y[0]
     yield "y: the averages of the second one, which never sees the first", y[1]
-    equal = all(torch.allclose(y, other) for other in (average_by_matrix(x), average_by_softmax(x)))
+    equal = all(torch.allclose(y, form["y"]) for form in (by_matrix, by_softmax))
     yield f"Loop, matrix and softmax give {'the same' if equal else 'DIFFERENT results'}."

@@ -1,9 +1,19 @@
 """Chapter 2: which positions matter to a position? In the simplest answer from the data, those that resemble it.
 
-The score of two positions is the dot product of their vectors. This is self-attention without parameters:
-y = softmax(x x^T) x. It treats its input as a set: it has no idea of order, and nothing to learn.
+The score of two vectors is their dot product: multiply channel by channel, and add. Suppose that the channels are
+features: how much users like romance and action, and how much films have of them. Features of the same sign add to the
+score, opposite signs subtract from it, and small features count little. Nobody can label millions of films, so features
+become parameters: random at first, then fitted to what users liked. Afterwards they mean something.
 
-Next: chapter 3 gives each position three learned vectors, and hides the future.
+Among the words of a text, this is self-attention without parameters:
+
+    y = softmax(x x^T) x
+
+Each row of y is a weighted sum of all words. The task decides the features: "the" says little, so its products with all
+other words become small; who walks matters, so that of "cat" and "walks" becomes large. The input is a set: attention
+has no idea of order.
+
+Next: python -m textbook 3 adds three learned vectors, and hides the future.
 """
 
 import math
@@ -12,6 +22,9 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+SENTENCE = ("the", "cat", "walks", "on", "the", "street")
+EMBEDDINGS = {"the": [0, -1, 0], "cat": [2, 1, 0], "walks": [2, 0, 1], "on": [0, 0, 1], "street": [0, 1, 2]}
 
 
 def attend_by_loop(x: Tensor) -> Tensor:
@@ -24,31 +37,37 @@ def attend_by_loop(x: Tensor) -> Tensor:
     return y
 
 
-def attend_by_matrix(x: Tensor) -> Tensor:
-    """Return the same for all sequences at once: softmax(x x^T) x, (B, T, C) -> (B, T, C)."""
-    scores = x @ x.transpose(-2, -1)  # (B, T, T)
-    return F.softmax(scores, dim=-1) @ x
+def attend_by_matrix(x: Tensor) -> dict[str, Tensor]:
+    """Return the same for all sequences at once, y (B, T, C), with the scores and weights (B, T, T)."""
+    scores = x @ x.transpose(-2, -1)
+    weights = F.softmax(scores, dim=-1)
+    return {"scores": scores, "weights": weights, "y": weights @ x}
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
-    x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]], dtype=torch.float64)
-    yield "x: four positions of two channels", x
-    yield "scores = x x^T: long vectors that point the same way score high", x @ x.T
-    yield "weights = softmax(scores), row by row", F.softmax(x @ x.T, dim=-1)
-    yield "y = weights x", attend_by_matrix(x)
-    equal = torch.allclose(attend_by_loop(x), attend_by_matrix(x))
-    yield f"Loop and matrix form give {'the same' if equal else 'DIFFERENT results'}."
-    order = torch.tensor([2, 0, 3, 1])
-    is_set = torch.allclose(attend_by_matrix(x[order]), attend_by_matrix(x)[order])
-    yield f"Positions in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
+    users = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    yield "Two users, ann and bob (rows), like romance and action so much", users
+    films = torch.tensor([[2.0, -1.0], [-1.0, 2.0], [1.0, 0.1]])
+    yield "A love story, a war film and a comedy have so much of both", films
+    yield "scores = users films^T: ann likes the love story, bob the war film", users @ films.T
 
-    rows = []
+    x = torch.tensor([EMBEDDINGS[word] for word in SENTENCE], dtype=torch.float64)
+    traced = attend_by_matrix(x)
+    yield f"x: rows for {', '.join(SENTENCE)}", x
+    yield "scores = x x^T: 'cat' matches 'walks', and 'the' no other word", traced["scores"]
+    yield "weights = softmax(scores), row by row", traced["weights"]
+    yield "y = weights x: both rows of 'the' are still the same", traced["y"]
+    terms = [f"{weight:.2f} {word}" for weight, word in zip(traced["weights"][1], SENTENCE, strict=True)]
+    yield f"y_cat = {' + '.join(terms)}"
+    equal = torch.allclose(attend_by_loop(x), traced["y"])
+    yield f"Loop and matrix form give {'the same' if equal else 'DIFFERENT results'}."
+    order = torch.tensor([2, 0, 3, 1, 5, 4])
+    is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
+    yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
+
+    yield "Dot products grow with the width C, so chapter 3 divides them by its root.\n"
+    yield "     C   length of (3, ..., 3)   spread of random products   the same / sqrt(C)"
     for C in (4, 64, 1024):
         a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
-        products = (a * b).sum(dim=-1)  # (2000,)
-        rows.append([C, torch.full((C,), 3.0).norm(), products.std(), (products / C**0.5).std()])
-    yield (
-        "Dot products grow with the width C, so chapter 3 divides them by its root.\n"
-        "Columns: C; length of (3, ..., 3); standard deviation of random dot products; the same / sqrt(C)",
-        torch.tensor(rows, dtype=torch.float64),
-    )
+        length, spread = torch.full((C,), 3.0).norm(), (a * b).sum(dim=-1).std()
+        yield f"  {C:4}   {length:21.1f}   {spread:25.4f}   {spread / C**0.5:18.4f}"

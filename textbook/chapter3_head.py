@@ -2,12 +2,12 @@
 
 Three linear maps turn each vector into a query, a key and a value:
 
-    attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V      (Vaswani et al., 2017, equation 1)
+    attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V
 
-Queries and keys have separate maps because "i needs j" does not mean "j needs i". A causal mask, also called look-ahead
-mask, hides the future, as in chapter 1. `Head` in chapter 9 is this computation as a module.
+(Vaswani et al., 2017, equation 1). Queries and keys have separate maps because "i needs j" does not mean "j needs i". A
+causal mask, also called look-ahead mask, hides the future. `Head` in chapter 9 is this computation as a module.
 
-Next: chapter 4 lets several heads look for different things.
+Next: python -m textbook 4 lets several heads look for different things.
 """
 
 from collections.abc import Iterator
@@ -25,55 +25,60 @@ VALUE_MAP = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
 
 
 def one_head(
-    x: Tensor, query_map: Tensor, key_map: Tensor, value_map: Tensor, *, visible: Tensor | None = None
+    x: Tensor, query_map: Tensor, key_map: Tensor, value_map: Tensor, *, tril: Tensor | None = None
 ) -> dict[str, Tensor]:
     """Return every value inside a head by name: x (B, T, C), maps (C, D) -> Q, K, V and output (B, T, D).
 
-    The scores and weights between are (B, T, T). visible (T, T) is False for each key that a query must not see.
+    The scores and weights between are (B, T, T). tril (T, T) is 0 for each key that a query must not see.
     """
     q, k, v = x @ query_map, x @ key_map, x @ value_map  # (B, T, D) each
     raw = q @ k.transpose(-2, -1)  # (B, T, T); as an einsum, "bid,bjd->bij"
     scores = raw / k.size(-1) ** 0.5
-    if visible is not None:
-        scores = scores.masked_fill(~visible, float("-inf"))
-    weights = F.softmax(scores, dim=-1)  # each row adds up to 1
+    masked = scores if tril is None else scores.masked_fill(tril == 0, float("-inf"))
+    weights = F.softmax(masked, dim=-1)  # each row adds up to 1
     output = weights @ v  # "bij,bjd->bid"
-    return {"Q": q, "K": k, "V": v, "raw scores": raw, "scores": scores, "weights": weights, "output": output}
+    before_mask = {"Q": q, "K": k, "V": v, "raw scores": raw, "scores": scores}
+    return before_mask | {"masked scores": masked, "weights": weights, "output": output}
 
 
 FORMULAS = {
-    "Q": "Q = X Wq",
-    "K": "K = X Wk",
-    "V": "V = X Wv",
+    "Q": "Q = X Wq: what each word looks for",
+    "K": "K = X Wk: how each word is found",
+    "V": "V = X Wv: what each word passes on",
     "raw scores": "raw scores = Q K^T",
     "scores": "scores = raw scores / sqrt(d_k), with d_k = D = 3 channels in a key",
     "weights": "weights = softmax(scores), row by row",
-    "output": "output = weights V",
+    "output": "output = weights V: every word sees every word, as in an encoder block",
+}
+FOUR_STEPS = {
+    "masked scores": "2. masked_fill(tril == 0, -inf): the scores, without the future",
+    "weights": "3. softmax: weights that are 0 for the future",
+    "output": "4. weights V: each word sees itself and the words before",
 }
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
-    embeddings, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
-    ids = torch.tensor([0, 1, 2])
-    yield f"The words {', '.join(WORDS)} have ids, which number the rows of a table of embeddings", ids[None]
-    x = embeddings[ids]
-    yield "X: the embeddings of the three words", x
-    for name, value in one_head(x, *maps).items():
-        yield FORMULAS[name], value
-    causal = one_head(x, *maps, visible=torch.tril(torch.ones(3, 3)) == 1)
-    yield "With a causal mask, the scores of the future are -inf", causal["scores"]
-    yield "weights with the mask: 0 for the future", causal["weights"]
-    yield "output = weights V, with the mask", causal["output"]
-    one_map = x @ maps[0]
-    yield "raw scores with one map, (X Wq)(X Wq)^T: symmetric, so words need each other equally", one_map @ one_map.T
+    table, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
+    one_hot = F.one_hot(torch.tensor([0, 1, 2])).double()
+    yield f"One-hot rows: a 1 at the id of each of the words {', '.join(WORDS)}", one_hot
+    x = one_hot @ table
+    yield "X = one-hot rows times a table of embeddings: its rows 0, 1 and 2", x
+    for name, one_map in zip(("Wq", "Wk", "Wv"), maps, strict=True):
+        yield f"{name}, chosen for this example; in a model, random at first, then trained", one_map
+    for name, title in FORMULAS.items():
+        yield title, one_head(x, *maps)[name]
 
-    rows = []
-    for factor in (1.0, 8.0, 64.0):
-        scores = torch.linspace(-1, 1, 8, dtype=torch.float64) * factor
-        gradients = torch.autograd.functional.jacobian(lambda s: F.softmax(s, dim=0), scores)  # (8, 8)
-        rows.append([factor, F.softmax(scores, dim=0).max().item(), gradients.abs().max().item()])
-    yield (
-        "Why scaling: larger scores make the softmax sharp, and its gradients vanish.\n"
-        "Columns: factor of the scores; largest weight; largest gradient of a weight",
-        torch.tensor(rows, dtype=torch.float64),
-    )
+    yield "To predict the next word, a head must not see it. Four steps follow the scores.\n"
+    tril = torch.tril(torch.ones(3, 3))
+    yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril
+    for name, title in FOUR_STEPS.items():
+        yield title, one_head(x, *maps, tril=tril)[name]
+    yield "Remove masked_fill, and it is the head of an encoder block again.\n"
+
+    symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
+    yield "raw scores with Wk = Wq, symmetric: words need each other equally", symmetric
+    scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
+    weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
+    yield "Why divide by sqrt(D)? The softmax of five scores, times 1, 8 and 64", weights
+    gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
+    yield f"The largest gradients fall: {', '.join(f'{gradient:.2g}' for gradient in gradients)}. So learning stops."

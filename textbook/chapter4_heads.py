@@ -1,10 +1,14 @@
 """Chapter 4: why several heads? Because a position can need several things at once.
 
-In "mary gave roses to susan", "gave" needs to know who gave, and to whom. One head returns one weighted sum, in which
-mary and susan cannot be told apart. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts),
-return H sums side by side; a last linear map mixes ("unifies") them.
+In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum, in
+which the three cannot be told apart. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts),
+return H sums side by side; a last linear map mixes ("unifies") them. Here, the key of a word is its place. Without
+places, heads alone cannot see that two words are exchanged, because their input is a set.
 
-Next: chapter 5 decides which keys a query may see, and puts the whole layer together.
+Einsum (Einstein summation) writes products by letters that name axes: multiply, then sum over the letters that the
+result lacks.
+
+Next: python -m textbook 5 decides which keys a query sees, and makes one layer.
 """
 
 from collections.abc import Iterator
@@ -46,25 +50,38 @@ def heads_in_batch(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
 def heads_by_einsum(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
     """Return the same with products whose axes have letters: batch, query i, key j, head, channel d."""
     q, k, v = (x.unflatten(-1, (n_head, -1)) for x in (q, k, v))  # (B, T, H, D) each
-    scores = torch.einsum("bihd,bjhd->bhij", q, k) / q.size(-1) ** 0.5
-    return torch.einsum("bhij,bjhd->bihd", F.softmax(scores, dim=-1), v).flatten(2)
+    scores = torch.einsum("bihd,bjhd->bijh", q, k) / q.size(-1) ** 0.5
+    weights = F.softmax(scores, dim=2)  # over the keys j
+    return torch.einsum("bijh,bjhd->bihd", weights, v).flatten(2)
 
 
-def what_gave_reads(roles: list[list[int]]) -> Tensor:
-    """Return what "gave" reads in both sentences, (2, H * 5): one head for each list of places, which it looks for."""
+def what_gave_reads(roles: list[list[int]], *, by_place: bool = True) -> Tensor:
+    """Return what "gave" reads in both sentences, (2, H, 5), with one head for each list of roles.
+
+    A head looks for the places in its list; without by_place, for the words that the first sentence has there.
+    """
     words = SENTENCES[0]
-    places = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)  # a key says where its word stands
-    vectors = torch.stack([places[0, [words.index(word) for word in sentence]] for sentence in SENTENCES])
-    wanted = [2000 * places[:, role].sum(dim=1, keepdim=True).expand(2, 5, 5) for role in roles]
-    q, k, v = (torch.cat(parts, dim=-1) for parts in (wanted, [places] * len(roles), [vectors] * len(roles)))
-    return heads_by_loop(q, k, v, len(roles))[:, 1]
+    one_hot = torch.eye(5, dtype=torch.float64)
+    vectors = torch.stack([one_hot[[words.index(word) for word in sentence]] for sentence in SENTENCES])  # (2, 5, 5)
+    keys = one_hot.expand(2, 5, 5) if by_place else vectors
+    wanted = [2000 * one_hot[role].sum(dim=0).expand(2, 5, 5) for role in roles]
+    q, k, v = (torch.cat(parts, dim=-1) for parts in (wanted, [keys] * len(roles), [vectors] * len(roles)))
+    return heads_by_loop(q, k, v, len(roles))[:, 1].unflatten(1, (-1, 5))
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Two sentences: {' / '.join(map(' '.join, SENTENCES))}"
-    yield f'The numbers below say how much of each word "gave" reads. Columns: {", ".join(SENTENCES[0])}\n'
-    yield "One head for giver and receiver: the same in both sentences (rows)", what_gave_reads([[0, 4]])
-    yield "Two heads, 5 columns each: the first reads the giver, the second the receiver", what_gave_reads([[0], [4]])
+    yield 'The numbers below say how much of each word "gave" reads in each sentence (row).'
+    yield f"Columns of each head: {', '.join(SENTENCES[0])}\n"
+    yield "One head for giver, gift and receiver: the same in both sentences", what_gave_reads([[0, 2, 4]])
+    roles = [[0], [2], [4]]
+    yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads(roles)
+    yield "Keys without places: the exchange is not seen", what_gave_reads(roles, by_place=False)
+
+    a, b = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
+    yield "A and B, side by side", torch.stack((a, b), dim=1)
+    yield 'einsum("ij,jk->ik", A, B) = A @ B', torch.einsum("ij,jk->ik", a, b)
+    yield 'einsum("id,jd->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("id,jd->ij", a, b)
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
@@ -72,5 +89,5 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Two heads by loop, in the batch and by einsum give {'the same' if equal else 'DIFFERENT results'}."
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
-    yield f"Scaling Q and K of {H} heads, {(B, T, C)} each, writes 2 x {two:.0f} MB; scaling the scores, {one:.0f} MB."
-    yield f"Wide heads, of all {C} channels each, have {4 * H * C * C:,} parameters instead of {4 * C * C:,}."
+    yield "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D)."
+    yield f"For {H} heads and {(B, T, C)} channels, it writes 2 x {two:.0f} MB instead of {one:.0f} MB."

@@ -1,11 +1,20 @@
 """Chapter 5: how do maps, heads and masks make one layer? A query attends to every key that no mask hides.
 
+The heads stand side by side (Concat), and a last map mixes them:
+
+    Concat(head_1, ..., head_h) W^O
+    head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
+    W_i^Q and W_i^K (d_model, d_k), W_i^V (d_model, d_v), W^O (h d_v, d_model)
+
+One big map holds the W_i^Q of all heads as blocks of its columns. Maps have no biases here, although some texts add
+them; bias=True and output_bias=True do so.
+
 In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
 attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A
 memory mask does so in cross-attention, where keys and values come from another sequence. A query that sees no key gets
 weights of 0; a plain softmax gives NaN.
 
-Next: chapter 6 builds an encoder and a decoder from this layer.
+Next: python -m textbook 6 builds an encoder and a decoder from this layer.
 """
 
 from collections.abc import Iterator
@@ -14,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import causal_mask, masked_softmax
-from model.scoring import Score, scaled_dot
+from model.scoring import Score, scaled_dot, uniform
+from textbook.chapter3_head import one_head
 from textbook.chapter4_heads import join_heads, split_heads
 
 
@@ -110,6 +120,13 @@ class MultiHeadAttention(nn.Module):
         return {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads, "output": y}
 
 
+def one_head_at_a_time(layer: MultiHeadAttention, x: Tensor) -> Tensor:
+    """Return Concat(head_1, ..., head_H) W^O of x (B, T, C), with each head's block of columns of the big maps."""
+    big_maps = (linear.weight.T for linear in (layer.query, layer.key, layer.value))  # (C, H D) each
+    maps = zip(*(big_map.chunk(layer.n_head, dim=1) for big_map in big_maps), strict=True)  # (C, D) each
+    return layer.proj(torch.cat([one_head(x, *three)["output"] for three in maps], dim=-1))
+
+
 # An 8 x 8 picture in four patches of 16 numbers, row by row: upper left, upper right, lower left, lower right.
 PALE = [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
 DARK = [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0]
@@ -130,26 +147,36 @@ def identity_layer(width: int) -> MultiHeadAttention:
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
-    padding = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]])  # any position may be hidden
-    yield "padding mask (B, S): the first and last position of the second sequence only fill it up", padding
-    yield "look-ahead mask (T, S): each query sees itself and the past", causal_mask(4, 4).int()
-    both = combine_masks(shape=(2, 4, 4), padding_mask=padding, attention_mask=causal_mask(4, 4))
-    assert both is not None
-    yield "both, for the second sequence: a key is visible if no mask hides it", both[1, 0].int()
-    weights = masked_softmax(torch.zeros(2, 1, 4, 4), visible=both)[1, 0]
-    yield "its weights for equal scores: the first query sees no key, so its row is 0", weights
+    torch.manual_seed(0)
+    x, memory = torch.randn(32, 20, 10), torch.randn(32, 7, 12)
+    two, wide = MultiHeadAttention(16, 2, query_size=10), MultiHeadAttention(16, 2, query_size=10, head_size=16)
+    cross = MultiHeadAttention(16, 2, query_size=10, key_size=12)
+    traced = [two.trace(x), wide.trace(x), cross.trace(x, memory)]
+    yield "Three layers of width 16 with 2 heads read 32 sequences of 10 channels. In the"
+    yield "last, keys and values have unequal lengths, 7, and unequal channels, 12.\n"
+    yield "              D = d_k = 16 / 2    wide heads, D = 16  cross-attention"
+    for name in traced[0]:
+        yield f"  {name:12}{''.join(f'{tuple(values[name].shape)!s:20}' for values in traced)}".rstrip()
+    n_parameters = [sum(p.numel() for p in layer.parameters()) for layer in (two, wide, cross)]
+    yield f"  parameters  {''.join(f'{n:<20,}' for n in n_parameters)}".rstrip() + "\n"
+    equal = "the same" if torch.allclose(one_head_at_a_time(two, x), two(x), atol=1e-6) else "DIFFERENT results"
+    yield f"One head at a time, each with 8 columns of every map, gives {equal}.\n"
 
-    x = torch.randn(32, 20, 10, generator=torch.Generator().manual_seed(0))
-    for title, layer in (
-        ("A layer of 16 channels and 2 heads of 8", MultiHeadAttention(16, 2, query_size=10, output_map=False)),
-        ("The same with wide heads, of 16 channels each", MultiHeadAttention(16, 2, query_size=10, head_size=16)),
-    ):
-        yield f"{title}: {', '.join(f'{name} {tuple(value.shape)}' for name, value in layer.trace(x).items())}\n"
+    equal_scores = MultiHeadAttention(16, 1, query_size=10, score=uniform)
+    padding, look_ahead = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]), causal_mask(4, 4).int()
+    yield "padding mask (B, S): the second sequence is filled up at both ends", padding
+    yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead
+    weights = equal_scores.trace(x[:2, :4], padding_mask=padding, attention_mask=look_ahead)["weights"]
+    yield "Equal weights under both, for the second sequence. Query 1 sees no key", weights[1, 0]
+    memory_mask = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
+    yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask
+    weights = equal_scores.trace(x[:1, :4], x[:1, 4:7], memory_mask=memory_mask)["weights"]
+    yield "Equal weights under this mask", weights[0, 0]
 
     a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
-    traced = identity_layer(16).trace(a)
+    picture = identity_layer(16).trace(a)
     yield "A picture: patches X1 and X2 above X3 and X4", join_patches(a[0])
-    yield "a: the four patches as vectors, the input of one head whose maps change nothing, so Q = K = V = a", a
-    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", traced["scores"]
-    yield "weights = softmax(scores), row by row", traced["weights"]
-    yield "output = weights V, as a picture: each patch is a mixture of patches", join_patches(traced["output"][0])
+    yield "a: the patches as vectors. The maps change nothing, so Q = K = V = a", a[0]
+    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", picture["scores"][0, 0]
+    yield "weights = softmax(scores), row by row", picture["weights"][0, 0]
+    yield "output = weights V, as a picture: each patch is a mixture of patches", join_patches(picture["output"][0])

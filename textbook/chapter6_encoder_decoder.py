@@ -1,13 +1,14 @@
 """Chapter 6: what is cross-attention for? To write one sequence while reading another, as in translation.
 
 The encoder reads the source; the decoder writes the target and looks up, at each step, what it needs in the source: the
-query is a word of the French sentence so far, keys and values are the words of the English one. Reversing a string is
-the smallest such task: position t of the target needs one position of the source, and the model must find out which.
+query is a word of the French sentence so far, keys and values are the words of the English one. Both consist of blocks:
+attention and a small network (MLP), each added to its input. Reversing a string is the smallest such task: position t
+of the target needs one position of the source, and the model must find out which.
 
-Next: chapter 7 compares queries and keys in other ways.
+Next: python -m textbook 7 compares queries and keys in other ways.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -156,8 +157,19 @@ def spell(ids: Tensor) -> str:
     return "".join((LETTERS + "?")[i] for i in before_end)  # START is no letter
 
 
-def show(steps: int = 300) -> Iterator[str]:
-    """Train a model to reverse strings, and test it on strings that it has not seen."""
+def what_reads_what(block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return (T, S) with a 1 where row t of block(x (1, S, C)), (1, T, C), depends on row s of x."""
+    gradients = torch.autograd.functional.jacobian(lambda x: block(x)[0].square().sum(dim=-1), x)  # (T, 1, S, C)
+    return (gradients.squeeze(1) != 0).any(dim=-1).int()
+
+
+def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
+    """Show what blocks read; train a model to reverse strings, and test it on strings that it has not seen."""
+    torch.manual_seed(0)
+    decoder, x = DecoderBlock(8, 2), torch.randn(1, 8, 8)
+    yield "Encoder block: a 1 where an output (row) depends on an input", what_reads_what(EncoderBlock(8, 2), x[:, :4])
+    both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x)
+    yield "Decoder block: the source (left), and the target so far (right)", both.unflatten(1, (2, 4))
     yield f"Training on strings to reverse, {steps:,} steps; 300 take about half a minute."
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)

@@ -3,17 +3,21 @@
     uniform      0                              the plain average of chapter 1
     dot          q . k                          chapter 2
     scaled dot   q . k / sqrt(D)                chapter 3
-    additive     v . tanh(Wq q + Wk k)          q and k may have different widths
-    gaussian     -|(q - k) w|^2 / 2             near is similar, whatever the length
+    additive     w_v . tanh(Wq q + Wk k)        widths of q and k may differ
+    gaussian     -|(q - k) w|^2 / 2             near is similar
 
 Additive attention (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a
 layer of the matrix [Wq Wk], a tanh, and a layer with one output. `model/scoring.py` defines all five.
 
 Attention is older than networks: to predict y at x from examples (x_i, y_i), average the y_i, weighted by nearness
-(Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i the values. A kernel K gives each
-example a weight K(x - x_i) / sum_j K(x - x_j); its logarithm is the score. This is attention pooling.
+(Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i the values. This is attention pooling:
 
-Next: chapter 8 is a language model without attention.
+    f(x) = sum_i y_i K(x - x_i) / sum_j K(x - x_j)
+
+The kernel K is large near 0; its logarithm is the score. A factor 1 / sqrt(2 pi) of a Gaussian K is in every term, and
+so cancels. The method is non-parametric: it learns nothing, and keeps all examples. Only a width w of K can be learned.
+
+Next: python -m textbook 8 shows a language model without attention.
 """
 
 import math
@@ -51,23 +55,20 @@ def epanechnikov_kernel(u: Tensor) -> Tensor:
     return torch.log1p(-u.masked_fill(outside, 0.0).square()).masked_fill(outside, -math.inf)
 
 
-def pooling_weights(
-    x: Tensor, xs: Tensor, kernel: LogKernel, *, w: Tensor | float = 1.0, visible: Tensor | None = None
-) -> Tensor:
-    """Return the weight (T, S) of each example xs (S,) in the prediction at each x (T,), with kernels of width 1 / w.
+def pooling(
+    x: Tensor, xs: Tensor, ys: Tensor, kernel: LogKernel, *, w: Tensor | float = 1.0, visible: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Return the prediction (T,) at each x (T,) from examples xs (S,) and ys (S,), with kernels of width 1 / w.
 
-    Each row is the softmax of log K(w (x - x_i)) over the examples. The kernel takes the differences, because expanding
-    (x - x_i)^2 would lose digits far from zero. visible (T, S) is False for hidden examples. A row is zero if the
-    kernel reaches no visible example.
+    Also returns the differences x - x_i and the weights, (T, S): each row of weights is the softmax of log
+    K(w (x - x_i)) over the examples. Expanding (x - x_i)^2 instead would lose digits far from zero. visible (T, S) is
+    False for hidden examples. Weights and prediction are zero if the kernel reaches no visible example.
     """
-    scores = kernel(w * (x[:, None] - xs[None, :]))  # (T, S)
+    differences = x[:, None] - xs[None, :]  # (T, S)
+    scores = kernel(w * differences)
     within_reach = scores > -math.inf
-    return masked_softmax(scores, visible=within_reach if visible is None else within_reach & visible)
-
-
-def pool(x: Tensor, xs: Tensor, ys: Tensor, kernel: LogKernel, **options) -> Tensor:
-    """Return the prediction (T,) at x (T,) from examples xs (S,) and ys (S,). options: see `pooling_weights`."""
-    return pooling_weights(x, xs, kernel, **options) @ ys
+    weights = masked_softmax(scores, visible=within_reach if visible is None else within_reach & visible)
+    return {"differences": differences, "weights": weights, "prediction": weights @ ys}
 
 
 def true_function(x: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ def fit_width(xs: Tensor, ys: Tensor) -> float:
     others = ~torch.eye(len(xs), dtype=torch.bool)
     optimizer = torch.optim.Adam([w], lr=0.1)
     for _ in range(FIT_STEPS):
-        loss = (pool(xs, xs, ys, gaussian_kernel, w=w, visible=others) - ys).square().mean()
+        loss = (pooling(xs, xs, ys, gaussian_kernel, w=w, visible=others)["prediction"] - ys).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -105,21 +106,29 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     torch.manual_seed(0)
     q, k = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     yield "q: two queries", q
-    yield "k: three keys, the first and second equal to the queries, the third longer than the first", k
+    yield "k: three keys, two equal to the queries, the third three times the first", k
     for name, scores in (("uniform", uniform(q, k)), ("dot", dot(q, k)), ("scaled dot", scaled_dot(q, k))):
         yield f"{name}: scores of each query (row) and key (column)", scores
-    gaussian = Gaussian(learned=False)(q, k)
-    yield "gaussian, w = 1: the longer third key is no longer the best for the first query", gaussian
+    yield "gaussian, w = 1: an equal key scores best, not a longer one", Gaussian(learned=False)(q, k)
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)
-    yield "additive, with random weights: scores of both queries and 3 random keys of 3 channels", additive(q, keys)
+    yield "additive, with random weights and 3 random keys of 3 channels", additive(q, keys)
     pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
     yield "the same from an MLP on each query and key side by side", as_mlp(additive)(pairs).squeeze(-1).detach()
 
-    yield f"Pooling of {N_EXAMPLES} noisy examples of 2 sin x + x^0.8: mean squared error against the function itself"
+    examples = torch.tensor([[1.0, 2.0, 4.0], [3.0, 5.0, 1.0]])
+    yield "Pooling, with three examples: x_i above y_i", examples
+    pooled = pooling(torch.tensor([2.0]), examples[0], examples[1], gaussian_kernel)
+    yield "x - x_i: how far x = 2 is from each example", pooled["differences"]
+    yield "K(x - x_i) / sum_j K(x - x_j) of the Gaussian kernel: the weights", pooled["weights"]
+    yield f"The prediction at x = 2 is the sum of the weighted y_i, {pooled['prediction'].item():.4f}.\n"
+
+    yield f"Pooling of {N_EXAMPLES} noisy examples of 2 sin x + x^0.8"
+    yield "Mean squared errors against the function itself:"
     xs, ys, x, kernels = examples_and_kernels()
     for name, (kernel, w) in kernels.items():
-        yield f"  {name:28} {(pool(x, xs, ys, kernel, w=w) - true_function(x)).square().mean():.4f}"
+        error = (pooling(x, xs, ys, kernel, w=w)["prediction"] - true_function(x)).square().mean()
+        yield f"  {name:28} {error:.4f}"
 
 
 def draw(path: Path) -> None:
@@ -127,11 +136,12 @@ def draw(path: Path) -> None:
     xs, ys, x, kernels = examples_and_kernels()
     figure, axes = load_pyplot().subplots(2, len(kernels), figsize=(15, 7), layout="constrained")
     for (above, below), (name, (kernel, w)) in zip(axes.T, kernels.items(), strict=True):
+        pooled = pooling(x, xs, ys, kernel, w=w)
         above.plot(xs, ys, "o", color="tab:gray", markersize=4, label="examples")
         above.plot(x, true_function(x), "--", color="black", label="true function")
-        above.plot(x, pool(x, xs, ys, kernel, w=w), color="tab:orange", linewidth=2, label="attention")
+        above.plot(x, pooled["prediction"], color="tab:orange", linewidth=2, label="attention")
         above.set(title=name, xlabel="x")
-        image = below.imshow(pooling_weights(x, xs, kernel, w=w), cmap="Blues", aspect="auto", vmin=0)
+        image = below.imshow(pooled["weights"], cmap="Blues", aspect="auto", vmin=0)
         below.set(xlabel="example, by x", ylabel="test point, by x")
         figure.colorbar(image, ax=below)
     axes[0, 0].legend()

@@ -2,7 +2,7 @@
 
 This is the model without attention: no position sees another one. Attention has to beat its validation loss.
 
-Next: chapter 9 adds everything that the chapters before have built.
+Next: python -m textbook 9 adds everything that the chapters before have built.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""Chapter 9: what do the chapters make together? A whole GPT in one file: ids, attention, training, sampling.
+"""Chapter 9: what do the chapters make together? A whole GPT in one file, with attention, training and sampling.
 
-Read it from top to bottom. Next: `model/attention.py`, and the other files of the GPT that this project trains.
+Read it from top to bottom. The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B
+sequences of T characters (at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads
+of D = head_size channels; V = vocab_size characters in the vocabulary.
 
-The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B sequences of T characters
-(at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads of D = head_size channels;
-V = vocab_size characters in the vocabulary.
+Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains.
 """
 
 from collections.abc import Iterator

@@ -10,12 +10,15 @@ from textbook import chapter6_encoder_decoder as reversal
 from textbook.__main__ import CHAPTERS
 from textbook.__main__ import main as textbook
 from textbook.chapter3_head import one_head
+from textbook.matrices import written
 
 
 def test_without_a_number_the_textbook_lists_its_chapters_in_order(capsys):
     assert textbook([]) == 0
-    rows = capsys.readouterr().out.splitlines()[: len(CHAPTERS)]
-    assert [re.match(r"Chapter (\d): .*\?", row)[1] for row in rows] == [str(n) for n in range(1, len(CHAPTERS) + 1)]
+    *rows, _, last = capsys.readouterr().out.splitlines()
+    assert [re.fullmatch(r"Chapter (\d): .*\?", row)[1] for row in rows] == [str(n + 1) for n in range(len(CHAPTERS))]
+    assert max(map(len, rows)) <= 80
+    assert last.endswith("python -m textbook 1")
 
 
 @pytest.mark.parametrize("number", range(1, len(CHAPTERS) + 1))
@@ -24,7 +27,12 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith(f"Chapter {number}: ")
     assert "DIFFERENT" not in printed  # forms that should agree
-    assert number == len(CHAPTERS) or f"\nNext: chapter {number + 1} " in printed
+    following = f"-m textbook {number + 1} " if number < len(CHAPTERS) else "train.py --config configs/selmere.yaml "
+    assert f"\nNext: python {following}" in printed
+    lines = printed.partition("\nSample:")[0].splitlines()  # what a model writes can have any form
+    assert [
+        line for line in lines if len(line) > 80 or line.count(":") > 1 or re.search(r"-0(\.0*)?(?!\S)", line)
+    ] == []
     assert ("\nTraining " in printed) == (number in (6, 9))  # before it starts, it says what it does
 
 
@@ -35,7 +43,9 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
         (["6", "--steps", "0"], "argument --steps: 0 must be a whole number above 0; see textbook --help"),
         (["3", "--output", "head.xyz"], "head.xyz: end the name of the picture with .png, .svg, .pdf"),
-        (["8", "--output", "bigram.png"], "this chapter has nothing to draw"),
+        (["8", "--output", "bigram.png"], "chapter 8 has nothing to draw"),
+        (["9", "--output", "gpt.png"], "chapter 9 has nothing to draw"),
+        (["3", "--output", "nowhere/head.png"], "nowhere: no such folder"),
         (["8", "--corpus", "nowhere.txt"], r".*nowhere.txt: no such file.*"),
     ],
 )
@@ -45,13 +55,17 @@ def test_a_mistake_is_one_line(arguments, message, capsys):
         assert textbook(arguments) == 2
     except SystemExit as error:
         assert error.code == 2
-    assert re.fullmatch(f"textbook: {message}\n", capsys.readouterr().err)
+    printed = capsys.readouterr()
+    assert re.fullmatch(f"textbook: {message}\n", printed.err)
+    assert "--output" not in arguments or printed.out == ""  # nothing is shown or trained before
 
 
-@pytest.mark.parametrize("number", [3, 7])
+@pytest.mark.parametrize("number", range(1, 8))
 def test_a_chapter_is_drawn(number, tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    assert textbook([str(number), "--output", str(tmp_path / "out.png")]) == 0
+    assert (
+        textbook([str(number), *(["--steps", "1"] if number == 6 else []), "--output", str(tmp_path / "out.png")]) == 0
+    )
     assert capsys.readouterr().out.endswith("out.png\n")
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
@@ -89,12 +103,33 @@ def test_the_bigram_loss_covers_every_validation_character(tmp_path, capsys):
     text = "abcabcabdabc" * 50
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     assert textbook(["8", "--corpus", str(tmp_path / "text.txt")]) == 0
-    training, validation = text[:540], text[539:]
-    total = 0.0
-    for first, second in pairwise(validation):
-        n_pair = sum(training[i : i + 2] == first + second for i in range(539))
-        total -= math.log((n_pair + 1) / (training[:-1].count(first) + 4))
-    assert f"validation loss {total / 60:.4f} nats" in capsys.readouterr().out
+    printed, training = capsys.readouterr().out, text[:540]
+    assert "A table of 16 scores, from counts in the first 540 characters" in printed
+    for name, split in (("training", training), ("validation", text[539:])):
+        total, n = 0.0, len(split) - 1
+        for first, second in pairwise(split):
+            n_pair = sum(training[i : i + 2] == first + second for i in range(539))
+            total -= math.log2((n_pair + 1) / (training[:-1].count(first) + 4)) / n
+        assert f"{name} loss {total * math.log(2):.4f} nats ({total:.3f} bits) over {n} characters" in printed
+
+
+def test_the_one_file_gpt_prints_its_loss_in_nats(capsys):
+    assert textbook(["9", "--steps", "2"]) == 0
+    loss = float(re.search(r"step 2/2  training loss (\S+)", capsys.readouterr().out)[1])
+    assert loss == pytest.approx(math.log(60), abs=0.5)  # of a guess among the characters of the play
+
+
+MATHS, CODE = ["a_i", "w", "r", "t", "m, v and h", "Concat", "token"], ["bmm", "view", "permute", "contiguous", "wei"]
+
+
+@pytest.mark.parametrize("word", [*MATHS, *CODE, "attention_probs", "raw_weights", "fully connected layer", "einsum"])
+def test_the_table_of_words_has_each_word_of_the_source_texts(word):
+    page = (ROOT / "textbook" / "README.md").read_text(encoding="utf-8").partition("## Words")[2]
+    assert re.search(rf"^\|[^|]*(?<!\w){word}(?!\w)", page, re.MULTILINE)
+
+
+def test_a_negative_zero_is_printed_as_zero():
+    assert written("", torch.tensor([[-0.0, 0.5]])) == "  (1, 2)\n  0.0000  0.5000\n"
 
 
 def test_strings_are_padded_and_their_targets_are_reversed():
