@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,15 @@ def wait_for(condition):
 def start_train(output, *arguments):
     """Start train.py in a process that need not import PyTorch: a fork of one that has. Its output goes to a file."""
     return _start(_train, str(output), [*map(str, arguments)])
+
+
+def new_environment(folder, *packages):
+    """Return the Python of a new virtual environment that has these packages and, besides, all of this one's."""
+    venv.create(folder, with_pip=True)
+    (own,) = folder.glob("lib/*/site-packages")
+    (own / "shared.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", *packages], check=True)
+    return folder / "bin/python"
 
 
 def run_python(arguments, *, cwd=None, text_input=""):

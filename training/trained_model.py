@@ -61,9 +61,12 @@ class TrainedModel:
 
     @property
     def name(self) -> str:
-        """The path of the run below runs/, with dashes; of another folder, its name."""
+        """The path of the run below runs/, with dashes; of another folder or a model on the Hub, its name."""
         if not self.run_folder:
-            return self.path.parent.name if self.path.name == EXPORTED else self.path.stem
+            folder = self.path.parent
+            if folder.parent.name == "snapshots":  # models--USER--NAME/snapshots/COMMIT/ in the cache of the Hub
+                return folder.parent.parent.name.rpartition("--")[2]
+            return folder.name if self.path.name == EXPORTED else self.path.stem
         folder, runs = self.run_folder.resolve(), RUNS.resolve()
         return "-".join(folder.relative_to(runs).parts) if folder.is_relative_to(runs) else folder.name
 
@@ -152,7 +155,8 @@ def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
 def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedModel:
     """Load a checkpoint, the best of a run folder, or that of the newest run; see `find_checkpoint`.
 
-    device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such checkpoint or device.
+    path: also hf:USER/NAME, of the Hub. device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such
+    checkpoint or device.
     """
     path, checkpoint = open_checkpoint(None if path is None else Path(path))
     runtime = choose_runtime(device, checkpoint.config.train.dtype)

@@ -22,6 +22,7 @@ MODEL = "a run folder or a checkpoint (default: the newest run's best)"
     option("--checkpoint", type=Path, metavar="PATH", help=MODEL),
     option("--to", choices=("safetensors", "huggingface"), required=True, help="format of the files"),
     option("--half", action="store_true", help="with safetensors: 16 bits for each weight instead of 32"),
+    option("--license", metavar="NAME", help="for the model card, as the Hub names it: mit, cc-by-4.0, ... (none)"),
     option("--output", type=Path, required=True, metavar="FOLDER", help="a new folder"),
 )
 def main(options: Namespace) -> None:
@@ -33,13 +34,13 @@ def main(options: Namespace) -> None:
     checkpoint = published(trained.checkpoint, half=options.half)
     folder, name = trained.run_folder, options.output.resolve().name
     machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
-    card = model_card(checkpoint, form=options.to, name=name, machine=machine)
+    card = model_card(checkpoint, form=options.to, name=name, machine=machine, licence=options.license)
     if options.to == "safetensors":
         save_checkpoint(checkpoint, options.output / EXPORTED)
     else:
         write_huggingface(trained, options.output)
     replace_text(options.output / "README.md", card)
-    print(f"{trained.path} is now also in {options.output}; its README.md says how to load it")
+    print(f"{trained.path} is now also in {options.output.resolve()}; its README.md says how to load and publish it")
 
 
 if __name__ == "__main__":

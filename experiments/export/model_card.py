@@ -4,17 +4,22 @@ import math
 from pathlib import Path
 from string import Template
 
-from training.config_file import to_yaml
+from training.config_file import dump_yaml, to_yaml
 from training.runs.checkpoint import Checkpoint
 
 CARDS = Path(__file__).parent / "cards"
+LIBRARIES = {"safetensors": "character-gpt", "huggingface": "transformers"}  # that load each format
 
 
-def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | None) -> str:
-    """Return the page, in Markdown, of a model in a folder of this name. machine: on which it was trained, if known."""
+def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | None, licence: str | None) -> str:
+    """Return the page of a model in a folder of this name: Markdown after the front matter that the Hub reads.
+
+    machine: on which it was trained, if known. licence: its name on the Hub, if one was chosen.
+    """
     corpus, progress, vocabulary = checkpoint.corpus, checkpoint.progress, checkpoint.vocabulary
     block_size, loss = checkpoint.config.model.block_size, progress.best_loss
     is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
+    front = {"library_name": LIBRARIES[form], "pipeline_tag": "text-generation", "tags": ["gpt", "character-level"]}
     rows = {
         "vocabulary": f"{len(vocabulary):,} {vocabulary.unit}s",
         "parameters": f"{sum(value.numel() for value in checkpoint.weights.values()):,}",
@@ -25,6 +30,7 @@ def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | N
         "trained on": machine or "not recorded",
     }
     return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
+        front=dump_yaml(front | ({"license": licence} if licence else {})).rstrip(),
         name=name,
         table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
         settings=to_yaml(checkpoint.config).rstrip(),

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from conftest import train_tiny
+from helpers import new_environment
 
 import sample
 from experiments.export.__main__ import main as export
@@ -44,9 +47,9 @@ def in_folder(trained, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def exported(tmp_path, run, form):
+def exported(tmp_path, run, form, *options):
     folder = tmp_path / form
-    assert export(["--checkpoint", f"runs/{run}", "--to", form, "--output", str(folder)]) == 0
+    assert export(["--checkpoint", f"runs/{run}", "--to", form, "--output", str(folder), *options]) == 0
     return folder
 
 
@@ -93,6 +96,23 @@ def test_a_copy_of_a_checkpoint_is_a_model_of_its_own(tmp_path):
     assert opened.name == "mine"
 
 
+def test_every_command_takes_a_model_from_the_cache_of_the_hub_by_its_name_there(tmp_path, monkeypatch, capsys):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    (folder := tmp_path / "models--ann--play" / "refs").mkdir(parents=True)
+    (folder / "main").write_text(commit := "0123456789" * 4)
+    (tmp_path / "models--ann--play/snapshots").mkdir()
+    exported(tmp_path, "modern", "safetensors").rename(tmp_path / f"models--ann--play/snapshots/{commit}")
+    for command, options in ((sample.main, ["--length", "40"]), (score, ["--device", "cpu"])):
+        assert command(["--checkpoint", "hf:ann/play", *options]) == 0
+    train_tiny(Path(), "train.ancestor=hf:ann/play", "data.corpus=words.txt", "model.head_size=8", "model.conv_width=3")
+    assert load_model("hf:ann/play", "cpu").name == "play"
+    capsys.readouterr()
+    assert sample.main(["--checkpoint", "hf:ann/other"]) == 2
+    assert capsys.readouterr().err.startswith("sample.py: hf:ann/other: cannot be downloaded: LocalEntryNotFoundError")
+
+
 def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained):
     train_tiny(trained, f"data.corpus={trained}/words.txt", "train.max_steps=2", "train.name=paths")
     for file in exported(tmp_path, "paths", "safetensors").iterdir():
@@ -101,20 +121,43 @@ def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained):
             assert str(path).encode() not in content, (file, path)
 
 
+IN_TRANSFORMERS = """
+import json, sys
+from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+
+folder, *texts = json.loads(sys.argv[1])
+model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+batch = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+write = pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=7, do_sample=False, batch_size=3)
+print(json.dumps({
+    "class": type(model).__name__,
+    "ids": batch["input_ids"].tolist(),
+    "logits": model(**batch).logits.tolist(),
+    "loss": model(**batch, labels=labels).loss.item(),
+    "written": [text["generated_text"] for (text,) in write(texts)],
+}))
+"""
+
+
+@pytest.mark.parametrize("library", ["", pytest.param("transformers<5", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("run", ["gpt2", "biased"])
-def test_a_model_of_gpt2s_shape_has_the_same_logits_in_transformers(tmp_path, run):
-    transformers = pytest.importorskip("transformers")
-    folder = exported(tmp_path, run, "huggingface")
-    ids, expected = ids_and_logits(run)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    assert type(model).__name__ == "GPT2LMHeadModel"
-    torch.testing.assert_close(model(ids).logits, expected, atol=1e-5, rtol=0)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    assert tokenizer(TEXT[-16:])["input_ids"] == ids[0].tolist()
-    assert tokenizer.decode(tokenizer(TEXT)["input_ids"]) == TEXT
-    write = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
-    (written,) = write("3 bott", max_new_tokens=8, do_sample=False)
-    assert written["generated_text"] == load_model(f"runs/{run}").generate("3 bott", 8, temperature=0)
+def test_a_model_of_gpt2s_shape_is_the_same_in_transformers_in_batches_with_padding_too(tmp_path, run, library):
+    pytest.importorskip("transformers")
+    folder, ours = exported(tmp_path, run, "huggingface"), load_model(f"runs/{run}", "cpu")
+    texts = [TEXT[-9:], "3 bot", "of\nb"]
+    python = new_environment(tmp_path / "environment", library) if library else sys.executable
+    its = json.loads(subprocess.check_output([python, "-c", IN_TRANSFORMERS, json.dumps([str(folder), *texts])]))
+    assert its["class"] == "GPT2LMHeadModel"
+    for text, ids, logits in zip(texts, its["ids"], its["logits"], strict=True):
+        expected = ours.vocabulary.encode(text).astype(np.int64)
+        assert ids == [*expected, *[len(ours.vocabulary)] * (9 - len(text))]
+        of_ours, of_its = ours.model(torch.from_numpy(expected)[None])[0], torch.tensor(logits)[: len(text), :-1]
+        torch.testing.assert_close(of_its, of_ours, atol=1e-5, rtol=0)
+    assert its["loss"] == pytest.approx(
+        -np.concatenate([ours.log_probabilities(text) for text in texts]).mean(), abs=1e-5
+    )
+    assert its["written"] == [ours.generate(text, 7, temperature=0) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +181,10 @@ def test_another_shape_than_gpt2s_is_one_line_that_names_the_settings(trained, t
 
 
 def test_the_model_card_names_text_loss_and_processor(tmp_path):
-    card = (exported(tmp_path, "modern", "safetensors") / "README.md").read_text()
+    card = (exported(tmp_path, "modern", "safetensors", "--license", "cc-by-4.0") / "README.md").read_text()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert (front["license"], front["pipeline_tag"]) == ("cc-by-4.0", "text-generation")
+    assert '"safetensors"' not in card  # only "./safetensors": the Hub may have a model of the plain name
     record = json.loads(Path("runs/modern/metrics.jsonl").read_text().splitlines()[-1])
     for fact in (f"{record['best_val_loss']:.4f} nats", "context length 16", "words.txt, SHA-256", record["machine"]):
         assert fact in card

@@ -13,6 +13,7 @@ from cli.errors import UserError
 from data.files import remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.hub import download, is_on_hub
 from training.runs.metrics import append_record, read_newest_record
 
 RUNS = Path("runs")
@@ -205,15 +206,17 @@ def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
 
 
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
-    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, or None.
+    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
 
-    None stands for the newest run or, before the first one, the bundled model. Raises CheckpointError if there is no
+    None stands for the newest run or, before the first one, the bundled model. Raises UserError if there is no
     checkpoint.
     """
     if path is None:
         folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
         files = [file for folder in folders if (file := _checkpoint_in(folder))]
         return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
+    if is_on_hub(path):
+        return download(path, EXPORTED)
     if not path.exists():
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if not path.is_dir():
