@@ -48,13 +48,15 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
         raise UserError(f"chapter {number} has nothing to draw")
     if output:
         check_drawing(output)
-    for paragraph in str(chapter.__doc__).strip().split("\n\n"):
+    *introduction, following = str(chapter.__doc__).strip().split("\n\n")
+    for paragraph in introduction:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
     matrices = {}
     for item in chapter.show(**settings):
         print(item if isinstance(item, str) else written(*item), flush=True)
         if isinstance(item, tuple):
             matrices[item[0]] = item[1]
+    print(f"\n{fill(following, 80)}")
     if output:
         draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
         draw(output)

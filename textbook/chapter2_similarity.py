@@ -46,28 +46,28 @@ def attend_by_matrix(x: Tensor) -> dict[str, Tensor]:
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
     users = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
-    yield "Two users, ann and bob (rows), like romance and action so much", users
+    yield "How much two users, ann and bob, like romance and action (columns)", users
     films = torch.tensor([[2.0, -1.0], [-1.0, 2.0], [1.0, 0.1]])
-    yield "A love story, a war film and a comedy have so much of both", films
-    yield "scores = users films^T: ann likes the love story, bob the war film", users @ films.T
+    yield "How much a love story, a war film and a comedy have of both", films
+    yield "scores = users films^T; ann and the love story, 1 x 2 + -1 x -1 = 3", users @ films.T
 
     x = torch.tensor([EMBEDDINGS[word] for word in SENTENCE], dtype=torch.float64)
     traced = attend_by_matrix(x)
-    yield f"x: rows for {', '.join(SENTENCE)}", x
+    yield f"x, chosen by hand: rows for {', '.join(SENTENCE)}", x
     yield "scores = x x^T: 'cat' matches 'walks', and 'the' no other word", traced["scores"]
     yield "weights = softmax(scores), row by row", traced["weights"]
     yield "y = weights x: both rows of 'the' are still the same", traced["y"]
     terms = [f"{weight:.2f} {word}" for weight, word in zip(traced["weights"][1], SENTENCE, strict=True)]
     yield f"y_cat = {' + '.join(terms)}"
     equal = torch.allclose(attend_by_loop(x), traced["y"])
-    yield f"Loop and matrix form give {'the same' if equal else 'DIFFERENT results'}."
+    yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
-    yield "Dot products grow with the width C, so chapter 3 divides them by its root.\n"
-    yield "     C   length of (3, ..., 3)   spread of random products   the same / sqrt(C)"
+    yield "The wider the vectors, the larger their products: chapter 3 divides by sqrt(C).\n"
+    yield "     C   length of (3, ..., 3)   deviation of products   the same / sqrt(C)"
     for C in (4, 64, 1024):
         a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
         length, spread = torch.full((C,), 3.0).norm(), (a * b).sum(dim=-1).std()
-        yield f"  {C:4}   {length:21.1f}   {spread:25.4f}   {spread / C**0.5:18.4f}"
+        yield f"  {C:4}   {length:21.1f}   {spread:21.4f}   {spread / C**0.5:18.4f}"

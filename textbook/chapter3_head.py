@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Three words and their embeddings; the worked example continues with these maps.
 WORDS = ("cats", "chase", "mice")
 EMBEDDINGS = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 QUERY_MAP = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
@@ -79,6 +78,6 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "raw scores with Wk = Wq, symmetric: words need each other equally", symmetric
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
-    yield "Why divide by sqrt(D)? The softmax of five scores, times 1, 8 and 64", weights
+    yield "Why divide? Softmax of (0.1, -0.2, 0.3, -0.2, 0.5) times 1, 8 and 64", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
-    yield f"The largest gradients fall: {', '.join(f'{gradient:.2g}' for gradient in gradients)}. So learning stops."
+    yield f"One weight takes all, and gradients vanish: {', '.join(f'{gradient:.2g}' for gradient in gradients)}."

@@ -167,11 +167,11 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "padding mask (B, S): the second sequence is filled up at both ends", padding
     yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead
     weights = equal_scores.trace(x[:2, :4], padding_mask=padding, attention_mask=look_ahead)["weights"]
-    yield "Equal weights under both, for the second sequence. Query 1 sees no key", weights[1, 0]
+    yield "Equal scores under both, second sequence: query 1 sees no key, so 0", weights[1, 0]
     memory_mask = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
     yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask
     weights = equal_scores.trace(x[:1, :4], x[:1, 4:7], memory_mask=memory_mask)["weights"]
-    yield "Equal weights under this mask", weights[0, 0]
+    yield "Equal scores under this mask: weights", weights[0, 0]
 
     a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
     picture = identity_layer(16).trace(a)

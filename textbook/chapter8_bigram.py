@@ -1,6 +1,6 @@
 """Chapter 8: how well does the previous character alone predict the next? As well as a table of pairs can.
 
-This is the model without attention: no position sees another one. Attention has to beat its validation loss.
+Without attention, no position sees another one. Attention must beat this validation loss, the mean of -log p(next).
 
 Next: python -m textbook 9 adds everything that the chapters before have built.
 """
