@@ -35,7 +35,7 @@ def test_a_step_that_runs_out_of_time_is_interrupted_and_the_next_one_starts(tmp
     finished = run_gpu(tmp_path, DEVICE="cpu", LIMIT_S="0")
     assert finished.returncode == 1
     results = json.loads((tmp_path / "results.json").read_text())
-    assert len(results) == 8
+    assert len(results) == 9
     assert results["profile"]["status"] == results["benchmark"]["status"] == "out of time"
 
 

@@ -56,9 +56,6 @@ class GPUTensor(torch.Tensor):
     def tolist(self):
         return self.cpu().tolist()
 
-    def __repr__(self):
-        return f"GPU {self.memory}"
-
 
 class EveryOperation(TorchDispatchMode):
     """Sees also the operations that make a tensor on the GPU from none."""
@@ -83,10 +80,6 @@ class Graph:
     def protect(self, tensors):
         for storage in (x.untyped_storage() for x in tensors):
             self.before.setdefault(storage.data_ptr(), (storage, storage.clone()))
-
-    @property
-    def names(self):
-        return [function.__name__ for function, *_ in self.kernels]
 
 
 class Capture:
@@ -124,7 +117,9 @@ def launch(function, args, kwargs):
     args, kwargs = tree_map_only(GPUTensor, lambda x: x.memory, (args, kwargs))
     if kwargs.get("device"):
         kwargs |= {"device": "cpu"}
-    graph = None if name in WORKLESS or makes_a_view(function) else state.graph
+    results = getattr(function, "_schema", SimpleNamespace(returns=())).returns
+    is_view = any(x.alias_info and not x.alias_info.is_write for x in results)
+    graph = None if is_view or name in WORKLESS else state.graph
     if graph:
         graph.protect([x.memory for x in ours])
     results = function(*args, **kwargs)
@@ -133,11 +128,6 @@ def launch(function, args, kwargs):
     if target.type == "cpu":
         return results
     return tree_map_only(torch.Tensor, lambda x: known.get(id(x)) if id(x) in known else GPUTensor(x), results)
-
-
-def makes_a_view(function):
-    returns = getattr(function, "_schema", SimpleNamespace(returns=())).returns
-    return any(x.alias_info and not x.alias_info.is_write for x in returns)
 
 
 def check(name, tensors, target):
@@ -171,36 +161,32 @@ class FusedKernel(torch.autograd.Function):
 
 
 def gradients_of(function, dy, *inputs):
-    inputs = [x if x is None else x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
+    inputs = [x.detach().requires_grad_() for x in inputs]
     with torch.enable_grad():
-        y = function(*inputs)
-    wanted = [x is not None and x.requires_grad for x in inputs]
-    found = iter(torch.autograd.grad(y, [x for x, is_wanted in zip(inputs, wanted, strict=True) if is_wanted], dy))
-    return [next(found) if is_wanted else None for is_wanted in wanted]
+        return torch.autograd.grad(function(*inputs), inputs, dy)
 
 
 def one_kernel(function, autocast_dtype, *inputs):
-    """Compute function(*inputs), tensors or None, as a single kernel."""
     if torch.is_autocast_enabled("cuda"):
-        inputs = [x.to(autocast_dtype) if x is not None and x.is_floating_point() else x for x in inputs]
+        inputs = [x.to(autocast_dtype) for x in inputs]
     return FusedKernel.apply(function, *inputs)
 
 
-def rms_norm(x, shape, weight=None, eps=None, *, on_cpu=F.rms_norm):
+def rms_norm(x, shape, *options, on_cpu=F.rms_norm):
     def fused_rms_norm(x):
-        return on_cpu(x, shape, weight, eps)
+        return on_cpu(x, shape, *options)
 
     # Autocast converts to float32 since PyTorch 2.12.
     return one_kernel(fused_rms_norm, torch.float32, x) if x.device.type == "cuda" else fused_rms_norm(x)
 
 
 def attention(q, k, v, attn_mask=None, *, on_cpu=F.scaled_dot_product_attention, **options):
-    def fused_attention(q, k, v, mask):
-        return on_cpu(q, k, v, mask, **options)
+    def fused_attention(q, k, v):
+        return on_cpu(q, k, v, getattr(attn_mask, "memory", attn_mask), **options)
 
     if q.device.type != "cuda":
-        return fused_attention(q, k, v, attn_mask)
-    return one_kernel(fused_attention, torch.get_autocast_dtype("cuda"), q, k, v, attn_mask)
+        return fused_attention(q, k, v)
+    return one_kernel(fused_attention, torch.get_autocast_dtype("cuda"), q, k, v)
 
 
 def tensor(data, *, device="cpu", on_cpu=torch.tensor, **options):
@@ -212,20 +198,12 @@ def save(tensors, metadata=None, *, on_cpu=safetensors.torch.save):
 
 
 def wait(*_):
-    if state.graph or state.sync_debug_mode == "error":
+    if state.graph is not None or state.sync_debug_mode == "error":
         raise RuntimeError("the CPU waits for the GPU: operation not permitted when stream is capturing")
-
-
-def set_sync_debug_mode(mode):
-    state.sync_debug_mode = mode
 
 
 def stream(device=GPU):
     return SimpleNamespace(device=GPU, wait_stream=lambda other: None, synchronize=wait)
-
-
-def nothing(*_, **__):
-    pass
 
 
 FUNCTIONS = {
@@ -238,13 +216,13 @@ FUNCTIONS = {
         "max_memory_allocated": lambda *_: 1,
         "is_current_stream_capturing": lambda: state.graph is not None,
         "synchronize": wait,
-        "set_sync_debug_mode": set_sync_debug_mode,
+        "set_sync_debug_mode": lambda mode: setattr(state, "sync_debug_mode", mode),
         "CUDAGraph": Graph,
         "graph": Capture,
         "Stream": stream,
         "current_stream": stream,
         "stream": contextlib.nullcontext,
-        **dict.fromkeys(("_lazy_init", "set_device", "manual_seed_all"), nothing),
+        **dict.fromkeys(("_lazy_init", "set_device", "manual_seed_all"), lambda *_: None),
     },
     "torch": {"tensor": tensor},
     "safetensors.torch": {"save": save},
