@@ -11,21 +11,16 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 def to_paste(program: str, *arguments: object) -> str:
     """Return the command line of a script or a module of the project, for the Python that runs now."""
-    words: list[object] = ["-m", program]
-    finds_modules = Path.cwd() == PROJECT
-    if program.endswith(".py"):
-        words, finds_modules = [PROJECT / program], True
-    variable = "" if finds_modules else f"PYTHONPATH={shlex.quote(str(PROJECT))} "
-    return variable + shlex.join(map(shortened, (_python(), *words, *arguments)))
+    # `uv run` activates the environment for one command only.
+    is_activated = Path(shutil.which("python") or "") == Path(sys.executable) and "UV" not in os.environ
+    python = "python" if is_activated else Path(sys.executable)
+    is_script = program.endswith(".py")
+    words = (python, PROJECT / program) if is_script else (python, "-m", program)
+    variable = "" if is_script or Path.cwd() == PROJECT else f"PYTHONPATH={shlex.quote(str(PROJECT))} "
+    return variable + shlex.join(map(shortened, (*words, *arguments)))
 
 
 def shortened(word: object) -> str:
     """Return a word of a command line, without the current folder if it is a path in it."""
     here = Path.cwd()
     return str(word.relative_to(here) if isinstance(word, Path) and word.is_relative_to(here) else word)
-
-
-def _python() -> str | Path:
-    """Return `python` if its environment is activated, or else its path; `uv run` activates it for one command only."""
-    is_activated = Path(shutil.which("python") or "") == Path(sys.executable) and "UV" not in os.environ
-    return "python" if is_activated else Path(sys.executable)

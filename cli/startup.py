@@ -19,9 +19,8 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "tqdm", "filelock", "fsspec", "yaml", "jinja2", "markupsafe", "safetensors")
 
-missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-if sys.version_info < (3, 11):  # noqa: UP036 - another Python than that of the environment
-    missing.insert(0, "Python 3.11")
+missing = ["Python 3.11"] * (sys.version_info < (3, 11))
+missing += [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
 if missing:
     programs = Path(__file__).resolve().parents[1] / ".venv" / ("Scripts" if os.name == "nt" else "bin")
     advice = f"activate the environment (. {programs / 'activate'}), or create it as README.md says"

@@ -1,3 +1,3 @@
-"""Commands for experiments and finished runs: python -m experiments.NAME. The first line of each describes it."""
+"""Commands for experiments and finished runs; `python -m experiments` lists them by their first lines."""
 
 import cli.startup  # noqa: F401 - before torch

@@ -61,7 +61,7 @@ IN_A_SETTING = [
     ("train.keep_checkpoints=2", "train.keep_checkpoints=2 must be 0, or at least 3"),
     ("train.grow_context_at=[0.5,0.4]", "must be rising fractions between 0 and 1"),
     ("train.grow_context_at=[.1,.2,.3,.4,.5]", "model.block_size=16 must be a multiple of 32"),
-    ("train.device=cuda:99", "this machine has"),
+    ("train.device=cuda:99", "device cuda:99: PyTorch finds"),
     ("train.device=tpu", "device 'tpu' is not known"),
     ("data.corpus=gone.txt", "data.corpus=gone.txt: no such file"),
     ("data.corpus=a\nb", "data.corpus=a\\nb: no such file"),

@@ -162,7 +162,7 @@ def test_an_incomplete_stop_text_is_printed():
         (["--samples", "0"], "--samples 0"),
         (["--seed", "-1"], "--seed -1"),
         (["--stop", ""], "--stop needs"),
-        (["--device", "cuda:99"], "this machine has"),
+        (["--device", "cuda:99"], "device cuda:99: PyTorch finds"),
         (["--checkpoint", "runs/gone"], "no such run or checkpoint"),
         (["--checkpoint", "text.txt"], "is not a checkpoint of this project"),
         (["--checkpoint", "."], "has no checkpoints/best"),

@@ -17,8 +17,6 @@ from cli.errors import UserError
 from training.config import Config
 from training.processes import ONE_PROCESS, OneProcess
 
-CPU_BUILD = "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to install one for GPUs"
-
 
 @dataclass(frozen=True)
 class Runtime:
@@ -86,8 +84,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
         index, n_gpus = device.index or local_rank or 0, torch.cuda.device_count()
         if index >= n_gpus:
             needed = "" if local_rank is None else ", and each process needs one"
-            reason = CPU_BUILD if is_cpu_build() else f"this machine has {n_gpus} CUDA devices{needed}; use auto or cpu"
-            raise UserError(f"device {name}: {reason}")
+            raise UserError(f"device {name}: PyTorch finds {n_gpus} CUDA devices{needed}; use auto or cpu")
         device = device if local_rank is None else torch.device("cuda", local_rank)
         torch.cuda.set_device(index)  # functions that use the current GPU then use this one
         # cuDNN's attention is not faster (measured on an H100), but plans for 0.1 s at every new shape.
@@ -129,13 +126,9 @@ def warn_if_slow(runtime: Runtime) -> None:
     if runtime.processes.is_main and runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
         warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
         print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
-    if runtime.processes.is_main and is_cpu_build():
-        print(f"train.py: warning: {CPU_BUILD}", file=sys.stderr)
-
-
-def is_cpu_build() -> bool:
-    """Return whether PyTorch cannot use the NVIDIA GPU that the machine seems to have."""
-    return bool(shutil.which("nvidia-smi")) and not torch.backends.cuda.is_built()
+    if runtime.processes.is_main and shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
+        warning = "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
+        print(f"train.py: warning: {warning}", file=sys.stderr)
 
 
 def keep_freed_memory() -> None:

@@ -60,7 +60,7 @@ def test_the_error_for_an_unknown_device_lists_the_known_devices(name):
 
 def test_a_missing_device_is_an_error():
     n = torch.cuda.device_count()
-    with pytest.raises(ValueError, match=f"this machine has {n} CUDA devices"):
+    with pytest.raises(ValueError, match=f"PyTorch finds {n} CUDA devices"):
         choose_device(f"cuda:{n}")
     if not torch.backends.mps.is_available():
         with pytest.raises(ValueError, match="device mps: this machine has none"):
@@ -75,10 +75,7 @@ def test_a_cpu_build_of_pytorch_beside_an_nvidia_gpu_is_named(monkeypatch, tmp_p
     assert capsys.readouterr().err == ""
     (tmp_path / "nvidia-smi").touch(mode=0o755)
     warn_if_slow(runtime)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "its PyTorch is a CPU build" in line
-    with pytest.raises(ValueError, match=r"device cuda: .* its PyTorch is a CPU build"):
-        choose_device("cuda")
+    assert "but its PyTorch is a CPU build" in capsys.readouterr().err
 
 
 def test_the_error_for_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path):
