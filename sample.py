@@ -17,7 +17,8 @@ from functools import partial
 from io import StringIO
 
 from cli.command import CommandParser, report_errors, run_command
-from cli.errors import UserError, checking_values, explain
+from cli.errors import UserError, checking_values, explain, one_line
+from data.files import read_file
 from model.generate import Sampling
 from training.sampling.texts import StopText, prepare_for_sampling, stream_texts
 from training.trained_model import load_model
@@ -61,8 +62,11 @@ def run(options: argparse.Namespace) -> int:
     with checking_values():
         sampling = Sampling(**filters)
     trained = load_model(options.checkpoint, options.device)
+    with checking_values("--stop: "):
+        for stop in options.stop:
+            trained.vocabulary.encode(stop)
     prompt = "" if options.interactive else read_prompt(options)
-    print(f"Sampling on {trained.runtime.device} from {trained.origin}", file=sys.stderr)
+    print(one_line(f"Sampling on {trained.runtime.device} from {trained.origin}"), file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
     settings = {"length": options.length, "sampling": sampling, "cuda_graph": True}
     stream = partial(stream_texts, trained.model, trained.vocabulary, **settings)
@@ -80,7 +84,7 @@ def read_prompt(options: argparse.Namespace) -> str:
         return options.prompt
     if file == "-" and sys.stdin is None:
         raise UserError("--prompt-file - reads standard input, which is closed; give a file")
-    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    content = sys.stdin.buffer.read() if file == "-" else read_file(Path(file))
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -6,6 +6,7 @@ import sys
 from tqdm import tqdm
 
 from cli.command import silence_output
+from cli.errors import printable
 
 
 class Console:
@@ -44,7 +45,7 @@ class Console:
             return
         try:
             with tqdm.external_write_mode(file=sys.stdout):
-                print(text, flush=True)
+                print(printable(text), flush=True)
         except OSError:
             silence_output()
 

@@ -1,6 +1,7 @@
 """Errors that a user can act on, as one line; any other exception is a bug."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def checking_values(place: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # a value in thousands of brackets
         raise UserError(f"{place}{error}") from None
 
 
@@ -39,6 +40,11 @@ def explain(error: BaseException) -> str:
         hint = "; name a file" if isinstance(error, IsADirectoryError) else ""
         return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # the second: of a renaming
     return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+
+
+def printable(text: str) -> str:
+    """Return lines of text with the control characters escaped that could change what a terminal shows."""
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda found: one_line(found[0]), text)
 
 
 def one_line(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from cli.errors import UserError
+from cli.errors import UserError, checking_values
 from data.encoded_text import EncodedText
 from data.files import exclusive, file_stat, remove_partial_files, replacing
 from data.text_files import is_packed, read_text
@@ -75,7 +75,8 @@ def _encode(files: list[Path], encoding: str, characters: str, source: list, pat
     n_bytes = None if any(map(is_packed, files)) else 2 * sum(file.stat().st_size for file in files)
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Encoding", disable=None, delay=1, leave=False) as bar:
         header = _scan(files, encoding, bar)
-        vocabulary = Vocabulary(header["characters"] + characters)
+        with checking_values(f"{files[0]} in {encoding}: "):
+            vocabulary = Vocabulary(header["characters"] + characters)
         header |= {"source": source, "characters": vocabulary.characters}
         with replacing(path) as out:
             out.write(json.dumps(header).encode() + b"\n")

@@ -1,16 +1,47 @@
-"""Files: written completely or not at all, and by one process at a time."""
+"""Files: only real ones are read; written completely or not at all, and by one process at a time."""
 
 import contextlib
+import math
 import os
 import secrets
+import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
-from filelock import FileLock, Timeout
+from cli.errors import UserError
 
-SHORT_WAIT_S = 0.5
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe does not wait for its other end
+SHORT_WAIT_S, POLL_S = 0.5, 0.05  # waits for a lock: `is_locked` holds one for an instant
+
+
+def open_file(path: Path, mode: Literal["rb", "ab"] = "rb") -> BinaryIO:
+    """Open a file that a user or a stranger has named. Raises UserError if it is a pipe or a device: it might not end.
+
+    Raises OSError as `open` does.
+    """
+    if not can_be_name(str(path)):
+        raise UserError(f"{path}: no file can have this name")
+    file = open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_WAIT, 0o666))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UserError(f"{path}: is a pipe or a device; give a file")
+    return file
+
+
+def can_be_name(text: str) -> bool:
+    """Return whether a text can be the name of a file: not if it has NUL or half of a surrogate pair."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def read_file(path: Path) -> bytes:
+    with open_file(path) as file:
+        return file.read()
 
 
 @contextlib.contextmanager
@@ -30,13 +61,14 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
         if keep and path.exists():
             path.replace(keep)
         partial.replace(path)
-        if os.name == "posix":  # only these systems can flush a folder, and with it the rename
+        with contextlib.suppress(OSError):  # some systems cannot flush a folder, and with it the rename
             descriptor = os.open(path.parent, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except OSError as error:
-        if error.filename is None:  # as for a full disk
-            error.filename = str(path)
+        error.filename = str(path)  # a full disk gives no name
         raise
     finally:
         partial.unlink(missing_ok=True)
@@ -45,13 +77,13 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
 def replace_text(path: Path, text: str) -> None:
     """Write the text in UTF-8 as `replacing` does."""
     with replacing(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))  # a name may not be UTF-8
 
 
 def file_stat(path: Path) -> list:
     """Return the path, size, mtime and ctime of a file, which reveal a change."""
-    stat = path.stat()
-    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def remove_partial_files(folder: Path) -> None:
@@ -67,11 +99,53 @@ def exclusive(folder: Path, reason: str) -> Iterator[None]:
     The lock of a dead process is released.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock")
+    path = folder / "lock"
     try:
-        held = lock.acquire(timeout=SHORT_WAIT_S)
-    except Timeout:
-        print(f"Waiting for {folder}: {reason}", file=sys.stderr, flush=True)
-        held = lock.acquire()
+        held = lock(path, wait_s=SHORT_WAIT_S)
+    except TimeoutError:
+        print(f"Waiting for {folder}: {reason}; if none is, delete {path} and start again", file=sys.stderr, flush=True)
+        held = lock(path)
     with held:
         yield
+
+
+def lock(path: Path, *, wait_s: float = math.inf) -> BinaryIO:
+    """Return an open file that this process has locked until it is closed or the process ends.
+
+    If the file system has no locks, print a warning. Raises TimeoutError if another process holds the lock for wait_s.
+    """
+    end_s, file = time.monotonic() + wait_s, open_file(path, "ab")
+    try:
+        while not (is_ours := _take(file)) and time.monotonic() < end_s:
+            time.sleep(POLL_S)
+    except OSError as error:
+        is_ours = True  # a precaution only
+        advice = f"its file system has no locks ({error.strerror}), so let only one process use it"
+        print(f"warning: {path.parent}: {advice}", file=sys.stderr, flush=True)
+    if not is_ours:
+        file.close()
+        raise TimeoutError
+    return file
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process has locked a file; this needs no right to write."""
+    with contextlib.suppress(OSError), open_file(path) as file:  # it is missing, or there are no locks
+        return not _take(file, shared=True)
+    return False
+
+
+def _take(file: BinaryIO, *, shared: bool = False) -> bool:
+    """Lock a file, and return False if another process has locked it. Raises OSError if the system has no locks."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

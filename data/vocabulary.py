@@ -14,16 +14,22 @@ class UnknownCharacterError(UserError):
     def __init__(self, character: str, position: int):
         self.character, self.position = character, position
         name = f"{character!r} (U+{ord(character):04X})"
-        super().__init__(f"{name} is not in the vocabulary (character {position + 1:,} of the text)")
+        hint = "; in bash, $'\\n' is a line break" if character == "\\" else ""
+        super().__init__(f"{name} is not in the vocabulary (character {position + 1:,} of the text){hint}")
 
 
 class Vocabulary:
-    """The characters of a corpus, sorted by code point; a character's id is its index in this order."""
+    """The characters of a corpus, sorted by code point; a character's id is its index in this order.
+
+    Raises ValueError if one is no character: it could be sampled, but not written.
+    """
 
     unit = "character"
 
     def __init__(self, characters: Iterable[str]):
         self.characters = "".join(sorted(set(characters)))
+        if any("\ud800" <= character <= "\udfff" for character in self.characters):
+            raise ValueError("a character cannot be half of a surrogate pair; choose another data.encoding")
         known = code_points(self.characters)
         # Row c contains the id of code point c. All other rows, including the last, contain len(self): unknown.
         self._table = np.full(known.max(initial=-1) + 2, len(self), dtype=np.min_scalar_type(len(self)))

@@ -105,7 +105,11 @@ def main(options: Namespace) -> None:
     speeds = {dtype: 1e9 * figure.median for dtype, figure in products.items()}
     for name, config in configs.items():
         # Each model has its own process, so that its peak memory is that of this model alone.
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        except OSError as error:
+            raise UserError(f"/dev/shm: {error.strerror}; Python's multiprocessing needs it") from None
+        with pool:
             add(pool.submit(measure_model, name, config, speeds, repeats).result())
 
 

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cli.command import CommandParser, report_errors
+from cli.command import CommandParser, docstring, report_errors
 
 
 def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -26,7 +26,7 @@ def command(*options, memory: str = "close other programs"):
         name = module.__spec__.name.removesuffix(".__main__") if module.__spec__ else work.__module__
 
         def main(arguments: Sequence[str] | None = None) -> int:
-            parser = CommandParser(prog=name, description=module.__doc__)
+            parser = CommandParser(prog=name, description=docstring(module))
             for names, settings in options:
                 parser.add_argument(*names, **settings)
             chosen = parser.parse_intermixed_args(arguments)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pickle
+import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from cli.errors import UserError, is_out_of_memory
 from cli.hints import to_paste
 from data.config import DataConfig
 from data.corpus import open_corpus
+from data.files import read_file
 from data.vocabulary import Vocabulary
 from experiments import gpt2
 from experiments.command import command, option
@@ -46,7 +48,7 @@ def main(options: Namespace) -> None:
     print(f"  {to_paste('train.py', *tune)}")
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _PlainUnpickler(pickle._Unpickler):  # that in C takes any memory that a file asks for
     """Reads values of Python's own types; a pickle that names any function or class is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -56,7 +58,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Raises UserError if the file is not its meta.pkl."""
     with _reading(path, "nanoGPT's meta.pkl"):
-        names = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()["itos"]
+        names = _PlainUnpickler(io.BytesIO(read_file(path))).load()["itos"]
         characters = [names[i] for i in range(len(names))]
         if len(set(characters)) < len(characters) or any(not isinstance(c, str) or len(c) != 1 for c in characters):
             raise ValueError("its itos does not map ids to different characters")
@@ -71,7 +73,7 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     vocabulary = "".join(sorted(characters))
     data, of_corpus = _open_corpus(corpus, vocabulary)
     with _reading(path, "a checkpoint of nanoGPT"):
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        saved = _load(read_file(path))
         shape = {name: saved["model_args"][name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
         step = int(saved["iter_num"])
         config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
@@ -93,21 +95,25 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     """Turn the errors of content that is not of this kind into a UserError that names `path`."""
     try:
         yield
-    except (
-        ValueError,
-        RuntimeError,
-        pickle.UnpicklingError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        EOFError,
-    ) as error:
-        if is_out_of_memory(error):
+    except Exception as error:  # each way to be another file has its own
+        if isinstance(error, OSError) or is_out_of_memory(error):
             raise
         reason = (str(error).splitlines() or ["it ends too early"])[0]
         if reason.startswith("Weights only load failed"):  # PyTorch advises to load it all the same
             reason = "it would execute code"
         raise UserError(f"{path}: is not {kind} ({reason})") from None
+
+
+def _load(content: bytes) -> dict[str, Any]:
+    """Return nanoGPT's checkpoint. Raises ValueError if it would take much more memory than its file."""
+    if zipfile.is_zipfile(file := io.BytesIO(content)):
+        with zipfile.ZipFile(file) as archive:
+            if sum(part.file_size for part in archive.infolist()) > len(content):
+                raise ValueError("it is compressed, which PyTorch's files are not")
+    saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if sum(weight.nbytes for weight in saved["model"].values()) > 2 * len(content):  # tied weights count twice
+        raise ValueError("its weights are larger than the file")
+    return saved
 
 
 def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dict[str, Any]]:

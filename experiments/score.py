@@ -11,6 +11,7 @@ import numpy as np
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import Split
+from data.files import read_file
 from experiments.command import command, option
 from training.evaluation import Evaluation, evaluate
 from training.trained_model import TrainedModel, load_model
@@ -55,7 +56,7 @@ def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
     try:
         # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
         is_bytes = opened.vocabulary.unit == "byte"
-        text = file.read_bytes().decode("utf-8", "surrogateescape" if is_bytes else "strict")
+        text = read_file(file).decode("utf-8", "surrogateescape" if is_bytes else "strict")
         ids = opened.vocabulary.encode(text)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None

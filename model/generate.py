@@ -13,6 +13,7 @@ from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 
 LOWEST_TEMPERATURE = 1e-6  # a lower one counts as 0: only the likeliest could be drawn, and logits might overflow
+ROUNDING = 1e-6  # of sums in float32: 0.5 and 0.3 reach 0.8
 UNITS = 2**30  # probabilities are rounded to multiples of 1 / UNITS
 DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not grow with the length
 
@@ -55,8 +56,8 @@ class Sampling:
         probabilities = logits.softmax(-1)
         if self.top_p < 1:
             descending, order = torch.sort(probabilities, dim=-1, descending=True, stable=True)
-            reached_before = descending.cumsum(-1) - descending >= self.top_p
-            reached_before[:, 0] = False  # keeps one, even if top_p is 0 in float32
+            reached_before = descending.cumsum(-1).roll(1, -1) >= self.top_p - ROUNDING
+            reached_before[:, 0] = False  # keeps one
             unsorted = order.argsort(-1)  # undoes the sort
             probabilities = probabilities.masked_fill(reached_before.gather(-1, unsorted), 0.0)
         if self.min_p > 0:

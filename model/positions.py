@@ -96,8 +96,8 @@ class Rotary(PositionScheme, Tables):
 
 def rotary_table(head_size: int, block_size: int, base: float) -> Tensor:
     """Return the cosines and sines of `rotate_pairs` for every position, (2, block_size, 1, D), float64."""
-    pair = torch.arange(head_size // 2, dtype=torch.float64, device="cpu")
-    position = torch.arange(block_size, dtype=torch.float64, device="cpu")
+    pair = torch.arange(head_size // 2, dtype=torch.float64)
+    position = torch.arange(block_size, dtype=torch.float64)
     angle = torch.outer(position, float(base) ** (-2 * pair / head_size))  # (block_size, D/2)
     cos, sin = angle.cos(), angle.sin()
     return torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
@@ -136,7 +136,7 @@ def alibi_slopes(n_head: int) -> Tensor:
     n = 1 << (n_head.bit_length() - 1)  # the largest power of two up to n_head
 
     def slopes(count: int) -> Tensor:
-        return 2 ** (-8 * torch.arange(1, count + 1, dtype=torch.float64, device="cpu") / count)
+        return 2 ** (-8 * torch.arange(1, count + 1, dtype=torch.float64) / count)
 
     return torch.cat((slopes(n), slopes(2 * n)[::2][: n_head - n]))[:, None, None]
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from cli.errors import LONGEST_LINE, UserError, explain
 from data.vocabulary import Vocabulary
+from experiments.report.runs import make_run
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
 from model.generate import Sampling
@@ -27,7 +28,8 @@ from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.metrics import read_newest_record, read_records
+from training.runs.metrics import KINDS, read_newest_record, read_records
+from training.runs.run_folder import RunFolder
 from training.sampling.texts import stream_texts
 
 fuzz = settings(
@@ -130,12 +132,13 @@ def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, sampling)
 @fuzz
 @given(
     content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
-    encoding=st.sampled_from(["utf-8", "utf-16", "cp1252", "shift_jis", "utf-7"]),
+    encoding=st.sampled_from(["utf-8", "utf-16", "cp1252", "shift_jis", "utf-7", "unicode_escape"]),
 )
 def test_any_bytes_are_read_as_python_decodes_them(folder, content, encoding):
     (folder / "corpus.txt").write_bytes(content)
     try:
         expected = io.TextIOWrapper(io.BytesIO(content), encoding, newline="").read()
+        expected.encode()  # no half of a surrogate pair
     except UnicodeError:
         expected = ""
     try:
@@ -148,10 +151,20 @@ def test_any_bytes_are_read_as_python_decodes_them(folder, content, encoding):
     assert corpus.vocabulary.decode(corpus.ids[:]) == expected
 
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+EVALUATION = dict.fromkeys(("val_loss", "val_characters", "val_split_characters", "val_context"), 9)
+RECORD = {"step": 1, "elapsed_s": 2.5, "corpus": "a", **EVALUATION}
+FIELDS = st.sampled_from([*KINDS, "finished"]) | st.text(max_size=3)
+
+
 @fuzz
 @given(
     content=st.binary(max_size=200)
-    | st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.floats() | st.text(max_size=5), max_size=3)).map(
+    | st.lists(st.dictionaries(FIELDS, ANYTHING, max_size=3).map(lambda record: RECORD | record)).map(
         lambda records: "".join(json.dumps(record) + "\n" for record in records).encode()
     ),
     cut=st.integers(0, 50),
@@ -164,6 +177,8 @@ def test_any_metrics_are_records_or_an_error_in_one_line(folder, content, cut):
         assert_one_line(error)
         return
     assert repr(read_newest_record(folder / "metrics.jsonl")) == repr(records[-1] if records else {})  # NaN != NaN
+    run = make_run(RunFolder(folder), Config(), records)
+    assert run is None or len(f"{run.best_loss:.4f} {run.state} {run.tokens_per_s:.0f}") > 9
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +199,6 @@ def test_any_change_of_a_checkpoint_is_detected(folder, whole, data):
     with pytest.raises(CheckpointError) as error:
         load_checkpoint(folder / "changed")
     assert_one_line(error.value)
-
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=6,
-)
 
 
 @fuzz

@@ -126,7 +126,7 @@ def test_a_closed_standard_input_produces_a_one_line_error(trained, option):
 @pytest.mark.parametrize("samples", [1, 3])
 def test_sampling_ends_before_the_first_stop_text(written, samples):
     whole = written("--length", 200, "--samples", samples)
-    stopped = written("--length", 200, "--samples", samples, "--stop", " b", "--stop", "zzz")
+    stopped = written("--length", 200, "--samples", samples, "--stop", " b", "--stop", "ssss")
     assert " b" in whole
     texts, cut = (re.split(r"--- sample \d ---\n", output) for output in (whole, stopped))
     ending = "\n" if samples == 1 else "\n\n"
@@ -163,6 +163,9 @@ def test_an_incomplete_stop_text_is_printed():
         (["--seed", "-1"], "--seed -1"),
         (["--stop", ""], "--stop needs"),
         (["--device", "cuda:99"], "device cuda:99: PyTorch finds"),
+        (["--stop", r"\n"], r"--stop: '\\' (U+005C) is not in the vocabulary"),
+        (["--prompt", r"98\n"], r"in bash, $'\n' is a line break"),
+        (["--checkpoint", "/dev/zero"], "/dev/zero: is a pipe or a device"),
         (["--checkpoint", "runs/gone"], "no such run or checkpoint"),
         (["--checkpoint", "text.txt"], "is not a checkpoint of this project"),
         (["--checkpoint", "."], "has no checkpoints/best"),

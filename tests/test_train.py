@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from helpers import assert_same_state, metrics, untimed
 import sample
 import train
 from data import sources
+from experiments.report.__main__ import main as report
 from training.runs.checkpoint import load_checkpoint
 from training.step import TrainingStep
 
@@ -126,6 +128,34 @@ def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_every
     run = workplace / "runs" / "tiny-on-text"
     assert {record["corpus"] for record in metrics(run)} == {"text.txt"}
     assert train.main(["--resume", str(run), "train.max_steps=30"]) == 0
+
+
+def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train.main, ["--config", "tiny.yaml"]).result() == 0
+
+
+def test_settings_that_are_probably_not_meant_are_warned_of(workplace, capsys):
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=4", "optim.warmup_steps=5"]) == 0
+    assert "warning: optim.warmup_steps is longer than the run" in capsys.readouterr().err
+    for encoding in ("utf-16-le", "utf-16-be"):
+        (workplace / "text.txt").write_text(TINY_TEXT, encoding=encoding)
+        assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
+        assert "text.txt is NUL; set data.encoding, such as utf-16-le" in capsys.readouterr().err
+
+
+def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workplace, capsys):
+    for name in ("caf\udce9", "\x1b[31m"):
+        (workplace / "text.txt").rename(workplace / f"{name}.txt")
+        (workplace / "tiny.yaml").rename(workplace / f"{name}.yaml")
+        assert train.main(["--config", f"{name}.yaml", f"data.corpus={name}.txt"]) == 0
+        assert train.main(["--resume", f"runs/{name}", "train.max_steps=41"]) == 0
+        assert report([f"runs/{name}"]) == 0
+        assert report([]) == 0
+        (workplace / f"{name}.txt").rename(workplace / "text.txt")
+        (workplace / f"{name}.yaml").rename(workplace / "tiny.yaml")
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
 
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):

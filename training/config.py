@@ -89,7 +89,9 @@ class TrainConfig:
             )
         if self.keep_checkpoints in (1, 2):
             raise ValueError(f"train.keep_checkpoints={self.keep_checkpoints} must be 0, or at least 3")
-        if self.name is not None and (not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "."):
+        if self.name is not None and (
+            not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "." or min(self.name) < " "
+        ):
             raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")
 
 

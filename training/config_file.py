@@ -20,6 +20,7 @@ import yaml
 
 from cli.errors import UserError, checking_values
 from cli.hints import PROJECT, shortened, to_paste
+from data.files import can_be_name, read_file
 from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
@@ -41,7 +42,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 def read_settings(path: Path) -> dict[str, Any]:
     """Return a YAML file as nested mappings and lists of text. Raises UserError if it is not a config."""
     try:
-        settings = _TextLoader(path.read_text(encoding="utf-8")).get_single_data()
+        settings = _TextLoader(read_file(path).decode()).get_single_data()
     except FileNotFoundError:
         others = {file.stem: file for folder in (PROJECT / "configs", path.parent) for file in folder.glob("*.yaml")}
         close = difflib.get_close_matches(path.stem, others, n=1)
@@ -137,6 +138,8 @@ def _check_key(key: str, known: Sequence[str]) -> None:
 
 def _convert(key: str, value: Any, hint: Any) -> Any:
     """Convert a value to the type of its setting; files give text, checkpoints give typed values."""
+    if isinstance(value, str) and key != "data.characters" and not can_be_name(value):
+        raise UserError(f"{key}={_shown(value)} contains a character that no name can have")
     is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
     kinds = typing.get_args(hint) if is_union else (hint,)
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # null is no text

@@ -169,6 +169,10 @@ def naming_lost(rank: int) -> Iterator[None]:
         ) from None
 
 
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def n_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Return the number of cores that this process may use, by its affinity and the quota of its container."""
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # the file is missing or says "max"
+        allowed, period = map(int, quota.read_text().split())
+        n = max(1, min(n, allowed // period))
+    return n

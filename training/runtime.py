@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cli.errors import UserError
 from training.config import Config
-from training.processes import ONE_PROCESS, OneProcess
+from training.processes import ONE_PROCESS, OneProcess, n_cores
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ def choose_runtime(device: str, dtype: str, processes: OneProcess = ONE_PROCESS)
     Raises UserError if the machine does not have them.
     """
     chosen = choose_device(device, None if processes.size == 1 else processes.local_rank)
+    if "OMP_NUM_THREADS" not in os.environ and n_cores() < torch.get_num_threads():
+        torch.set_num_threads(n_cores())  # PyTorch knows no quotas
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():

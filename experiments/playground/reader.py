@@ -59,6 +59,7 @@ class Reader:
         pieces: list[str] = []
         until = StopText([stop] if stop else [], pieces.append)
         vocabulary = self.trained.vocabulary
+        vocabulary.encode(stop)
         stream = stream_texts(self.model, vocabulary, [text], length, sampling=sampling, seed=seed)
         while not until.reached:
             with self._turn(off):

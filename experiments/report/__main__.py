@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.command import run_command
-from cli.errors import UserError
+from cli.errors import UserError, printable
 from data.files import replace_text
 from experiments.command import command, option, whole
 from experiments.drawing import draw_if_possible, stand_alone
@@ -45,7 +45,7 @@ def main(options: Namespace) -> None:
         raise UserError(f"--pack takes one sweep and a file that ends in {ENDING}")
     if options.pack:
         pack(options.runs[0], options.pack)
-    print(write_report(options) if options.runs else list_runs())
+    print(printable(write_report(options) if options.runs else list_runs()))
 
 
 def write_report(options: Namespace) -> str:

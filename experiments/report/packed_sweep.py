@@ -10,7 +10,7 @@ from cli.hints import to_paste
 from data.files import replace_text
 from experiments.sweep.plan import Plan, describe, make_plan
 from experiments.sweep.sweep_folder import read_plan
-from training.runs.metrics import read_records
+from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
 
 ENDING = ".jsonl"
@@ -39,8 +39,12 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
 
     Raises UserError if the file is not a packed sweep.
     """
-    settings, *runs = read_records(file) or [{}]
-    packed: dict[Any, Any] = {run.get("point"): run.get("records") for run in runs}
+    settings, *runs = read_lines(file) or [None]
+    kinds = {"point": str, "records": list}
+    sound = [isinstance(run, dict) and all(isinstance(run.get(k), kinds[k]) for k in kinds) for run in runs]
+    if not (isinstance(settings, dict) and all(sound)):
+        raise UserError(f"{file}: is not a packed sweep")
+    packed = {run["point"]: [check_record(each, f"{file}, {run['point']}") for each in run["records"]] for run in runs}
     with checking_values(f"{file}: is not a packed sweep: "):
         plan = make_plan(settings)
         for point in plan.points:

@@ -5,13 +5,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from cli.command import run_command
 from cli.console import Console
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
 from data.corpus import open_corpus
+from data.files import lock
 from experiments.command import command, option, whole
 from experiments.report.__main__ import main as report
 from experiments.sweep.plan import Plan, make_plan
@@ -38,10 +37,11 @@ def main(options: Namespace) -> int:
             print(folder.run_of(point).path)
         return 0
     try:
-        with FileLock(folder.path / ".lock", timeout=0):
-            status = train_points(folder, options.workers)
-    except Timeout:
+        held = lock(folder.path / ".lock", wait_s=0)
+    except TimeoutError:
         raise UserError(f"{folder.path}: another process runs this sweep; wait for it or stop it") from None
+    with held:
+        status = train_points(folder, options.workers)
     if len(folder.unfinished()) < len(folder.plan.points):
         print()
         status = report([str(folder.path)]) or status

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from training.config import Config, TrainConfig
 from training.config_file import build_config, split_override
 
 SEED = "train.seed"
+MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Point:
     def name(self) -> str:
         """The name of its folder, such as n_head=4,seed=0."""
         parts = [value if axis == VARIANTS else f"{axis}={value}" for axis, value in self.choices.items()]
-        return re.sub(r'[/\\:*?"<>|\s]+', "-", ",".join(parts)).strip(".-")
+        return re.sub(r'[/\\:*?"<>|\s\x00-\x1f\ud800-\udfff]+', "-", ",".join(parts)).strip(".-")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def _make_points(
     choices = [[(VARIANTS, name) for name in variants]] if variants else []
     choices += [[(key, value) for value in axes[key]] for key in axes if key != SEED]
     seeds = [[(SEED, value)] for value in axes[SEED]] if SEED in axes else [[]]
+    if (n_points := len(seeds) * math.prod(map(len, choices))) > MOST_POINTS:
+        raise UserError(f"the sweep has {n_points:,} runs, more than {MOST_POINTS:,}; vary fewer settings")
     points, invalid = [], []
     for seed, others in itertools.product(seeds, itertools.product(*choices)):
         combination = dict([*others, *seed])  # the seed last, as in n_head=4,seed=0

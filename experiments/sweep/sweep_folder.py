@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from filelock import FileLock
+from tqdm import tqdm
 
 from cli.errors import UserError, checking_values
-from data.files import replace_text
+from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, describe, larger, make_plan
 from training.config_file import dump_yaml, load_config, read_settings, to_yaml
-from training.runs.run_folder import RUNS, RunFolder, numbered
+from training.runs.run_folder import RUNS, RunFolder, make_folder, numbered
 
 PLAN_FILE = "sweep.yaml"
 
@@ -21,18 +21,18 @@ class SweepFolder:
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        for point in plan.points:
+        for point in tqdm(plan.points, desc="Preparing", unit=" runs", disable=None, delay=1, leave=False):
             run = self.run_of(point)
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
-            if load_config(run.config) != point.config:
+            elif load_config(run.config) != point.config:
                 raise UserError(f"{run.path}: its settings were changed; remove the folder to run this point again")
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
         """Return the folder of the same sweep, perhaps with more values, or else a new one: NAME, NAME-2, ..."""
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock"):
+        make_folder(root)
+        with exclusive(root, "another process is creating a sweep"):
             found = ((path, read_plan(path) if path.exists() else plan) for path in numbered(root / name))
             path, whole = next((path, whole) for path, there in found if there and (whole := larger(plan, there)))
             path.mkdir(exist_ok=True)

@@ -28,6 +28,18 @@ def test_control_characters_in_a_message_are_escaped(text, shown):
     assert one_line(text) == shown
 
 
+def test_optimised_python_keeps_the_texts_that_commands_print():
+    for arguments in (["textbook", "2"], ["experiments.report", "--help"]):
+        outputs = [run_module(option, *arguments) for option in ((), ("-OO",))]
+        assert outputs[0] == outputs[1]
+        assert "None" not in outputs[0]
+
+
+def run_module(options, *arguments):
+    command = [sys.executable, *options, "-m", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100).stdout
+
+
 def test_the_middle_of_a_long_message_is_left_out():
     line = one_line("begin" + "x" * 10**6 + "end")
     assert len(line) <= LONGEST_LINE + len(" ... ")

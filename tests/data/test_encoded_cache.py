@@ -161,6 +161,7 @@ def test_processes_that_need_the_same_text_encode_it_once_and_those_that_wait_sa
     with exclusive(cache / "encoded", "unused"):
         processes = [encoding_process(text_file, cache) for _ in range(3)]
         messages = {process.stderr.readline() for process in processes}
-    assert messages == {f"Waiting for {cache / 'encoded'}: another process is encoding a text\n"}
+    waiting = f"Waiting for {cache / 'encoded'}: another process is encoding a text; if none is, delete "
+    assert messages == {f"{waiting}{cache / 'encoded/lock'} and start again\n"}
     n_calls = [process.communicate(timeout=60)[0] for process in processes]
     assert sorted(n_calls) == ["0\n", "0\n", "1\n"]

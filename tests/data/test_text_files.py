@@ -110,6 +110,13 @@ def test_chunk_boundaries_do_not_change_the_encoded_text_nor_the_position_of_an_
         load("abc€".encode()[:-1])
 
 
+@pytest.mark.parametrize(("encoding", "content"), [("utf-7", b"a+2AA-b"), ("unicode_escape", rb"a\ud800b")])
+def test_an_encoding_that_yields_half_of_a_surrogate_pair_is_an_error(load, cache, encoding, content):
+    with pytest.raises(UserError, match=f"a.txt in {encoding}: a character cannot be half of a surrogate pair"):
+        load(content, encoding=encoding)
+    assert [file.name for file in (cache / "encoded").iterdir()] == ["lock"]
+
+
 @pytest.mark.parametrize("text", ["café\n", "cafe\n"])
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "utf-7", "utf-8-sig"])
 def test_other_text_encodings_can_be_read(load, encoding, text):

@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,7 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
         (lambda saved, itos: saved["model_args"].update(n_head=5), "n_head=5 does not divide"),
         (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
         (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),
+        (lambda saved, itos: saved["model"].update(big=torch.ones(1).expand(10**6, 10**6)), "larger than the file"),
         (lambda saved, itos: itos.update({8: "d"}), "it has 8 ids, but the vocabulary 9"),
         (lambda saved, itos: itos.update({0: "ab"}), "does not map ids to different characters"),
         (lambda saved, itos: itos.update({0: "a"}), "does not map ids to different characters"),
@@ -142,7 +144,9 @@ def test_files_that_do_not_fit_are_one_line(folder, change, message, capsys):
     assert message in line
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x04", b"nonsense", b"(" * 10**5, pickle.dumps([1, 2])])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x04", b"nonsense", b"(" * 10**5, b"Nr\xff\xff\xff\x7f.", pickle.dumps([1, 2])]
+)
 @pytest.mark.parametrize("name", ["ckpt.pt", "meta.pkl"])
 def test_damaged_files_are_one_line(folder, name, content, capsys):
     write_files(folder, nanogpt_checkpoint(bias=False))
@@ -150,6 +154,17 @@ def test_damaged_files_are_one_line(folder, name, content, capsys):
     imported(status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
+
+
+def test_a_compressed_checkpoint_is_not_unpacked(folder, capsys):
+    write_files(folder, nanogpt_checkpoint(bias=False))
+    with zipfile.ZipFile("ckpt.pt") as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile("ckpt.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in parts.items():
+            file.writestr(name, content + bytes(10**6))
+    imported(status=2)
+    assert "ckpt.pt: is not a checkpoint of nanoGPT (it is compressed" in capsys.readouterr().err
 
 
 def test_a_text_with_characters_that_the_model_does_not_know_is_an_error(folder, capsys):

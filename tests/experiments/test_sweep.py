@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from filelock import FileLock
 from helpers import assert_same_state, heed_signals, metrics, untimed
 
 import train
+from data.files import lock
 from experiments.report.runs import find_runs
 from experiments.sweep.__main__ import main as sweep
 from experiments.sweep.plan import make_plan
@@ -145,7 +146,7 @@ def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, caps
     assert sweep([*SWEEP, "--plan"]) == 0
     assert sweep(["--resume", "runs/tiny", "train.seed=0..3"]) == 2
     assert "repeat the first command with more values" in capsys.readouterr().err
-    with FileLock("runs/tiny/.lock"):
+    with lock(Path("runs/tiny/.lock")):
         assert sweep(["--resume", "runs/tiny"]) == 2
     assert "runs/tiny: another process runs this sweep" in capsys.readouterr().err
 

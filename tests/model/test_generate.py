@@ -105,6 +105,7 @@ LOGITS = torch.tensor([[0.4, 0.1, 0.3, 0.2]]).log()
         (Sampling(top_k=100), [0.4, 0.1, 0.3, 0.2]),
         (Sampling(top_p=0.69), [4 / 7, 0, 3 / 7, 0]),
         (Sampling(top_p=0.71), [4 / 9, 0, 3 / 9, 2 / 9]),
+        (Sampling(top_p=0.7), [4 / 7, 0, 3 / 7, 0]),
         (Sampling(top_p=1e-9), [1, 0, 0, 0]),
         (Sampling(top_p=1e-50), [1, 0, 0, 0]),
         (Sampling(temperature=1e-50), [1, 0, 0, 0]),

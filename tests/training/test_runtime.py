@@ -4,8 +4,10 @@ import sys
 
 import pytest
 import torch
+from conftest import ROOT
 
 from training.config import Config, TrainConfig
+from training.processes import n_cores
 from training.runtime import (
     check_can_compile,
     choose_device,
@@ -21,6 +23,24 @@ def test_auto_always_selects_a_usable_device_and_dtype():
     x = runtime.to_device(torch.randn(4, 4))
     with runtime.autocast():
         assert (x @ x).dtype == runtime.dtype
+
+
+@pytest.mark.parametrize(
+    ("content", "n"), [("max 100000", 3), ("250000 100000", 2), ("50000 100000", 1), ("900 100", 3)]
+)
+def test_the_quota_of_a_container_limits_the_cores(tmp_path, monkeypatch, content, n):
+    """`docker run --cpus=2.5` writes such a file."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5}, raising=False)
+    assert n_cores(tmp_path / "cpu.max") == 3
+    (tmp_path / "cpu.max").write_text(f"{content}\n")
+    assert n_cores(tmp_path / "cpu.max") == n
+
+
+def test_pytorch_uses_no_more_threads_than_the_quota_allows():
+    program = "import torch; from training import runtime; runtime.n_cores = lambda: 1; torch.set_num_threads(2)\n"
+    program += "runtime.choose_runtime('cpu', 'float32'); print(torch.get_num_threads())"
+    command, environment = [sys.executable, "-c", program], {k: v for k, v in os.environ.items() if k[:3] != "OMP"}
+    assert subprocess.check_output(command, cwd=ROOT, env=environment, timeout=100) == b"1\n"
 
 
 def test_the_requested_dtype_is_used():

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cli.errors import UserError
-from data.files import replacing
+from data.files import read_file, replacing
 from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
 from training.config import Config
@@ -92,7 +92,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises CheckpointError if it is missing, damaged or not from this project, OSError if it cannot be read.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     _verify(content, path)

@@ -5,11 +5,26 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
+from data.files import open_file, read_file
+
+# The fields that programs read, with their types, and those that a record must have.
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("step", "val_characters", "val_split_characters", "val_context", "peak_memory_bytes"), int),
+    **dict.fromkeys(("elapsed_s", "tokens_per_s", "val_loss"), int | float),
+    **dict.fromkeys(("train_loss", "best_val_loss"), int | float | None),
+    **dict.fromkeys(("corpus", "machine"), str),
+    **dict.fromkeys(("date", "commit"), str | None),
+}
+LARGEST = 1e300  # of a number
+NEEDED = {
+    "val_loss": {"elapsed_s", "corpus", "val_characters", "val_split_characters", "val_context"},
+    "finished": {"elapsed_s", "best_val_loss", "machine", "peak_memory_bytes"},
+}
 
 
 def append_record(path: Path, record: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    with open_file(path, "ab") as file:
+        file.write(json.dumps(record).encode() + b"\n")
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -17,24 +32,39 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
     Raises UserError, with the file and the line, if a line is damaged, and OSError if the file cannot be read.
     """
-    *lines, _ = path.read_bytes().split(b"\n")
-    return [_parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+    return [check_record(line, f"{path}, line {number}") for number, line in enumerate(read_lines(path), start=1)]
 
 
 def read_newest_record(path: Path) -> dict[str, Any]:
     """Return the last record, or {} if there is none. Raises UserError if that line is damaged."""
     try:
-        *lines, _ = path.read_bytes().split(b"\n")
+        *lines, _ = read_file(path).split(b"\n")
     except FileNotFoundError:
         return {}
-    return _parse(lines[-1], f"{path}, last line") if lines else {}
+    return check_record(_parse(lines[-1]), f"{path}, last line") if lines else {}
 
 
-def _parse(line: bytes, place: str) -> dict[str, Any]:
+def read_lines(path: Path) -> list[Any]:
+    """Return the values of a file that has one in JSON per line, with None for those that are not JSON."""
+    *lines, _ = read_file(path).split(b"\n")
+    return list(map(_parse, lines))
+
+
+def check_record(record: Any, place: str) -> dict[str, Any]:
+    """Return a record. Raises UserError if it is none, or a field is missing or has a senseless value."""
+    if isinstance(record, dict):
+        needed = {"step"}.union(*(names for name, names in NEEDED.items() if name in record))
+        if needed <= record.keys() and all(_is(record[name], KINDS[name]) for name in KINDS.keys() & record.keys()):
+            return record
+    raise UserError(f"{place}: is damaged; remove the line, or restore the file")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and (not isinstance(value, int | float) or 0 <= value < LARGEST)
+
+
+def _parse(line: bytes) -> Any:
     try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise UserError(f"{place}: is damaged; remove the line, or restore the file")
-    return record
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

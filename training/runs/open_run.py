@@ -58,6 +58,8 @@ def open_run(
         elif state.config.train.ancestor:
             adopt(state, open_ancestor(state.config))
         warn_if_slow(state.runtime)
+        for warning in _doubts(state) if run.writes else ():
+            print(f"train.py: warning: {warning}", file=sys.stderr)
         with _explained(run, processes.rank):
             is_resumed = checkpoint or changed
             if changes or (is_resumed and not (state.is_finished() and run.is_finished())):  # or there is nothing to do
@@ -96,6 +98,15 @@ def _newest_checkpoint(run: RunFolder) -> Checkpoint | None:
         if checkpoint and run.writes:
             print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
     return checkpoint
+
+
+def _doubts(state: TrainingState) -> Iterator[str]:
+    """Yield what the user has probably not meant."""
+    if state.config.optim.warmup_steps > state.config.train.max_steps:
+        yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
+    text = state.corpus.vocabulary.decode(state.corpus.ids[:1000])
+    if {"\0"} in (set(text[::2]), set(text[1::2])):
+        yield f"every second character of {state.corpus.name} is NUL; set data.encoding, such as utf-16-le"
 
 
 @contextlib.contextmanager

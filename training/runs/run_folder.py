@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from cli.errors import UserError
-from data.files import remove_partial_files, replace_text
+from data.files import SHORT_WAIT_S, is_locked, lock, remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.hub import download, is_on_hub
@@ -19,7 +17,6 @@ from training.runs.metrics import append_record, read_newest_record
 RUNS = Path("runs")
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
 BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # for those who have trained none yet; data/README.md says how it was made
-PATIENCE_S = 0.5  # `is_locked` of another process holds a lock for an instant
 
 
 class RunFolder:
@@ -44,10 +41,7 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
         """Create a new folder: NAME or, if that exists, NAME-2, NAME-3, ...; no run is ever overwritten."""
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise UserError(f"{root}: is not a folder, but runs are stored there; move or rename the file") from None
+        make_folder(root)
         for path in numbered(root / name):
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
@@ -81,8 +75,8 @@ class RunFolder:
             yield
             return
         try:
-            held = FileLock(self.path / "lock").acquire(timeout=PATIENCE_S)
-        except Timeout:
+            held = lock(self.path / "lock", wait_s=SHORT_WAIT_S)
+        except TimeoutError:
             raise CheckpointError(
                 f"{self.path}: another process is training this run; wait for it or stop it"
             ) from None
@@ -91,11 +85,7 @@ class RunFolder:
 
     def is_locked(self) -> bool:
         """Return whether a process is training this run."""
-        try:
-            with self.lock():
-                return False
-        except CheckpointError:
-            return True
+        return is_locked(self.path / "lock")
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run."""
@@ -190,6 +180,14 @@ class RunFolder:
         if not self.writes:
             return [0, 0]
         return [path.stat().st_size for path in (self.metrics, self.samples)]
+
+
+def make_folder(root: Path) -> None:
+    """Make the folder of all runs. Raises UserError if something else has its name, perhaps a link to nowhere."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"{root}: is not a folder, but runs are stored there; move or rename it") from None
 
 
 def numbered(path: Path) -> Iterator[Path]:

@@ -110,6 +110,7 @@ def test_only_the_import_of_nanogpts_files_can_read_a_pickle():
         ("settings", {"model": {"n_layer": "many"}}, "model.n_layer"),
         ("settings", {"model": {"n_layer": 2}}, "do not fit"),
         ("settings", {"model": {"n_embd": 900_000}}, "do not fit"),
+        ("settings", {"model": {"n_head": 1, "n_embd": 20_000, "block_size": 1_000_000}}, "do not fit"),
         ("vocabulary", 7, "not a checkpoint of this version"),
         ("vocabulary", "ba", "its vocabulary cannot be 'ba'"),
         ("vocabulary", "", "its vocabulary cannot be ''"),

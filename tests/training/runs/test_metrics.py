@@ -6,7 +6,21 @@ import pytest
 
 from training.runs.metrics import append_record, read_newest_record, read_records
 
-RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, {"step": 3, "val_loss": 1.25}]
+EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25}
+EVALUATION |= dict.fromkeys(("val_characters", "val_split_characters", "val_context"), 9)
+RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, EVALUATION]
+
+STRANGE = [
+    json.dumps(record).encode()
+    for record in (
+        {"train_loss": 2.5},
+        {"step": "1"},
+        {"step": -1},
+        {"step": 1, "val_loss": 1.25},
+        {"step": 1, "finished": True},
+        *(EVALUATION | {name: value} for name in EVALUATION for value in ({}, None, float("nan"))),
+    )
+]
 
 
 @pytest.fixture
@@ -51,7 +65,7 @@ def test_the_newest_record_is_found_whatever_the_length_of_the_lines(path, lengt
     assert read_newest_record(path) == {"step": 5}
 
 
-@pytest.mark.parametrize("damage", [b'{"step": 2, "va', b"", b"\0\0\0", b"[1]", b"\xff\xfe"])
+@pytest.mark.parametrize("damage", [b'{"step": 2, "va', b"", b"\0\0\0", b"[1]", b"\xff\xfe", b"[" * 100_000, *STRANGE])
 def test_the_error_for_a_damaged_line_names_the_file_and_the_line(path, damage):
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]))

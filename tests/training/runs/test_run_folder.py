@@ -123,10 +123,13 @@ def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock
         [sys.executable, "-c", hold, run.path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert other.stdout.readline() == b"held\n"
+    (run.path / "lock").chmod(0o444)
+    assert run.is_locked()
     with pytest.raises(CheckpointError, match="another process is training this run"), run.lock():
         pass
     other.kill()
     other.communicate()
+    assert not run.is_locked()
     with run.lock():
         pass
 
@@ -135,3 +138,6 @@ def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
     (tmp_path / "runs").touch()
     with pytest.raises(ValueError, match="runs: is not a folder"):
         RunFolder.create("a", "", root=tmp_path / "runs")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ValueError, match="link: is not a folder"):
+        RunFolder.create("a", "", root=tmp_path / "link")
