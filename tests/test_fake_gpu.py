@@ -18,8 +18,8 @@ NOT_HERE = "not move and not compiled and not memory and not behind"
 @pytest.fixture(scope="module")
 def guard(tmp_path_factory):
     """Return the library that makes PyTorch believe in a GPU."""
-    if torch.version.cuda or torch.version.hip:
-        pytest.skip("needs a PyTorch without support for GPUs, which has no GPU to stand in for")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, which runs test_cuda.py itself")
     if not shutil.which("g++"):
         pytest.skip("needs g++")
     library, torch_folder = tmp_path_factory.mktemp("guard") / "guard.so", Path(torch.__file__).parent

@@ -15,7 +15,7 @@ import functools
 import os
 import pkgutil
 
-ctypes.CDLL(os.environ["FAKE_GPU_GUARD"])  # a library of guard.cpp, before PyTorch looks for CUDA
+guard = ctypes.CDLL(os.environ["FAKE_GPU_GUARD"])  # a library of guard.cpp, before PyTorch looks for CUDA
 
 from types import SimpleNamespace
 
@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+guard.use_guard()  # in place of that of a PyTorch for GPUs
 GPU = torch.device("cuda:0")
 # On a GPU, these wait: the size of a result, or a result, is needed in main memory.
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "bincount", "unique", "_unique2")

@@ -16,9 +16,14 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   c10::Stream exchangeStream(c10::Stream) const noexcept override { return only_stream; }
 };
 
-C10_REGISTER_GUARD_IMPL(CUDA, Guard);
+const Guard guard;
 
 }  // namespace
+
+extern "C" void use_guard() {
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(gpu.type())].store(&guard);
+}
+
 
 // PyTorch looks for a class of this name.
 struct CUDAHooks final : at::CUDAHooksInterface {
@@ -32,5 +37,11 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   void init() const override {}
 };
 
-using at::CUDAHooksRegistry, at::RegistererCUDAHooksRegistry;
-REGISTER_CUDA_HOOKS(CUDAHooks);
+// Before the class of that name in a PyTorch for GPUs.
+static const bool registered = [] {
+  const auto make = [](at::CUDAHooksArgs) -> std::unique_ptr<at::CUDAHooksInterface> {
+    return std::make_unique<CUDAHooks>(at::CUDAHooksArgs{});
+  };
+  at::CUDAHooksRegistry()->Register("CUDAHooks", make, c10::REGISTRY_PREFERRED);
+  return true;
+}();
