@@ -3,6 +3,8 @@
 This is the definition; `model.kernels.attention` computes the same faster.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -64,6 +66,7 @@ def attend(
     bias: Tensor | None = None,
     dropout: float = 0.0,
     form: str = "auto",
+    tap: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Return the sum of the values, weighted by softmax(score(q, k)) ("Attention Is All You Need", 2017, eq. 1).
 
@@ -72,9 +75,9 @@ def attend(
     query heads, without a copy (grouped queries: Ainslie et al., 2023; a single key head: Shazeer, 2019).
 
     visible, causal: see `masked_softmax`. bias: added to the scores, broadcasts to (..., T, S). dropout: probability of
-    dropping a weight. form: "explicit" computes the definition, the last two lines of this function; "fused" calls
+    dropping a weight. form: "explicit" computes the definition, the last lines of this function; "fused" calls
     PyTorch's fused kernels; "auto" chooses the fastest. All give the same result; the fused kernels round a bias to q's
-    type.
+    type. tap: receives the weights of the explicit form, and returns those to use.
 
     Raises ValueError if the shapes do not fit together, if form is invalid, or if form is "fused" and score is not
     `scaled_dot`.
@@ -85,7 +88,8 @@ def attend(
         return fused(q, k, v, visible, causal, bias, dropout)
     if form == "hand-written":
         return hand_written.causal_attention(q, k, v, dropout)
-    weights = drop(attention_weights(q, k, score=score, visible=visible, causal=causal, bias=bias), dropout)
+    weights = attention_weights(q, k, score=score, visible=visible, causal=causal, bias=bias)
+    weights = drop(tap(weights) if tap else weights, dropout)
     return (_join_groups(weights, v) @ v).reshape(*q.shape[:-1], v.size(-1))
 
 

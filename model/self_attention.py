@@ -31,6 +31,9 @@ class SelfAttention(nn.Module):
         # The other scoring functions have no scale, or learn their own.
         qk_scale = config.qk_scale if config.score == "scaled_dot" else "sqrt_head_size"
         self.qk_norm = QueryKeyNorm(layer, qk_scale) if config.qk_norm else None
+        self.weights = (
+            nn.Identity()
+        )  # for hooks: with form="explicit", the attention weights (B, H, T, S) pass through it
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
@@ -69,6 +72,7 @@ class SelfAttention(nn.Module):
             bias=bias,
             dropout=self.dropout if self.training else 0.0,
             form=self.form,
+            tap=self.weights,
         )  # (B, H, T, D)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
         return dropout(self.proj(y), self.dropout, training=self.training)

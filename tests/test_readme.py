@@ -19,6 +19,7 @@ PAGES = [
         ROOT / f"{d}/README.md"
         for d in ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies")
     ),
+    ROOT / "experiments/other_tools.md",
     ROOT / "experiments/studies/heads.md",
     ROOT / "experiments/studies/machines.md",
 ]

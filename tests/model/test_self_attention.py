@@ -68,3 +68,10 @@ def test_shared_keys_and_values_equal_heads_with_copied_maps():
         whole.qkv.weight.copy_(copies.flatten(0, 1))
         whole.proj.load_state_dict(shared.proj.state_dict())
     torch.testing.assert_close(run(shared, x), run(whole, x))
+
+
+def test_a_hook_can_replace_the_attention_weights_of_the_explicit_form():
+    layer, x = make_layer(attention="explicit"), torch.randn(B, T, C)
+    layer.weights.register_forward_hook(lambda module, inputs, weights: torch.eye(T).expand_as(weights))
+    values = layer.qkv(x)[..., 2 * H * D :]  # each position attends to itself alone
+    torch.testing.assert_close(run(layer, x), layer.proj(values))
