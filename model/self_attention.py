@@ -31,9 +31,7 @@ class SelfAttention(nn.Module):
         # The other scoring functions have no scale, or learn their own.
         qk_scale = config.qk_scale if config.score == "scaled_dot" else "sqrt_head_size"
         self.qk_norm = QueryKeyNorm(layer, qk_scale) if config.qk_norm else None
-        self.weights = (
-            nn.Identity()
-        )  # for hooks: with form="explicit", the attention weights (B, H, T, S) pass through it
+        self.weights = nn.Identity()  # with form="explicit", the attention weights pass through it, for hooks
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
