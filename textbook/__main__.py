@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
+import textbook
 from cli.command import CommandParser, docstring, report_errors, run_command
 from cli.errors import UserError
 from textbook import (
@@ -38,7 +39,8 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
     if number is None:
         for chapter in CHAPTERS:
             print(docstring(chapter).partition("?")[0] + "?")
-        print("\nShow the first with python -m textbook 1")
+        letters = fill(docstring(textbook).split("\n\n")[1], 80)
+        print(f"\n{letters}\n\nShow the first with python -m textbook 1")
         return
     if not 1 <= number <= len(CHAPTERS):
         raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")

@@ -3,7 +3,7 @@
 The score of two vectors is their dot product: multiply channel by channel, and add. Suppose that the channels are
 features: how much users like romance and action, and how much films have of them. Features of the same sign add to the
 score, opposite signs subtract from it, and small features count little. Nobody can label millions of films, so features
-become parameters: random at first, then fitted to what users liked. Afterwards they mean something.
+become parameters: random at first, then fitted to what users liked. Then they mean something, though nobody labelled.
 
 Among the words of a text, this is self-attention without parameters:
 

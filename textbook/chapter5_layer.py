@@ -152,8 +152,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     two, wide = MultiHeadAttention(16, 2, query_size=10), MultiHeadAttention(16, 2, query_size=10, head_size=16)
     cross = MultiHeadAttention(16, 2, query_size=10, key_size=12)
     traced = [two.trace(x), wide.trace(x), cross.trace(x, memory)]
-    yield "Three layers of width 16 with 2 heads read 32 sequences of 10 channels. In the"
-    yield "last, keys and values have unequal lengths, 7, and unequal channels, 12.\n"
+    yield "Three layers of width 16, 2 heads. X has 32 sequences, 20 tokens, 10 channels."
+    yield "The last reads keys and values from 7 tokens of 12 channels: lengths can differ.\n"
     yield "              D = d_k = 16 / 2    wide heads, D = 16  cross-attention"
     for name in traced[0]:
         yield f"  {name:12}{''.join(f'{tuple(values[name].shape)!s:20}' for values in traced)}".rstrip()
@@ -167,11 +167,11 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "padding mask (B, S): the second sequence is filled up at both ends", padding
     yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead
     weights = equal_scores.trace(x[:2, :4], padding_mask=padding, attention_mask=look_ahead)["weights"]
-    yield "Equal scores under both, second sequence: query 1 sees no key, so 0", weights[1, 0]
+    yield "Weights under both in sequence 2, for equal scores; query 1 sees no key", weights[1, 0]
     memory_mask = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
     yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask
     weights = equal_scores.trace(x[:1, :4], x[:1, 4:7], memory_mask=memory_mask)["weights"]
-    yield "Equal scores under this mask: weights", weights[0, 0]
+    yield "Weights under this mask, for equal scores", weights[0, 0]
 
     a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
     picture = identity_layer(16).trace(a)

@@ -123,8 +123,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "K(x - x_i) / sum_j K(x - x_j) of the Gaussian kernel: the weights", pooled["weights"]
     yield f"The prediction at x = 2 is the sum of the weighted y_i, {pooled['prediction'].item():.4f}.\n"
 
-    yield f"Pooling of {N_EXAMPLES} noisy examples of 2 sin x + x^0.8"
-    yield "Mean squared errors against the function itself:"
+    yield f"Pooling of {N_EXAMPLES} noisy examples of 2 sin x + x^0.8; mean squared errors against it"
     xs, ys, x, kernels = examples_and_kernels()
     for name, (kernel, w) in kernels.items():
         error = (pooling(x, xs, ys, kernel, w=w)["prediction"] - true_function(x)).square().mean()

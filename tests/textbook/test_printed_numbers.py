@@ -155,9 +155,9 @@ def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(p
     matrices = {
         "padding mask (B, S)": [[1, 1, 1, 1], [0, 1, 1, 0]],
         "look-ahead mask (T, S)": triangle(4),
-        "Equal scores under both": [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0.5, 0.5, 0], [0, 0.5, 0.5, 0]],
+        "Weights under both": [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0.5, 0.5, 0], [0, 0.5, 0.5, 0]],
         "memory mask (T, S)": np.sign(half),
-        "Equal scores under this mask": half,
+        "Weights under this mask": half,
         "A picture": rows + rows,
         "a: the patches": [pale, dark, pale, dark],
         "scores = Q K^T / sqrt(16)": [[1, 1, 1, 1], [1, 1.5, 1, 1.5]] * 2,
@@ -165,7 +165,7 @@ def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(p
         "output = weights V": np.block([mixed[:2], mixed[2:]]),
     }
     sentences, numbers = printed("5", matrices)
-    assert_rounded(numbers, [C, H, B, 10, S, 12, C, H, C, *shapes, *parameters, C // H], sentences)
+    assert_rounded(numbers, [C, H, B, T, 10, S, 12, C, H, C, *shapes, *parameters, C // H], sentences)
 
 
 def test_chapter_6_prints_what_blocks_read_and_which_new_strings_are_reversed(printed):

@@ -15,9 +15,10 @@ from textbook.matrices import written
 
 def test_without_a_number_the_textbook_lists_its_chapters_in_order(capsys):
     assert textbook([]) == 0
-    *rows, _, last = capsys.readouterr().out.splitlines()
+    *lines, _, last = capsys.readouterr().out.splitlines()
+    rows = lines[: len(CHAPTERS)]
     assert [re.fullmatch(r"Chapter (\d): .*\?", row)[1] for row in rows] == [str(n + 1) for n in range(len(CHAPTERS))]
-    assert max(map(len, rows)) <= 80
+    assert max(map(len, lines)) <= 80
     assert last.endswith("python -m textbook 1")
 
 
