@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cli.errors import UserError
 from data.config import DataConfig
-from data.encoded_cache import cached_text
+from data.encoded_cache import cached_text, combined
 from data.encoded_text import EncodedText
 from data.sources import DownloadError, cache_folder, find_files
 from data.vocabulary import ByteVocabulary, Vocabulary, make_vocabulary
@@ -32,7 +32,8 @@ class Corpus:
 
     ids: the character ids, read from a file as they are needed.
     digest: SHA-256 of the file, or of the digests of several files in order.
-    n_train: the length of the training text, if the rest of ids is a separate validation text.
+    n_files: the number of files that were read. n_train: the length of the training text, if the rest of ids is a
+    separate validation text, whose digest is val_digest.
     fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
@@ -40,7 +41,9 @@ class Corpus:
     digest: str
     vocabulary: Vocabulary
     ids: EncodedText
+    n_files: int
     n_train: int | None = None
+    val_digest: str = ""
     fallback_reason: str | None = None
 
     def split(self, split: Sequence[float], block_size: int) -> Split:
@@ -77,6 +80,13 @@ class Corpus:
         train_ids, validation_ids, test_ids = map(self.ids.part, (0, cuts[0] - context, cuts[1] - 1), cuts)
         return Split(train_ids, validation_ids, test_ids)
 
+    def passage(self, part: EncodedText) -> str:
+        """Return what identifies a part of the text, whatever its path: the digest of its files and its place."""
+        start, digest = (part.first_byte - self.ids.first_byte) // self.ids.dtype.itemsize, self.digest
+        if self.n_train is not None and start >= self.n_train:
+            start, digest = start - self.n_train, self.val_digest
+        return f"the text {digest[:16]} from {start:,} to {start + len(part):,}"
+
 
 def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
@@ -97,5 +107,11 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     if config.level == "byte":
         encoding, characters = "latin-1", ByteVocabulary().characters  # latin-1 gives byte n the character chr(n)
     text = cached_text(train_files + val_files, encoding, cache / "encoded", characters=characters)
-    n_train = sum(text.file_characters[: len(train_files)]) if val_files else None
-    return Corpus(config.corpus, text.digest, make_vocabulary(text.characters, config.level), text.ids, n_train)
+    vocabulary, n_train = make_vocabulary(text.characters, config.level), sum(text.file_characters[: len(train_files)])
+    if not n_train:
+        raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
+    n_files, digest = sum(map(bool, text.file_characters)), combined(text.digests)
+    corpus = Corpus(config.corpus, digest, vocabulary, text.ids, n_files)
+    if not val_files:
+        return corpus
+    return dataclasses.replace(corpus, n_train=n_train, val_digest=combined(text.digests[len(train_files) :]))

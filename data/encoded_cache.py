@@ -5,6 +5,7 @@ A file of the cache is one line of JSON, which describes the text, and the ids. 
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ UNICODE = 0x110000
 class CachedText:
     """An encoded text.
 
-    digest: SHA-256 of the text file, or of the digests of several files in order, without compression.
+    digests: SHA-256 of each file, without compression; "" for a file that repeats a later one and is left out.
     characters: of the vocabulary. file_characters: the number of characters from each file.
     """
 
-    digest: str
+    digests: list[str]
     characters: str
     file_characters: list[int]
     ids: EncodedText
@@ -80,7 +81,8 @@ def _encode(files: list[Path], encoding: str, characters: str, source: list, pat
         header |= {"source": source, "characters": vocabulary.characters}
         with replacing(path) as out:
             out.write(json.dumps(header).encode() + b"\n")
-            for content, text in (piece for file in files for piece in read_text(file, encoding)):
+            kept = [file for file, digest in zip(files, header["digests"], strict=True) if digest]
+            for content, text in (piece for file in kept for piece in read_text(file, encoding)):
                 try:
                     out.write(vocabulary.encode(text).data)
                 except UnknownCharacterError:
@@ -91,7 +93,7 @@ def _encode(files: list[Path], encoding: str, characters: str, source: list, pat
 
 
 def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
-    """Return the digest of the files, the characters in them, and the number of characters from each."""
+    """Return the digest of each file, the characters in them, and the number of characters from each."""
     seen, digests, file_characters = np.zeros(UNICODE, dtype=bool), [], []
     for file in files:
         sha256, n_characters = hashlib.sha256(), 0
@@ -104,7 +106,16 @@ def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
         file_characters.append(n_characters)
     if not any(file_characters):
         raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
-    # The boundaries between files matter: the digest of several files is that of their digests.
-    digest = digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    # Of equal files the last one counts: a validation text comes last, and is never trained on.
+    last = {digest: i for i, digest in enumerate(digests)}
+    for i, digest in enumerate(digests):
+        if last[digest] != i:
+            digests[i], file_characters[i] = "", 0
     characters = "".join(map(chr, np.flatnonzero(seen)))
-    return {"digest": digest, "characters": characters, "file_characters": file_characters}
+    return {"digests": digests, "characters": characters, "file_characters": file_characters}
+
+
+def combined(digests: Sequence[str]) -> str:
+    """Return the SHA-256 of a file or, because the boundaries between files matter, of several digests in order."""
+    kept = [digest for digest in digests if digest]
+    return kept[0] if len(kept) == 1 else hashlib.sha256("".join(kept).encode()).hexdigest()

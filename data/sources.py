@@ -10,13 +10,14 @@ import urllib.parse
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
 from cli.errors import UserError
 from data.files import exclusive, replacing
-from data.text_files import PACKED
+from data.text_files import PACKED, is_packed
 
 BUNDLED = Path(__file__).parent / "bundled"
 TXT = (".txt", *(f".txt{suffix}" for suffix in PACKED))  # the files that a folder stands for
@@ -67,8 +68,8 @@ def cache_folder() -> Path:
 def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> list[Path]:
     """Return the files of a corpus in reading order.
 
-    corpus: a key of NAMED, a file, a folder (its .txt files, including subfolders and .txt.gz and the like, sorted by
-    path) or a glob. setting: its name in errors.
+    corpus: a key of NAMED, a file, a folder or a glob; data/README.md says which files the last two stand for.
+    setting: its name in errors.
 
     Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path, and
     UserError if it has no text file.
@@ -80,18 +81,29 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
         return [source]
     path = Path(os.path.expanduser(corpus))  # noqa: PTH111 - an unknown user's folder is a missing file
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*.txt*") if p.name.endswith(TXT) and p.is_file())
+        seen = (p for p in path.rglob("*") if not any(name[0] == "." for name in p.relative_to(path).parts))
+        files = _without_runs_and_packed_copies(p for p in seen if p.name.lower().endswith(TXT))
         if not files:
             raise UserError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
     else:
-        files = sorted(p for p in map(Path, glob.glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207 - any root
+        files = _without_runs_and_packed_copies(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 - any root
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
             raise MissingTextError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
+
+
+def _without_runs_and_packed_copies(paths: Iterable[Path]) -> list[Path]:
+    """Return the files among the paths, sorted, without those of run folders and without a.txt.gz beside a.txt."""
+    files: dict[Path, Path] = {}
+    for path in sorted(paths, key=lambda path: path.parts):  # the same order on every system
+        is_of_run = all((path.parent / name).is_file() for name in ("config.yaml", "metrics.jsonl"))
+        if path.is_file() and not is_of_run:
+            files.setdefault(path.with_suffix("") if is_packed(path) else path, path)
+    return list(files.values())
 
 
 def _downloaded(name: str, source: Download, cache: Path) -> Path:

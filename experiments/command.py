@@ -4,9 +4,15 @@ import contextlib
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from cli.command import CommandParser, docstring, report_errors
+from cli.errors import UserError
+
+# What a page, a chart, a report, its table and a packed sweep contain, and files of another origin do not.
+SIGNS = ['href="data:,">\n<style>', "svg { background: var(--ground) }", "Validation loss: the lowest of each run's"]
+SIGNS += ["variant,verdict,loss,", '"sweep": {']
 
 
 def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -47,3 +53,16 @@ def whole(lowest: int) -> Callable[[str], int]:
         raise ArgumentTypeError(f"{text} must be a whole number, at least {lowest} and below 2^63")
 
     return parse
+
+
+class ForeignFileError(UserError, ArgumentTypeError):
+    """A file would be replaced that no experiment wrote."""
+
+
+def replaceable(name: str | Path) -> Path:
+    """Return the path of a file to write. Raises ForeignFileError if it exists and no experiment wrote it."""
+    path = Path(name)
+    content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if content and not any(sign in content for sign in SIGNS):
+        raise ForeignFileError(f"{path} was not written by an experiment, so it is not replaced; name another file")
+    return path

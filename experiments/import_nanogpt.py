@@ -74,7 +74,8 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     data, of_corpus = _open_corpus(corpus, vocabulary)
     with _reading(path, "a checkpoint of nanoGPT"):
         saved = _load(read_file(path))
-        shape = {name: saved["model_args"][name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias")}
+        shape = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
+        shape = {name: shape[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
         step = int(saved["iter_num"])
         config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
         weights = renamed(saved["model"], config.model.n_layer)
@@ -129,12 +130,12 @@ def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dic
 
 
 def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
-    """Return nanoGPT's weights by our names, in float32, without the masks of its older versions."""
+    """Return nanoGPT's weights by our names, without the masks of its older versions."""
     ours, result = {theirs: name for name, theirs in gpt2.module_names(n_layer).items()}, {}
     for name, value in weights.items():
         module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")  # torch.compile's prefix
         if module in ours:
-            result[f"{ours[module]}.{kind}"] = value.float()
+            result[f"{ours[module]}.{kind}"] = value
         elif not module.endswith(".attn"):
             raise ValueError(f"nanoGPT has no weights called {name!r:.60}")
     return result

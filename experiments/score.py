@@ -11,6 +11,7 @@ import numpy as np
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import Split
+from data.encoded_text import EncodedText
 from data.files import read_file
 from experiments.command import command, option
 from training.evaluation import Evaluation, evaluate
@@ -29,24 +30,25 @@ MODELS = "run folders or checkpoints (default: the newest run's best)"
 def main(options: Namespace) -> None:
     if options.split and options.text:
         raise UserError("give --split or --text, not both")
-    results: list[tuple[str, Evaluation]] = []
+    results: list[tuple[str, float]] = []
     for path in options.checkpoint:
         opened = load_model(path, options.device)
         part = options.split or "validation"
         name = str(options.text or f"the {part} split of {opened.corpus.name}")
         ids = read_text(opened, options.text) if options.text else opened.split(part)
+        passage = opened.corpus.passage(ids) if isinstance(ids, EncodedText) else name
         result = evaluate(opened.model, ids, opened.runtime, progress="Scoring")
-        results.append((name, result))
+        results.append((result.measured_on(passage), result.loss))
         print(f"{opened.path} on {name}: {describe(result)}", flush=True)
     if len(results) > 1:
         print(summarise(results))
 
 
-def summarise(results: Sequence[tuple[str, Evaluation]]) -> str:
-    """Return the mean and standard deviation of several models' losses, or why they cannot be compared."""
-    if len({(name, result.n_characters, result.context) for name, result in results}) > 1:
+def summarise(results: Sequence[tuple[str, float]]) -> str:
+    """Return the mean and deviation of losses, each with what it was measured on, or why they cannot be compared."""
+    if len({measured for measured, _ in results}) > 1:
         return "no mean: the models were scored on different texts or context lengths"
-    losses = [result.loss for _, result in results]
+    losses = [loss for _, loss in results]
     mean, deviation = statistics.mean(losses), statistics.stdev(losses)
     return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 

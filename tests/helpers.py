@@ -32,7 +32,7 @@ from training.state import Progress
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 # These differ between any two runs.
-MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit")
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit", "settings")
 
 
 def make_model(vocab_size=29, **settings):
@@ -135,7 +135,8 @@ def finished_sweep(name, plan, folder, **where):
     sweep = SweepFolder.open(name, plan, **where)
     for point in plan.points:
         by_hand = folder / "runs" / f"{point.config.model.n_head}-{point.config.train.seed}"
-        (sweep.run_of(point).metrics).write_bytes((by_hand / "metrics.jsonl").read_bytes())
+        records = (by_hand / "metrics.jsonl").read_text(encoding="utf-8")
+        sweep.run_of(point).metrics.write_text(records.replace(f'"name": "{by_hand.name}"', '"name": null'))
     return sweep
 
 

@@ -55,7 +55,7 @@ def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workp
     assert_same_state(runs / "tiny/checkpoints/latest.safetensors", runs / "tiny-2/checkpoints/latest.safetensors")
     assert untimed(metrics(runs / "tiny")) == untimed(metrics(runs / "tiny-2"))
     assert train.main(["--config", "tiny.yaml", "train.seed=1"]) == 0
-    assert metrics(runs / "tiny-3")[0]["train_loss"] != metrics(runs / "tiny")[0]["train_loss"]
+    assert metrics(runs / "tiny-3")[1]["train_loss"] != metrics(runs / "tiny")[1]["train_loss"]
 
 
 def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsys):

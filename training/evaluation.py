@@ -4,13 +4,16 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows
+from model.generate import window_start
 from model.gpt import GPT
 from training.runtime import Runtime
 
@@ -39,6 +42,11 @@ class Evaluation:
         """The context length and, if it is a part of the text only, the number of characters."""
         part = f"  {self.n_characters:,} of {self.n_available:,} characters"
         return f"context {self.context}{part if self.n_characters < self.n_available else ''}"
+
+    def measured_on(self, passage: str) -> str:
+        """Describe what was measured; losses are compared only if this is the same. passage: see `Corpus.passage`."""
+        part = "all" if self.n_characters == self.n_available else f"{self.n_characters:,} evenly spread ones of the"
+        return f"{part} {self.n_available:,} characters of {passage}, context length {self.context}"
 
     def record(self) -> dict[str, float]:
         """Return the values of a record in metrics.jsonl."""
@@ -92,12 +100,16 @@ def evaluate(
 
 
 @torch.inference_mode()
-def character_losses(model: GPT, ids: Ids, runtime: Runtime) -> Tensor:
-    """Return the cross-entropy (len(ids) - 1,) of each of ids[1:], float64, in the windows of `evaluate`."""
-    losses = [torch.zeros(0, dtype=torch.float64)]
+def character_losses(model: GPT, ids: np.ndarray, runtime: Runtime, *, as_generated: bool = False) -> Tensor:
+    """Return the loss (len(ids) - 1,) of each of ids[1:], float64, in the windows of `evaluate` or `generate`."""
+    size, losses = model.config.block_size, [torch.zeros(0, dtype=torch.float64)]
     with evaluation_mode(model):
-        for inputs, targets in evaluation_windows(ids, block_size=model.config.block_size, batch_size=1):
-            losses.append(_losses(model, runtime.to_device(inputs), runtime.to_device(targets), runtime).cpu())
+        for start, seen in groupby(
+            range(1, len(ids)), lambda n: window_start(n, size) if as_generated else (n - 1) // size * size
+        ):
+            numbers = list(seen)
+            window = runtime.to_device(torch.from_numpy(ids[start : numbers[-1] + 1].astype(np.int64)))
+            losses.append(_losses(model, window[None, :-1], window[None, 1:], runtime)[-len(numbers) :].cpu())
     return torch.cat(losses)
 
 

@@ -46,8 +46,12 @@ class TrainingError(UserError):
     status = 1
 
 
+WORST_LOSS = 100.0  # nats per character; a working model, on whatever text, is far below
+ADVICE = "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
+
+
 class DivergedError(TrainingError):
-    """The loss, the weights or the optimiser's state became infinite or NaN, in the same step of all processes."""
+    """The loss, the weights or the optimiser's state became infinite, NaN or absurd, in all processes at once."""
 
 
 class TrainingState:
@@ -133,8 +137,10 @@ class TrainingState:
         return mean
 
     def note_evaluation(self, loss: float) -> bool:
-        """Record a validation loss and return whether it is the best so far."""
+        """Record a validation loss and return whether it is the best so far. Raises DivergedError if it is absurd."""
         progress = self.progress
+        if not loss < WORST_LOSS:
+            raise DivergedError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {ADVICE}")
         progress.evaluation_due = False
         is_best = loss < progress.best_loss
         if is_best:
@@ -153,7 +159,7 @@ class TrainingState:
         if not torch.stack(norms).isfinite().all():  # a single result, so that the CPU waits for a GPU once
             raise DivergedError(
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "
-                f"{self.progress.step:,}; lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
+                f"{self.progress.step:,}; {ADVICE}"
             )
 
 

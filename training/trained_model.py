@@ -6,7 +6,7 @@ model = load_model("runs/shakespeare")
 print(model.generate("ROMEO:", 200, seed=1))
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -111,13 +111,15 @@ class TrainedModel:
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         return prompt + sample_text(self.model, self.vocabulary, prompt, length, seed=seed, sampling=sampling)
 
-    def log_probabilities(self, text: str) -> np.ndarray:
+    def log_probabilities(self, text: str, *, as_generated: bool = False) -> np.ndarray:
         """Return the natural logarithms (T - 1,), float64, of the probabilities of a text's characters but the first.
 
         Each is predicted from the earlier characters of its window of block_size, as `experiments.score` does: their
-        mean is minus its loss. A model of bytes gives one for each byte. Raises UserError as `generate` does.
+        mean is minus its loss. as_generated: predict each as `generate` does, whose window moves by half its size, at
+        temperature 1. A model of bytes gives one for each byte. Raises UserError as `generate` does.
         """
-        losses = character_losses(self.model, self.vocabulary.encode(text), self.runtime)
+        runtime = replace(self.runtime, dtype=torch.float32) if as_generated else self.runtime
+        losses = character_losses(self.model, self.vocabulary.encode(text), runtime, as_generated=as_generated)
         return -losses.numpy()
 
     def attention_weights(self, text: str) -> list[Tensor]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import command, option, whole
+from experiments.command import command, option, replaceable, whole
 from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import describe, make_page
@@ -24,7 +24,7 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--over-time", type=Path, metavar="RUN", help="how the heads of a run with train.keep_checkpoints formed"),
     option("--text", metavar="TEXT", help="text of the attention maps (default: the start of the validation split)"),
-    option("--output", type=Path, metavar="FILE", help="the page to write (default: in the run folder)"),
+    option("--output", type=replaceable, metavar="FILE", help="the page to write (default: in the run folder)"),
     option("--windows", type=whole(1), default=64, metavar="N", help="windows to measure heads on (%(default)s)"),
     option("--characters", type=whole(1), metavar="N", help="validation characters for the losses (all)"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
@@ -70,7 +70,7 @@ def show_history(options: Namespace, size: dict[str, int]) -> str:
 
 
 def write_page(path: Path, page: str) -> str:
-    replace_text(path, page)
+    replace_text(replaceable(path), page)
     return f"Page to open in a browser: {os.path.relpath(path)}"
 
 

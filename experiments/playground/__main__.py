@@ -8,7 +8,7 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import command, option, whole
+from experiments.command import command, option, replaceable, whole
 from experiments.playground.models import Model
 from experiments.playground.page import export, make_page
 from experiments.playground.server import PlaygroundServer
@@ -20,7 +20,7 @@ from training.trained_model import load_model
     option("--port", type=whole(0), default=8000, metavar="N", help="0 takes any free one (%(default)s)"),
     option("--host", default="127.0.0.1", metavar="ADDRESS", help="0.0.0.0 lets other machines in (%(default)s)"),
     option("--no-browser", action="store_true", help="open no browser"),
-    option("--export", type=Path, metavar="FILE", help="write a page that needs no server, and stop"),
+    option("--export", type=replaceable, metavar="FILE", help="write a page that needs no server, and stop"),
     option("--text", metavar="TEXT", help="text of the exported page"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from cli.command import run_command
 from cli.errors import UserError, printable
 from data.files import replace_text
-from experiments.command import command, option, whole
+from experiments.command import command, option, replaceable, whole
 from experiments.drawing import draw_if_possible, stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
@@ -27,7 +27,7 @@ SAMPLE_LENGTH = 300
 
 @command(
     option("runs", nargs="*", type=Path, metavar="RUN", help="runs, sweeps or packed sweeps (none: list runs/)"),
-    option("--pack", type=Path, metavar="FILE", help="also pack the sweep's results into FILE.jsonl, to keep them"),
+    option("--pack", type=replaceable, metavar="FILE", help="also pack the sweep's results into FILE.jsonl"),
     option("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)"),
     option("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)"),
     option("--contrast", dest="contrasts", action="append", metavar="'A - B'", help="test only this (repeatable)"),
@@ -78,13 +78,13 @@ def write_report(options: Namespace) -> str:
     )
     parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences)]
     parts += [to_markdown(each) for each in (contrast_cells(comparison), table(comparison)) if each]
-    for chart in charts:
-        file = Path(f"{output}-{chart.name}.svg")
-        replace_text(file, stand_alone(chart.svg))
-        parts.append(f"![{chart.title}. {chart.caption}]({file.name})")
+    parts += [f"![{chart.title}. {chart.caption}]({output.name}-{chart.name}.svg)" for chart in charts]
     markdown = "\n\n".join([*parts, *notes]) + "\n"
+    files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in charts}
     for ending, text in (("html", page), ("md", markdown), ("csv", to_csv(comparison))):
-        replace_text(Path(f"{output}.{ending}"), text)
+        files[Path(f"{output}.{ending}")] = text
+    for file in [*map(replaceable, files)]:
+        replace_text(file, files[file])
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
 

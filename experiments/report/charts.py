@@ -34,7 +34,7 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
     if progress:
         caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
         add("progress", "Differences over the run", caption, _progress, progress)
-    if any(len(run.evaluations) > 1 for row in rows for run in row.variant.runs.values()):
+    if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         add("curves", "Validation loss over the run", caption, _curves)
     return charts
@@ -124,8 +124,9 @@ def _progress(axes, _: Comparison, progress: list[tuple[str, dict[int, PairedTes
 
 def _curves(axes, comparison: Comparison) -> None:
     """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
-    late, longest = [], max(run.step for row in comparison.rows for run in row.variant.runs.values())
-    for i, row in enumerate(comparison.rows):
+    late, rows = [], comparison.comparable_rows
+    longest = max(run.step for row in rows for run in row.variant.runs.values())
+    for i, row in enumerate(rows):
         by_step = row.variant.losses_by_step()
         steps, losses = list(by_step), [list(each.values()) for each in by_step.values()]
         style = line_style(i)

@@ -74,7 +74,8 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     ]
     if len(measured) > 1:
         notes.append(
-            "WARNING: these losses are for different texts, parts of a text or context lengths and are not comparable."
+            "WARNING: these losses are for different texts, parts of a text or context lengths. Those that were not "
+            f"measured as {comparison.baseline.label} was are not compared with it, and not drawn."
         )
     n_tests, family = comparison.family.n_tests, comparison.family
     if n_tests:

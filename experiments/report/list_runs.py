@@ -24,9 +24,11 @@ def list_runs(root: Path = RUNS) -> str:
     for folder in folders:
         values, shown, differing = {}, ["no evaluation yet", "", ""], ""
         try:
-            config = load_config(folder.config)
+            run = read_run(folder)
+            config = run.config if run else load_config(folder.config)
             values = {key: spoken(value) for key, value in flat(config).items()} | {SEED: str(config.train.seed)}
-            if run := read_run(folder, config):
+            if run:
+                values["text"] = run.text
                 shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s"]
         except (UserError, OSError) as error:
             shown, differing = ["unreadable", "", ""], explain(error)

@@ -1,6 +1,7 @@
 """Pack the settings and results of a finished sweep into one small file, from which reports can be made."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import harmonic_mean
 from typing import Any
@@ -10,6 +11,8 @@ from cli.hints import to_paste
 from data.files import replace_text
 from experiments.sweep.plan import Plan, describe, make_plan
 from experiments.sweep.sweep_folder import read_plan
+from training.config import Config
+from training.config_file import build_config
 from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
 
@@ -30,6 +33,8 @@ def pack(folder: Path, file: Path) -> None:
         if not records or not records[-1].get("finished"):
             finish = to_paste("experiments.sweep", "--resume", folder)
             raise UserError(f"{folder / point.name}: is not finished; finish it with {finish}")
+        if trained_config(records) not in (None, point.config):
+            raise UserError(f"{folder / point.name}: was trained with other settings than {folder} has; restore them")
         lines.append({"point": point.name, "records": _shortened(records)})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -51,6 +56,12 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
             if point.name not in packed:
                 raise UserError(f"it lacks the run {point.name}")
     return plan, packed
+
+
+def trained_config(records: Sequence[Mapping[str, Any]]) -> Config | None:
+    """Return the settings that a run was trained with, or None if its metrics are of an earlier version."""
+    recorded = [record["settings"] for record in records if "settings" in record]
+    return build_config(recorded[-1]) if recorded else None
 
 
 def _shortened(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

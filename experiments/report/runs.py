@@ -8,12 +8,13 @@ from statistics import harmonic_mean
 from typing import Any
 
 from cli.errors import UserError
-from experiments.report.packed_sweep import ENDING, unpack
+from experiments.report.packed_sweep import ENDING, trained_config, unpack
 from experiments.sweep.plan import SEED, Plan
 from experiments.sweep.sweep_folder import read_plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
 from training.config import Config
 from training.config_file import load_config
+from training.evaluation import Evaluation
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 
@@ -33,8 +34,8 @@ class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run. measured_on:
-    what the validation loss is for, in words.
+    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run. text: the
+    first digits of the digest of its text, or "" in earlier versions. measured_on: of the evaluations, in words.
     """
 
     folder: RunFolder
@@ -44,6 +45,7 @@ class Run:
     tokens_per_s: float
     end: dict[str, Any] | None
     corpus: str
+    text: str
     measured_on: str
 
     @property
@@ -65,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs with the same settings, by seed: either finished or unfinished runs.
+    """Runs with the same settings and text, by seed: either finished or unfinished runs.
 
     choices: the settings that distinguish it from the other variants.
     """
@@ -85,6 +87,10 @@ class Variant:
     @property
     def config(self) -> Config:
         return next(iter(self.runs.values())).config
+
+    @property
+    def measured_on(self) -> str:
+        return next(iter(self.runs.values())).measured_on
 
     @property
     def losses(self) -> dict[int, float]:
@@ -113,12 +119,12 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
         if path.suffix == ENDING:
             plans[path], records = unpack(path)
             for point in plans[path].points:
-                found[path / point.name] = make_run(RunFolder(path / point.name), point.config, records[point.name])
+                found[path / point.name] = make_run(RunFolder(path / point.name), records[point.name], point.config)
             continue
         if plan := read_plan(path):
             plans[path] = plan
         for folder in _run_folders(path, plan):
-            found[folder] = read_run(RunFolder(folder), load_config(folder / "config.yaml"))
+            found[folder] = read_run(RunFolder(folder))
     runs = [run for run in found.values() if run]
     without_loss = [folder.name for folder, run in found.items() if not run]
     if not runs:
@@ -134,19 +140,21 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
     )
 
 
-def read_run(folder: RunFolder, config: Config) -> Run | None:
+def read_run(folder: RunFolder) -> Run | None:
     """Return the run of a folder, or None if it has no validation loss yet."""
-    return make_run(folder, config, read_records(folder.metrics) if folder.metrics.is_file() else [])
+    records = read_records(folder.metrics) if folder.metrics.is_file() else []
+    return make_run(folder, records, trained_config(records) or load_config(folder.config))
 
 
-def make_run(folder: RunFolder, config: Config, records: Sequence[Mapping[str, Any]]) -> Run | None:
-    """Return the run with these metrics, or None if it has no validation loss yet."""
+def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Config) -> Run | None:
+    """Return the run with these metrics and settings, or None if it has no validation loss yet."""
     evaluations = [record for record in records if "val_loss" in record]
     if not evaluations:
         return None
-    newest = evaluations[-1]
-    n_characters, n_available = newest["val_characters"], newest["val_split_characters"]
-    which = "all" if n_characters == n_available else f"{n_characters:,} evenly spread ones of the"
+    newest, data = evaluations[-1], config.data
+    # Earlier versions did not record the text.
+    named = data.val_corpus or f"the validation split of {newest['corpus']} (data.split={list(data.split)})"
+    sizes = newest["val_characters"], newest["val_split_characters"], newest["val_context"]
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return Run(
         folder,
@@ -156,8 +164,8 @@ def make_run(folder: RunFolder, config: Config, records: Sequence[Mapping[str, A
         harmonic_mean(rates) if rates else float("nan"),
         dict(records[-1]) if records[-1].get("finished") else None,
         newest["corpus"],
-        f"{which} {n_available:,} characters of the validation split of {newest['corpus']} "
-        f"(data.split={list(config.data.split)}), context length {newest['val_context']}",
+        newest.get("text", "")[:8],
+        Evaluation(newest["val_loss"], *sizes).measured_on(newest.get("val_passage", named)),
     )
 
 
@@ -204,15 +212,18 @@ def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
                 named[path / point.name] = (name if len(plans) == 1 else f"{name_of(path)} {name}", implied)
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
-        sign = (tuple(flat(run.config).items()), named.get(run.folder.path, ("", frozenset())), bool(run.end))
+        settings, variant = tuple(flat(run.config).items()), named.get(run.folder.path, ("", frozenset()))
+        sign = (settings, variant, bool(run.end), run.text, run.measured_on)
         groups.setdefault(sign, {}).setdefault(run.config.train.seed, run)
     configs = [dict(settings) for settings, *_ in groups]
     # A sweep's axes appear in the labels even if only one variant is finished so far.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
     varied = [key for key in configs[0] if key in swept or len({config[key] for config in configs}) > 1]
     variants = []
-    for config, ((_, (name, implied), _), by_seed) in zip(configs, groups.items(), strict=True):
+    need_text = len({sign[:3] for sign in groups}) < len(groups)
+    for config, ((_, (name, implied), _, text, _), by_seed) in zip(configs, groups.items(), strict=True):
         choices = {VARIANTS: name} if name else {}
         choices |= {key.partition(".")[2]: spoken(config[key]) for key in varied if key not in implied}
+        choices |= {"text": text} if need_text else {}
         variants.append(Variant(choices, dict(sorted(by_seed.items()))))
     return variants

@@ -58,9 +58,14 @@ class Comparison:
     target: float
 
     @property
+    def comparable_rows(self) -> list[Row]:
+        """The rows whose losses were measured on what the baseline's were."""
+        return [row for row in self.rows if row.variant.measured_on == self.baseline.measured_on]
+
+    @property
     def finished_rows(self) -> list[Row]:
-        """The rows of finished runs, or all rows if none is finished."""
-        return [row for row in self.rows if row.variant.is_finished] or self.rows
+        """The comparable rows of finished runs, or all comparable rows if none is finished."""
+        return [row for row in self.comparable_rows if row.variant.is_finished] or self.comparable_rows
 
     @property
     def seeds(self) -> list[int]:
@@ -87,7 +92,8 @@ def compare(
         known = ", ".join(repr(variant.label) for variant in variants)
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
-        target = math.ceil(100 * max(loss for v in finished or variants for loss in v.losses.values())) / 100
+        alike = [variant for variant in finished or variants if variant.measured_on == base.measured_on]
+        target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
     exceptions = [_exception(variant, base) for variant in variants]
     compared = [(variant, base) for variant, exception in zip(variants, exceptions, strict=True) if not exception]
     pairs = [find_pair(contrast, variants) for contrast in dict.fromkeys(contrasts)] or compared
@@ -121,6 +127,8 @@ def _exception(variant: Variant, base: Variant) -> str:
     """Return why a variant is not compared with the baseline, or ""."""
     if variant is base:
         return "the baseline"
+    if variant.measured_on != base.measured_on:
+        return "not comparable: measured on something else"
     return "" if variant.is_finished and base.is_finished else "unfinished"
 
 

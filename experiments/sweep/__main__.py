@@ -101,7 +101,7 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
             return
         console.advance()
         end = read_newest_record(run.metrics)
-        loss, seconds = end["best_val_loss"] or float("nan"), end["elapsed_s"]
+        loss, seconds = end.get("best_val_loss") or float("nan"), end.get("elapsed_s", float("nan"))
         console.say(f"{run.path.name}: validation loss {loss:.4f}, {seconds:.0f} s")
 
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]

@@ -8,6 +8,7 @@ from cli.errors import UserError, checking_values
 from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, describe, larger, make_plan
 from training.config_file import dump_yaml, load_config, read_settings, to_yaml
+from training.runs.differences import changed_settings
 from training.runs.run_folder import RUNS, RunFolder, make_folder, numbered
 
 PLAN_FILE = "sweep.yaml"
@@ -25,8 +26,11 @@ class SweepFolder:
             run = self.run_of(point)
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
-            elif load_config(run.config) != point.config:
-                raise UserError(f"{run.path}: its settings were changed; remove the folder to run this point again")
+            elif edits := changed_settings(point.config, load_config(run.config)):
+                raise UserError(
+                    f"{run.config} no longer fits {path / PLAN_FILE} ({'; '.join(edits)}); restore the file that was "
+                    "edited, or start another sweep with other values"
+                )
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":

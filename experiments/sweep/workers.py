@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from cli.errors import explain
 from cli.stopping import StopRequest
 from training.config import TrainConfig
 from training.processes import n_cores
@@ -58,8 +59,8 @@ class Workers:
     def _train(self, run: RunFolder, settings: TrainConfig) -> str | None:
         """Train one run. Return why it failed, or None if it is finished or was stopped."""
         worker = self._idle.get()
-        run.error.unlink(missing_ok=True)
         try:
+            run.error.unlink(missing_ok=True)
             with self._lock, (run.path / OUTPUT).open("ab") as output:
                 if self._stopping:
                     return None
@@ -73,9 +74,11 @@ class Workers:
                 )
                 self._started.append(process)
             status = process.wait()
+            return None if self._stopping or run.is_finished() else _reason(run, status)
+        except OSError as error:  # its folder is gone, or a process cannot start
+            return explain(error)
         finally:
             self._idle.put(worker)
-        return None if self._stopping or run.is_finished() else _reason(run, status)
 
     def _stop(self, number: signal.Signals) -> None:
         """Make every process save and end."""
@@ -87,7 +90,8 @@ class Workers:
 
 
 def _reason(run: RunFolder, status: int) -> str:
-    reason = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    names = {number.value: number.name for number in signal.Signals}  # without real-time signals
+    reason = f"ended by {names.get(-status, f'signal {-status}')}" if status < 0 else f"exit status {status}"
     with contextlib.suppress(FileNotFoundError):
         reason = run.error.read_text(encoding="utf-8").strip()
     return f"{reason} (full output: {run.path / OUTPUT})"

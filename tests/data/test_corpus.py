@@ -1,3 +1,4 @@
+import gzip
 import os
 
 import numpy as np
@@ -58,6 +59,36 @@ def test_the_files_of_a_folder_are_joined_and_the_boundary_between_them_is_part_
     joined = load_corpus(write(joined=b"".join(parts)), "utf-16", cache=cache)
     assert [texts(corpus, [corpus.ids]) for corpus in (folder, joined)] == [["abcd"], ["ab\ufeffcd"]]
     assert folder.digest != joined.digest
+
+
+def test_a_file_that_repeats_another_counts_once_and_never_as_training_text_if_it_is_for_validation(
+    write, tmp_path, cache
+):
+    alone = load_corpus(write(a="abcd" * 5), cache=cache)
+    write(copy="abcd" * 5, val="wxyz")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    (tmp_path / "val.txt.gz").write_bytes(gzip.compress(b"wxyz"))
+    folder = load_corpus(tmp_path, val_corpus=str(tmp_path / "val.txt.gz"), cache=cache)
+    assert texts(folder, folder.split(DataConfig().split, 2)) == ["abcd" * 5, "wxyz", "z"]
+    assert folder.n_files == 2
+    (tmp_path / "val.txt").unlink()
+    assert load_corpus(f"{tmp_path}/*.txt", cache=cache).digest == alone.digest
+    with pytest.raises(UserError, match=r"data.val_corpus=.*a.txt is all of data.corpus=.*link.txt; name another text"):
+        load_corpus(tmp_path / "link.txt", val_corpus=str(tmp_path / "a.txt"), cache=cache)
+
+
+def test_a_passage_is_known_by_its_text_wherever_that_lies(write, cache):
+    split = DataConfig().split
+
+    def passage(**options):
+        corpus = load_corpus(cache=cache, **options)
+        return corpus.passage(corpus.split(split, 2).validation)
+
+    a, b = write(a="abcd" * 5), write(b="abce" * 5)
+    moved = write(moved="abcd" * 5)
+    assert passage(name=a) == passage(name=moved) != passage(name=b)
+    assert passage(name=a, val_corpus=b) == passage(name="selmere", val_corpus=b)
+    assert passage(name=a, val_corpus=b) != passage(name=a, val_corpus=write(c="abcf" * 5))
 
 
 def test_a_separate_validation_text_is_scored_whole_and_shares_the_vocabulary(write, tmp_path, cache):

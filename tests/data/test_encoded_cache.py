@@ -64,7 +64,7 @@ def test_a_missing_or_truncated_encoded_file_is_written_again(cache, text_file, 
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
 
 
-@pytest.mark.parametrize("fields", [("characters", "letters"), ("digest", "checksum")])
+@pytest.mark.parametrize("fields", [("characters", "letters"), ("digests", "digest")])
 def test_a_file_with_the_fields_of_another_version_is_written_again(cache, text_file, fields):
     file = Path(load_corpus(text_file, cache=cache).ids.file.name)
     file.write_bytes(file.read_bytes().replace(*(f'"{field}"'.encode() for field in fields)))

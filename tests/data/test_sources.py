@@ -126,18 +126,22 @@ def test_the_cache_of_a_clone_that_cannot_be_written_is_in_the_folder_of_the_use
 
 
 def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(tmp_path, cache):
-    names = ["a.txt", "b.txt", "b.txt.gz", "notes.md", "notes.txt.html", "sub/c.txt"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    left_out = [".ipynb_checkpoints/a.txt", "._a.txt", "b.txt.gz", "b.txt.zst", "notes.md", "notes.txt.html"]
+    of_runs = ["runs/tiny/config.yaml", "runs/tiny/metrics.jsonl", "runs/tiny/samples.txt"]
+    for name in ["a.txt", "b.txt", "config.yaml", "sub/D.TXT", "sub/c.txt", "z.txt.gz", *left_out, *of_runs]:
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).touch()
+    (tmp_path / "linked").symlink_to(tmp_path / "sub")
 
     def found(corpus):
         return [str(path.relative_to(tmp_path)) for path in find_files(corpus, cache=cache)]
 
-    assert found(str(tmp_path)) == ["a.txt", "b.txt", "b.txt.gz", "sub/c.txt"]
+    assert found(str(tmp_path)) == ["a.txt", "b.txt", "sub/D.TXT", "sub/c.txt", "z.txt.gz"]
     assert found(f"{tmp_path}/*.md") == ["notes.md"]
-    assert found(f"{tmp_path}/**/*.txt") == ["a.txt", "b.txt", "sub/c.txt"]
-    assert found(f"{tmp_path}/notes.md") == ["notes.md"]
+    assert found(f"{tmp_path}/*.txt*") == ["a.txt", "b.txt", "notes.txt.html", "z.txt.gz"]
+    assert found(f"{tmp_path}/[rs]*/**/*.txt") == ["sub/c.txt"]
+    for file in left_out:
+        assert found(f"{tmp_path}/{file}") == [file]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class Loss(Variant):
         runs = {}
         for seed, values in enumerate(each):
             evaluations = [(i, 0.0, loss) for i, loss in enumerate(values)]
-            runs[seed] = Run(RunFolder(Path(label)), None, 1, evaluations, 1.0, {"step": 1}, "", "")
+            runs[seed] = Run(RunFolder(Path(label)), None, 1, evaluations, 1.0, {"step": 1}, "", "", "")
         super().__init__({"variants": label}, runs)
 
 

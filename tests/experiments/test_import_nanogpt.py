@@ -16,6 +16,7 @@ import train
 from experiments.heads.__main__ import main as heads
 from experiments.import_nanogpt import main as import_nanogpt
 from experiments.score import main as score
+from training.config_file import load_config
 from training.trained_model import load_model
 
 TEXT = "abc xyz\n" * 60
@@ -83,8 +84,11 @@ def test_an_imported_model_has_nanogpts_logits(folder, layout):
 
 
 def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(folder, capsys):
-    write_files(folder, nanogpt_checkpoint(bias=False))
+    checkpoint = nanogpt_checkpoint(bias=False)
+    checkpoint["model_args"]["dropout"] = 0.2
+    write_files(folder, checkpoint)
     imported("--corpus", "text.txt")
+    assert load_config(Path("runs/theirs/config.yaml")).model.dropout == 0.2
     for command in (sample.main, score, heads):
         assert command(["--checkpoint", "runs/theirs"]) == 0
     assert Path("runs/theirs/heads.html").exists()
@@ -129,6 +133,14 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
         (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
         (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),
         (lambda saved, itos: saved["model"].update(big=torch.ones(1).expand(10**6, 10**6)), "larger than the file"),
+        (
+            lambda saved, itos: saved["model"]["transformer.ln_f.weight"].fill_(math.nan),
+            "must be finite real",
+        ),
+        (
+            lambda saved, itos: saved["model"].update({"lm_head.weight": torch.ones(8, C, dtype=torch.int64)}),
+            "but is torch.int64",
+        ),
         (lambda saved, itos: itos.update({8: "d"}), "it has 8 ids, but the vocabulary 9"),
         (lambda saved, itos: itos.update({0: "ab"}), "does not map ids to different characters"),
         (lambda saved, itos: itos.update({0: "a"}), "does not map ids to different characters"),

@@ -31,6 +31,16 @@ def test_a_packed_sweep_gives_the_same_table_as_its_runs(runs_folder, tmp_path, 
     assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
 
 
+def test_a_sweep_whose_plan_was_edited_after_its_runs_is_not_packed(runs_folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(runs_folder)
+    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), SHORT)
+    sweep = finished_sweep("edited", plan, runs_folder, root=tmp_path)
+    file = sweep.path / "sweep.yaml"
+    file.write_text(file.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
+    assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
+    assert "was trained with other settings" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -1,6 +1,7 @@
 """The report of real runs, compared with their metrics."""
 
 import csv
+import json
 import re
 import shutil
 import statistics
@@ -9,9 +10,13 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import pytest
-from conftest import HEADS, SEEDS, SHORT
+from conftest import HEADS, SEEDS, SHORT, TINY_TEXT
 from helpers import finished_sweep, metrics
 
+import train
+from cli.errors import UserError
+from experiments.heads.__main__ import main as heads
+from experiments.playground.__main__ import main as playground
 from experiments.report.__main__ import main as report_command
 from experiments.report.charts import draw_charts
 from experiments.report.runs import find_runs
@@ -135,6 +140,58 @@ def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_p
     assert sentence in capsys.readouterr().out
 
 
+def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_nor_compared(workplace, capsys):
+    for seed, word in enumerate(("beer", "wine")):
+        (workplace / "text.txt").write_text(TINY_TEXT.replace("beer", word))
+        assert train.main(["--config", "tiny.yaml", f"train.seed={seed}", f"train.name={word}", *SHORT]) == 0
+    edited = workplace / "runs/wine/config.yaml"
+    edited.write_text(edited.read_text().replace("n_head: 3", "n_head: 2"))  # after the run
+    variants = find_runs([workplace / "runs/beer", workplace / "runs/wine"]).variants
+    assert [(v.choices.keys(), list(v.runs), v.config.model.n_head) for v in variants] == [
+        ({"text"}, [0], 3),
+        ({"text"}, [1], 3),
+    ]
+    comparison = compare(variants)
+    base, other = comparison.rows
+    assert (other.verdict, other.difference) == ("not comparable: measured on something else", None)
+    assert comparison.comparable_rows == comparison.finished_rows == [base]
+    with pytest.raises(UserError, match="were not measured on the same"):
+        compare(variants, contrasts=[f"{variants[1].label} - {variants[0].label}"])
+    capsys.readouterr()
+    assert report_command([]) == 0
+    assert sum(" text=" in line for line in capsys.readouterr().out.splitlines()) == 1
+
+
+def test_runs_of_earlier_versions_are_compared_by_the_name_of_their_text(runs, tmp_path):
+    for run in runs[:2]:
+        shutil.copytree(run, tmp_path / run.name)
+        records = [record for record in metrics(run) if "settings" not in record]
+        known = [{k: v for k, v in record.items() if k not in ("text", "val_passage")} for record in records]
+        lines = "".join(f"{json.dumps(record)}\n" for record in known)
+        (tmp_path / run.name / "metrics.jsonl").write_text(lines)
+    old = compare(find_runs([tmp_path / run.name for run in runs[:2]]).variants)
+    new = compare(find_runs(runs[:2]).variants)
+    assert [row.difference for row in old.rows] == [row.difference for row in new.rows]
+    assert "of the validation split of text.txt (data.split=[0.9, 0.1, 0.0])" in old.baseline.measured_on
+
+
+def test_a_report_replaces_only_what_an_experiment_wrote(runs, tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text("# Mine\n")
+    page = ["--output", str(tmp_path / "README.html")]
+    assert report_command([str(runs[0]), *page]) == 2
+    assert f"{readme} was not written by an experiment, so it is not replaced" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    readme.unlink()
+    for _ in range(2):
+        assert report_command([str(runs[0]), *page]) == 0
+    (tmp_path / "mine.html").write_text("<html>")
+    for command, option in ((heads, "--output"), (playground, "--export"), (report_command, "--pack")):
+        with pytest.raises(SystemExit):
+            command([option, str(tmp_path / "mine.html")])
+        assert "mine.html was not written by an experiment" in capsys.readouterr().err
+
+
 def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_folder, runs, tmp_path):
     """Each folder of the sweep is a run that was trained by hand with the same settings."""
     long = "three heads, whose name is far too long for a chart"
@@ -171,9 +228,9 @@ def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp
 
 
 def cut(run, runs_folder, n_lines):
-    """Copy a run and keep n_lines of its metrics, as if it were still in progress; the next line is half written."""
+    """Copy a run; keep its settings and n_lines of its metrics, as if it were in progress; the next is half written."""
     shutil.copytree(run, runs_folder)
-    lines = (runs_folder / "metrics.jsonl").read_text().splitlines()[:n_lines]
+    lines = (runs_folder / "metrics.jsonl").read_text().splitlines()[: 1 + n_lines]
     (runs_folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
     return RunFolder(runs_folder)
 

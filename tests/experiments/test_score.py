@@ -83,3 +83,11 @@ def test_a_run_without_a_test_split_says_how_to_get_one(workplace, capsys):
     capsys.readouterr()
     assert score_command(["--split", "test"]) == 2
     assert "has no test split (data.split=[0.9, 0.1, 0.0]); train with a split such as" in capsys.readouterr().err
+
+
+def test_losses_on_different_passages_of_one_text_have_no_mean(run, capsys):
+    assert train.main(["--config", "tiny.yaml", "train.max_steps=1", "train.name=other"]) == 0
+    (*_, n), (*_, m) = scores(capsys, "--checkpoint", "runs/tiny", "runs/other")  # two tenths of the text
+    assert n == m
+    assert score_command(["--checkpoint", "runs/tiny", "runs/other"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("no mean: the models were scored on different texts")

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,7 @@ def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, ca
     ("program", "reason"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 1)", f"ended by signal {signal.SIGRTMIN + 1}"),
         ("raise SystemExit(3)", "exit status 3"),
         (
             "import sys; open(sys.argv[2] + '/error.txt', 'w').write('the text is damaged\\n'); 1 / 0",
@@ -190,6 +192,29 @@ def test_the_reason_of_a_failure_is_that_of_this_attempt(workplace, monkeypatch,
     run.error.write_text("an earlier error\n")
     Workers(1).train([(run, point.config.train)], lambda _, found: reasons.append(found))
     assert reasons == [f"{reason} (full output: {run.path / 'output.txt'})"]
+
+
+def test_a_sweep_goes_on_without_a_deleted_point_and_with_one_whose_metrics_are_damaged(workplace, monkeypatch):
+    (workplace / "program.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
+    folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), ["train.seed=0,1"]))
+    gone, damaged = (folder.run_of(point) for point in folder.plan.points)
+    shutil.rmtree(gone.path)
+    damaged.metrics.write_text("{\n")
+    reasons = {}
+    runs = [(folder.run_of(point), point.config.train) for point in folder.unfinished()]
+    Workers(1).train(runs, lambda run, reason: reasons.update({run.path: reason}))
+    assert reasons[gone.path] == f"{gone.path / 'output.txt'}: No such file or directory"
+    assert reasons[damaged.path].startswith("exit status 3")
+
+
+def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_nothing(workplace, capsys):
+    assert sweep(["--config", "tiny.yaml", "--plan"]) == 0
+    (config,) = (workplace / "runs/tiny").glob("*/config.yaml")
+    config.write_text(config.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
+    assert sweep(["--resume", "runs/tiny"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no longer fits runs/tiny/sweep.yaml (optim.muon_lr was 0.02 and is 0.04); restore" in line
 
 
 def test_workers_share_cores_and_gpus(monkeypatch):

@@ -10,6 +10,7 @@ from conftest import ROOT
 
 import sample
 from cli.errors import UserError
+from model.generate import Sampling
 from training.config_file import load_config
 from training.evaluation import evaluate
 from training.runs.run_folder import BUNDLED_MODEL
@@ -43,6 +44,15 @@ def test_log_probabilities_are_those_of_each_window_alone(model):
         expected += [F.log_softmax(row, dim=0)[i].item() for row, i in zip(logits, window[1:], strict=True)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert len(found) == len(TEXT) - 1
+
+
+def test_log_probabilities_as_generated_are_those_that_chose_the_characters(model, monkeypatch):
+    of_steps, original = [], Sampling.probabilities
+    monkeypatch.setattr(Sampling, "probabilities", lambda *a: of_steps.append(original(*a)[0]) or original(*a))
+    text = model.generate(TEXT[:5], 60, temperature=1)
+    chosen = [p[i].log().item() for p, i in zip(of_steps, model.vocabulary.encode(text)[5:], strict=True)]
+    np.testing.assert_allclose(model.log_probabilities(text, as_generated=True)[4:], chosen, atol=1e-5)
+    assert np.abs(model.log_probabilities(text)[4:] - chosen).max() > 0.05  # past the first window
 
 
 def test_all_characters_that_could_follow_have_probabilities_that_add_up_to_one(model):

@@ -1,6 +1,8 @@
 """The log of a run: lines on the console, records in metrics.jsonl, samples, and the optional loggers."""
 
+import dataclasses
 import math
+import os
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ class RunLog:
     def __init__(self, run: RunFolder, state: TrainingState, clock: Clock):
         self.run, self.state, self.clock = run, state, clock
         self._unit = state.corpus.vocabulary.unit
+        self._split = state.corpus.split(state.config.data.split, state.config.model.block_size)
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
         cuda_graph = state.config.train.cuda_graphs
@@ -45,10 +48,11 @@ class RunLog:
     def introduce(self, changes: Sequence[str] = ()) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
-        train_ids, val_ids, test_ids = corpus.split(config.data.split, config.model.block_size)
+        train_ids, val_ids, test_ids = self._split
         n_test = len(test_ids) - 1
         self._console.say(
-            f"Corpus {corpus.name}: {len(corpus.ids):,} {self._unit}s, a vocabulary of {len(corpus.vocabulary):,}; "
+            f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
+            f"{self._unit}s, a vocabulary of {len(corpus.vocabulary):,}; "
             f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
             + (f", {n_test:,} for the test" if n_test else "")
         )
@@ -62,8 +66,10 @@ class RunLog:
             self._console.say(f"Started from the weights of {config.train.ancestor}")
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.state.runtime} into {self.run.path}{resumed}")
+        if not (changes or progress.step):
+            self._record(settings=dataclasses.asdict(config))
         if changes:
-            self._record(changes=list(changes))
+            self._record(settings=dataclasses.asdict(config), changes=list(changes))
             self._console.say(f"Changed settings: {'; '.join(changes)}")
 
     def step(self) -> None:
@@ -95,7 +101,8 @@ class RunLog:
             sampler=self._sampler,
         )
         self._last_sample = sample
-        self._record(**result.record())
+        corpus = state.corpus
+        self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self._split.validation))
         if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(
@@ -123,15 +130,16 @@ class RunLog:
             )
         early = progress.step < config.train.max_steps
         self._console.close()
-        if progress.step == self._first_step and self._last_sample is None:
-            self._console.say(f"The run is already at step {progress.step:,}; raise train.max_steps to train longer")
         if self._last_sample:
             self._console.say(f"\n{self._last_sample.strip()}\n")
-        self._console.say(
-            f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, "
-            f"{self.clock.elapsed_s:.0f} s"
-            + (f": no better loss in {config.train.patience} evaluations" if early else "")
-        )
+        if progress.step == self._first_step and self._last_sample is None:
+            self._console.say(f"The run is already at step {progress.step:,}; raise train.max_steps to train longer")
+        else:
+            self._console.say(
+                f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, "
+                f"{self.clock.elapsed_s:.0f} s"
+                + (f": no better loss in {config.train.patience} evaluations" if early else "")
+            )
         if has_loss:
             self._console.say(
                 f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
@@ -151,10 +159,11 @@ class RunLog:
 
 def commit() -> str | None:
     """Return the Git commit of this code, with "-dirty" after it if files have changed, or None if it is unknown."""
-    if not (PROJECT / ".git").exists():
-        return None  # a copy without history, perhaps inside another repository
     command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    # Neither a repository that the variables of a Git hook name, nor one around a copy without history.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_CEILING_DIRECTORIES"] = str(PROJECT.parent)
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

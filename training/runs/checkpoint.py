@@ -24,6 +24,7 @@ from training.state import Progress, part_of
 
 SUFFIX = ".safetensors"
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
+REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
 
@@ -146,8 +147,11 @@ def _progress(values: Mapping[str, Any]) -> Progress:
 
 
 def check_weights(checkpoint: Checkpoint) -> None:
-    """Raise ValueError if the weights do not fit the settings, before a wrong setting takes all memory."""
+    """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
     with torch.device("meta"):
         expected = GPT(checkpoint.config.model, len(checkpoint.vocabulary)).state_dict()
     if {name: x.shape for name, x in expected.items()} != {name: x.shape for name, x in checkpoint.weights.items()}:
         raise ValueError("its weights do not fit its settings")
+    for name, x in checkpoint.tensors.items():
+        if x.dtype not in REAL or not x.float().isfinite().all():  # as float32, with which models compute
+            raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")

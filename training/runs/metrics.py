@@ -1,6 +1,8 @@
 """Write and read metrics.jsonl, which has one JSON record per line; no other code does."""
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("step", "val_characters", "val_split_characters", "val_context", "peak_memory_bytes"), int),
     **dict.fromkeys(("elapsed_s", "tokens_per_s", "val_loss"), int | float),
     **dict.fromkeys(("train_loss", "best_val_loss"), int | float | None),
-    **dict.fromkeys(("corpus", "machine"), str),
+    **dict.fromkeys(("corpus", "machine", "text", "val_passage"), str),
+    "settings": dict,
     **dict.fromkeys(("date", "commit"), str | None),
 }
 LARGEST = 1e300  # of a number
@@ -42,6 +45,22 @@ def read_newest_record(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return check_record(_parse(lines[-1]), f"{path}, last line") if lines else {}
+
+
+def cut_records(path: Path, step: int, n_bytes: int) -> None:
+    """Remove the records of later steps, those of this step after n_bytes, and a last line without a line end.
+
+    n_bytes alone could be inside a record, because people remove damaged lines.
+    """
+    *lines, _ = read_file(path).split(b"\n")
+    kept = 0
+    for line in lines:
+        found = re.search(rb'"step": (\d+)', line)
+        of_line = int(found[1]) if found else step
+        if of_line > step or (of_line == step and kept >= n_bytes):
+            break
+        kept += len(line) + 1
+    os.truncate(path, kept)
 
 
 def read_lines(path: Path) -> list[Any]:

@@ -86,9 +86,22 @@ def _state_of(
         if checkpoint
         else load_config(run.config, overrides)
     )
+    if checkpoint and run.writes:
+        _warn_if_edited(run, checkpoint.config)
     processes.start_others(config.train.processes)
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     return TrainingState(config, corpus, prepare_machine(config, processes))
+
+
+def _warn_if_edited(run: RunFolder, config: Config) -> None:
+    """Print a warning if config.yaml differs from the settings of the checkpoint, which count."""
+    try:
+        edits = "; ".join(changed_settings(config, load_config(run.config)))
+    except UserError as error:
+        edits = str(error)
+    if edits:
+        advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"
+        print(f"train.py: warning: {run.config} was edited, which has no effect ({edits}); {advice}", file=sys.stderr)
 
 
 def _newest_checkpoint(run: RunFolder) -> Checkpoint | None:

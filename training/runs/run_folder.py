@@ -12,7 +12,7 @@ from data.files import SHORT_WAIT_S, is_locked, lock, remove_partial_files, repl
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.hub import download, is_on_hub
-from training.runs.metrics import append_record, read_newest_record
+from training.runs.metrics import append_record, cut_records, read_newest_record
 
 RUNS = Path("runs")
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
@@ -88,22 +88,24 @@ class RunFolder:
         return is_locked(self.path / "lock")
 
     def is_finished(self) -> bool:
-        """Return whether the metrics end with the record of a finished run."""
-        return bool(read_newest_record(self.metrics).get("finished"))
+        """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
+        with contextlib.suppress(UserError):
+            return bool(read_newest_record(self.metrics).get("finished"))
+        return False
 
     def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
         """Write the settings and go back to a step.
 
-        log_sizes: the sizes of metrics and samples at that step, to which the files are cut. Weights kept later are
-        removed.
+        log_sizes: the sizes of metrics and samples at that step, to which they are cut. Weights kept later are removed.
         """
         if not self.writes:
             return
         replace_text(self.config, config_yaml)
-        for path, size in zip((self.metrics, self.samples), log_sizes, strict=True):
-            path.touch()
-            if path.stat().st_size > size:
-                os.truncate(path, size)
+        self.metrics.touch()
+        self.samples.touch()
+        cut_records(self.metrics, step, log_sizes[0])
+        if self.samples.stat().st_size > log_sizes[1]:
+            os.truncate(self.samples, log_sizes[1])
         for kept_step, path in self.all_kept().items():
             if kept_step > step:
                 path.unlink()

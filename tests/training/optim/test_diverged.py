@@ -80,3 +80,10 @@ def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(
     assert newest.step in (20, 30) and not warnings
     assert all(weight.isfinite().all() for weight in newest.tensors.values())
     assert max(record["step"] for record in metrics(workplace / "runs/tiny")) < 35
+
+
+@pytest.mark.parametrize("loss", [8.04e37, 100.0, torch.nan])
+def test_an_absurd_validation_loss_of_finite_weights_ends_the_run(workplace, loss):
+    _, state = make_step(workplace)
+    with pytest.raises(DivergedError, match=f"the validation loss is {loss:.3g} at step 0; lower".replace("+", ".")):
+        state.note_evaluation(loss)

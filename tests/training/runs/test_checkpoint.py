@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import os
 import pickle
 import random
@@ -128,6 +129,17 @@ def test_an_intact_file_with_a_wrong_field_is_an_error_in_one_line(tmp_path, fie
     with pytest.raises(CheckpointError, match=message) as error:
         load_checkpoint(tmp_path / "a")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["model.lm_head.weight", "optimizer.exp_avg.lm_head.weight"])
+@pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e300, 1, True, 1j])
+def test_a_tensor_that_has_anything_but_finite_real_numbers_is_an_error(tmp_path, name, bad):
+    checkpoint = make_checkpoint()
+    tensor = checkpoint.tensors[name].to(torch.float64 if isinstance(bad, float) else torch.tensor(bad).dtype)
+    tensor[2, 3] = bad
+    write_sealed(tmp_path / "a", checkpoint.tensors | {name: tensor}, header_of(checkpoint))
+    with pytest.raises(CheckpointError, match=f"{name} must be finite real numbers"):
+        load_checkpoint(tmp_path / "a")
 
 
 def test_a_failed_save_keeps_the_old_checkpoint_and_leaves_no_partial_file(saved, monkeypatch):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training.runs.metrics import append_record, read_newest_record, read_records
+from training.runs.metrics import append_record, cut_records, read_newest_record, read_records
 
 EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25}
 EVALUATION |= dict.fromkeys(("val_characters", "val_split_characters", "val_context"), 9)
@@ -75,3 +75,15 @@ def test_the_error_for_a_damaged_line_names_the_file_and_the_line(path, damage):
     path.write_bytes(b"\n".join([*lines[:2], damage, b""]))
     with pytest.raises(ValueError, match=r"metrics\.jsonl, last line: is damaged"):
         read_newest_record(path)
+
+
+def test_records_after_a_step_are_cut_also_if_a_person_has_removed_a_damaged_line(path):
+    n_bytes, newest = path.stat().st_size, {"step": 3, "changes": []}
+    for record in (newest, {"step": 4, "train_loss": 1.5}):
+        append_record(path, record)
+    path.write_bytes(path.read_bytes().partition(b"\n")[2] + b'{"step": 5')
+    cut_records(path, 3, n_bytes)
+    assert read_records(path) == [*RECORDS[1:], newest]
+    append_record(path, {"step": 4})
+    cut_records(path, 3, len("".join(json.dumps(record) + "\n" for record in RECORDS[1:])))
+    assert read_records(path) == RECORDS[1:]

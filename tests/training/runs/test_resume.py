@@ -154,7 +154,9 @@ def test_a_finished_run_can_be_extended(workplace, capsys):
     logged = (workplace / "runs/parts/metrics.jsonl").read_bytes()
     assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it prints the results again
     assert (workplace / "runs/parts/metrics.jsonl").read_bytes() == logged
-    assert "The run is already at step 60; raise train.max_steps to train longer" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "The run is already at step 60; raise train.max_steps to train longer" in said
+    assert "Finished" not in said
     assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 2
     assert "train.max_steps=30 is below the run's current step 60" in capsys.readouterr().err
 
@@ -252,3 +254,15 @@ def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
     ):
         assert difference in error
     assert (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes() == before
+
+
+def test_an_edited_config_has_no_effect_on_a_run_that_has_begun_and_the_user_is_told(run, capsys):
+    original = run.config.read_text()
+    run.config.write_text(original.replace("seed: 0", "seed: 7"))
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=41"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert "config.yaml was edited, which has no effect (train.seed was 0 and is 7); to change settings, name" in line
+    assert load_config(run.config) == load_checkpoint(run.latest).config
+    run.config.write_text("train: [\n")
+    assert train.main(["--resume", "runs/tiny"]) == 0
+    assert "config.yaml: is not a config" in capsys.readouterr().err
