@@ -68,9 +68,7 @@ def test_the_readme_shows_the_head_of_the_one_file_gpt_and_fits_on_150_lines():
     head = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1].splitlines()
     lines = [line.strip() for line in text(ROOT / "textbook/chapter9_gpt.py").splitlines()]
     places = [lines.index(line) for line in head]
-    assert len(places) == 6
-    assert places[1:] == list(range(places[1], places[1] + 5))
-    assert places[0] < places[1]
+    assert places == [places[0], *range(places[1], places[1] + 5)]  # the triangle, and five lines in a row
     assert len(readme.splitlines()) <= 150
 
 
@@ -156,8 +154,7 @@ def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("ROMEO: Ω\n", encoding="utf-8")
     train_tiny(tmp_path, "train.name=shakespeare", "model.block_size=32", "data.characters=ROMETIJUL:,'?")
-    blocks = re.findall(r"```python\n(.*?)```", text(ROOT / "experiments/README.md"), re.DOTALL)
-    for block in blocks:
+    for block in re.findall(r"```python\n(.*?)```", text(ROOT / "experiments/README.md"), re.DOTALL):
         if "runs/shakespeare" in block:
             exec(block, {})
     assert "ROMEO:" in capsys.readouterr().out
