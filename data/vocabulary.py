@@ -9,13 +9,15 @@ from cli.errors import UserError
 
 
 class UnknownCharacterError(UserError):
-    """A text contains a character that is not in the vocabulary; `position` is its index in the text."""
+    """A text contains a character that is not among the known ones; `position` is its index in the text."""
 
-    def __init__(self, character: str, position: int):
+    def __init__(self, character: str, position: int, known: str):
         self.character, self.position = character, position
         name = f"{character!r} (U+{ord(character):04X})"
+        known = f"{known[:100]!r}{'...' * (len(known) > 100)}"
         hint = "; in bash, $'\\n' is a line break" if character == "\\" else ""
-        super().__init__(f"{name} is not in the vocabulary (character {position + 1:,} of the text){hint}")
+        where = f"(character {position + 1:,} of the text)"
+        super().__init__(f"{name} is not in the vocabulary {where}, which has {known}{hint}")
 
 
 class Vocabulary:
@@ -56,7 +58,7 @@ class Vocabulary:
         ids = self._table.take(code_points(text), mode="clip")
         if ids.size and ids.max() == len(self):
             position = int(np.argmax(ids == len(self)))
-            raise UnknownCharacterError(text[position], position)
+            raise UnknownCharacterError(text[position], position, self.characters)
         return ids.astype(self.dtype, copy=False)
 
     def spell(self, ids: Iterable[int]) -> str:
@@ -88,7 +90,7 @@ class ByteVocabulary(Vocabulary):
         try:
             content = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:  # half of a surrogate pair
-            raise UnknownCharacterError(text[error.start], error.start) from None
+            raise UnknownCharacterError(text[error.start], error.start, self.characters) from None
         return np.frombuffer(bytearray(content), dtype=np.uint8)
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -5,7 +5,9 @@ The hues are those of Okabe and Ito (2008), which are distinct for every type of
 adapted to each background.
 """
 
+import html
 import io
+import json
 import re
 import sys
 import warnings
@@ -92,6 +94,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
         draw(axes)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        points = [point for plot in np.ravel(axes) for point in _labelled_points(plot)]
         pyplot.close(figure)
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -100,9 +103,24 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # repeated in every chart, and never referenced
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%" role="img"', svg)
+    if points:
+        svg = svg.replace("<svg", f'<svg data-points="{html.escape(json.dumps(points))}"', 1)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--{variable})")
     return svg
+
+
+def _labelled_points(plot) -> list[tuple[float, float, str]]:
+    """Return the visible points of lines with a label, in the units of the SVG and in words, for curves.js."""
+    found, scale, quantity = [], 72 / plot.figure.dpi, plot.get_ylabel().partition(",")[0]
+    for line in plot.get_lines():
+        places = line.get_transform().transform(line.get_xydata())
+        for (x, y), value in zip(places, line.get_xydata(), strict=True):
+            if not line.get_label().startswith("_") and plot.bbox.contains(x, y):
+                label = line.get_label().replace(r"\$", "$")
+                shown = f"{label}: {plot.get_xlabel()} {value[0]:,g}, {quantity} {value[1]:.4f}"
+                found.append((round(x * scale, 1), round((plot.figure.bbox.height - y) * scale, 1), shown))
+    return found
 
 
 def stand_alone(svg: str) -> str:

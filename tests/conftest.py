@@ -111,22 +111,15 @@ def float64():
 @pytest.fixture(scope="module")
 def browser():
     """Return headless Chromium; skip the test if it is missing, except in .ci/run."""
-    path, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    from pages_in_browser import chromium  # which needs NumPy
+
     try:
-        from selenium import webdriver
-    except ImportError:
-        webdriver = None
-    if not (path and driver and webdriver):
+        started = chromium()
+    except (ImportError, LookupError):
         assert not os.environ.get("NEEDS_BROWSER"), "chromium, chromium-driver and selenium are not all installed"
         pytest.skip("needs chromium, chromium-driver and selenium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = path
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chromium = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield chromium
-    chromium.quit()
+    yield started
+    started.quit()
 
 
 def run_script(script, *arguments, timeout=300, **options):

@@ -1,5 +1,6 @@
 """The page of a checkpoint: attention over a text, and the targets and importance of heads."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.viewer import viewer_data, visible
 from experiments.pages import render
+from training.evaluation import character_losses
 from training.trained_model import TrainedModel, weights_of
 
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
@@ -33,7 +35,10 @@ def describe(opened: TrainedModel, analysis: Analysis, text: np.ndarray, letter:
     return {
         "letter": letter,
         "about": about,
-        "viewer": viewer_data(analysis.heads, vocabulary, text, torch.cat(weights_of(opened.model, text))),
+        "viewer": viewer_data(
+            analysis.heads, vocabulary, text, torch.cat(weights_of(opened.model, text)), analysis.measures
+        )
+        | {"bits": [None, *(character_losses(opened.model, text, opened.runtime) / math.log(2)).tolist()]},
         "analysis": analysis,
         "table": table_rows(analysis),
         "passages": {head: [pieces(each, vocabulary.unit) for each in found] for head, found in passages},

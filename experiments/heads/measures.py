@@ -26,6 +26,14 @@ TARGETS = {
     "on line start": "the first character of the line",
     "on speaker name": "the name of the current speaker",
 }
+ROLES = {  # of a head that prefers a target, in a few words
+    "on itself": "itself",
+    "on previous": "previous character",
+    "on same earlier": "same character before",
+    "on what followed it": "what followed it before",
+    "on line start": "start of line",
+    "on speaker name": "speaker's name",
+}
 EXPLAINED_TARGETS = "; ".join(f"{name}: {meaning}" for name, meaning in TARGETS.items())
 
 

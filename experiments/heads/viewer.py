@@ -10,8 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from data.vocabulary import Vocabulary
+from experiments.heads.measures import ROLES, HeadMeasures, measure_heads
 from experiments.heads.model_access import HeadIndex
 
+LEAST = 0.2  # of the weight that uniform attention does not explain, for a role
 BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 
@@ -26,18 +28,42 @@ def visible(character: str, unit: str) -> str:
     return character if is_plain else f"U+{ord(character):04X}"
 
 
-def viewer_data(heads: Sequence[HeadIndex], vocabulary: Vocabulary, ids: np.ndarray, weights: Tensor) -> dict[str, Any]:
+def viewer_data(
+    heads: Sequence[HeadIndex],
+    vocabulary: Vocabulary,
+    ids: np.ndarray,
+    weights: Tensor,
+    measures: HeadMeasures | None = None,
+) -> dict[str, Any]:
     """Return what viewer.js shows: the attention weights (N, T, T) of N heads for a text of T ids.
 
-    text, shown: the T characters and their labels. layers: the names of the heads of each layer. weights: the lower
+    text, shown: the T characters and their labels. layers: the names of the heads of each layer. roles: of each head,
+    see `role_of`, from the measures or, without them, from this text. measured: on what, in words. weights: the lower
     triangles, head by head and row by row, as 16-bit fractions in base64.
     """
     text = vocabulary.spell(ids)
+    where = f"over {measures.n_characters:,} characters of the validation split" if measures else "on this text"
+    measures = measures or measure_heads([(weights, text)])
     rows, columns = np.tril_indices(len(text))
     fractions = np.rint(weights.numpy()[:, rows, columns] * 65535).astype("<u2")
     return {
         "text": list(text),
         "shown": [visible(character, vocabulary.unit) for character in text],
         "layers": [[str(head) for head in layer] for _, layer in groupby(heads, key=lambda head: head.layer)],
+        "roles": [role_of(measures, i) for i in range(len(heads))],
+        "measured": where,
         "weights": base64.b64encode(fractions.tobytes()).decode(),
     }
+
+
+def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
+    """Return what a head mostly does, in words, and the measure's figure.
+
+    It is the target whose weight exceeds that of uniform attention most, as a share of what is left, if that is LEAST.
+    """
+    figures = {name: float(measures.figures[name][head]) for name in ROLES}
+    excess = {name: (w - u) / (1 - u) for name, w in figures.items() if (u := measures.uniform[name]) < 1 and w >= 0}
+    best = max(excess, key=excess.__getitem__, default="")
+    if best and excess[best] >= LEAST:
+        return ROLES[best], f"{figures[best]:.2f}"
+    return "no fixed target", f"{float(measures.figures['entropy, bits'][head]):.1f} bits"

@@ -1,6 +1,8 @@
 """Play with a trained model in the browser: python -m experiments.playground --checkpoint runs/shakespeare"""
 
 import contextlib
+import errno
+import time
 import webbrowser
 from argparse import Namespace
 from pathlib import Path
@@ -11,14 +13,19 @@ from data.files import replace_text
 from experiments.command import command, option, replaceable, whole
 from experiments.playground.models import Model
 from experiments.playground.page import export, make_page
-from experiments.playground.server import PlaygroundServer
-from training.trained_model import load_model
+from experiments.playground.server import LOCAL, PlaygroundServer
+from training.runs.run_folder import RunFolder
+from training.trained_model import TrainedModel, load_model
+
+N_PORTS = 20  # to try
 
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help="a run or a checkpoint, or two"),
-    option("--port", type=whole(0), default=8000, metavar="N", help="0 takes any free one (%(default)s)"),
-    option("--host", default="127.0.0.1", metavar="ADDRESS", help="0.0.0.0 lets other machines in (%(default)s)"),
+    option(
+        "--port", type=whole(0), default=8000, metavar="N", help="the first free one from here on; 0: any (%(default)s)"
+    ),
+    option("--host", default="127.0.0.1", metavar="ADDRESS", help="0.0.0.0 for a trusted network (%(default)s)"),
     option("--no-browser", action="store_true", help="open no browser"),
     option("--export", type=replaceable, metavar="FILE", help="write a page that needs no server, and stop"),
     option("--text", metavar="TEXT", help="text of the exported page"),
@@ -29,25 +36,50 @@ def main(options: Namespace) -> None:
         raise UserError("--checkpoint takes one model or two")
     if bool(options.text) != bool(options.export):
         raise UserError("--export needs a --text, and --text an --export; on the page itself, type a text")
-    opened = [load_model(path, options.device) for path in options.checkpoint]
+    opened = [load_when_saved(path, options.device) for path in options.checkpoint]
     models = [Model(each) for each in opened]
     if options.export:
         replace_text(options.export, export(models, options.text))
         print(f"{options.export} shows the text without a server")
         return
-    try:
-        server = PlaygroundServer((options.host, options.port), models, make_page())
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--host {options.host} --port {options.port}: {reason}; choose another --port") from None
-    address = f"http://{options.host}:{server.server_address[1]}/"
-    if options.host not in ("127.0.0.1", "localhost", "::1"):
-        print("WARNING: everybody who reaches this machine can use the model and read what others write", flush=True)
+    server = start_server(options.host, options.port, models)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}/"
+    if options.host not in LOCAL:
+        print(
+            "WARNING: for a trusted network only: everybody who reaches this machine can use the model and read what "
+            "others write",
+            flush=True,
+        )
     print(f"Playground at {address} (Ctrl-C ends it), with", *(each.origin for each in opened), flush=True)
     if not options.no_browser:
         webbrowser.open(address)
     with server, contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
+
+
+def load_when_saved(path: Path | None, device: str) -> TrainedModel:
+    """Load a model; if it is a run without a checkpoint yet, wait for the first one."""
+    run = RunFolder(path) if path and (path / "config.yaml").is_file() else None
+    announced = False
+    while run and run.checkpoints.is_dir() and not any(map(Path.is_file, (run.best, run.latest, run.previous))):
+        if not announced:
+            print(f"{path} has no checkpoint yet; waiting for the first one (Ctrl-C ends)", flush=True)
+        announced = True
+        time.sleep(0.5)
+    return load_model(path, device)
+
+
+def start_server(host: str, port: int, models: list[Model]) -> PlaygroundServer:
+    """Return a server at the first free port from `port` on. Raises UserError if there is none."""
+    for number in range(port, port + N_PORTS):
+        try:
+            return PlaygroundServer((host, number), models, make_page())
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            if getattr(error, "errno", None) != errno.EADDRINUSE:
+                break
+    raise UserError(f"--host {host} --port {port}: {reason}; choose another --host or --port")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.trained_model import TrainedModel, load_model
 
+OPENING = 160  # characters of the validation split that the page begins with
+
 
 class Model:
     """One column of the page: a run whose checkpoints can be chosen, or a single checkpoint."""
@@ -18,6 +20,11 @@ class Model:
         self.name, self.path = trained.name, trained.path
         self.changed_ns = self.path.stat().st_mtime_ns
         self.reader = Reader(trained)
+        try:
+            opening = trained.opening(min(OPENING, trained.model.config.block_size))
+        except (UserError, OSError):  # the text is not on this machine
+            opening = ""
+        self.opening = opening.encode("utf-8", "ignore").decode()  # without a part of a character
 
     def checkpoints(self) -> dict[str, Path]:
         """Return the files that the page may ask for, by the names that it uses."""
@@ -52,6 +59,9 @@ class Model:
             "checkpoints": list(files),
             "chosen": next((name for name, file in files.items() if file == self.path), ""),
             "heads": [str(head) for head in self.reader.heads],
+            "opening": self.opening,
+            "unit": self.reader.trained.vocabulary.unit,
+            "measured_on": [text, config.block_size],
             "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
             "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
             "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],

@@ -14,5 +14,5 @@ def make_page() -> str:
 def export(models: Sequence[Model], text: str) -> str:
     """Return a page that needs no server and shows what the models make of a text, of which they see the end."""
     shown = [model.reader.read(text) | model.reader.look_inside(text) for model in models]
-    exported = {"models": [model.state() for model in models], "shown": shown}
+    exported = {"models": [model.state() | {"opening": text} for model in models], "shown": shown}
     return render("playground/playground.html", title="Playground", exported=exported)

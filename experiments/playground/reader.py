@@ -46,6 +46,7 @@ class Reader:
         scored = log_probabilities[:-1].gather(1, inputs[1:, None])[:, 0]
         return {
             "next": self._likeliest(log_probabilities[-1].exp(), SHOWN),
+            "text": list(self.trained.vocabulary.spell(ids)),
             "shown": [self.labels[i] for i in ids],
             "start": start,
             "bits": [None, *(-scored / math.log(2)).tolist()],

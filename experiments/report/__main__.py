@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.command import run_command
 from cli.errors import UserError, printable
-from data.files import replace_text
+from data.files import is_locked, replace_text
 from experiments.command import command, option, replaceable, whole
 from experiments.drawing import draw_if_possible, stand_alone
 from experiments.pages import render
@@ -18,6 +18,7 @@ from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.runs import Variant, find_runs, name_of, shared_settings
 from experiments.report.table import Comparison, compare, contrast_cells, table, to_csv, to_markdown, to_plain
+from experiments.sweep.sweep_folder import LOCK_FILE
 from training.config_file import dump_yaml
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
@@ -60,13 +61,15 @@ def write_report(options: Namespace) -> str:
         n_tests=options.n_tests,
     )
     sentences, notes = conclusions(comparison), make_notes(found, comparison)
-    samples, prompt = sample_variants(found.variants, options.prompt)
+    running = any(is_locked(path / LOCK_FILE) for path in options.runs)
+    samples, prompt = sample_variants([] if running else found.variants, options.prompt)
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
     charts = draw_if_possible(lambda: draw_charts(comparison))
     title, output = options.title or _title(comparison, options.runs), _output(options.output, options.runs)
     page = render(
         "report/report.html",
         title=title,
+        is_running=running,
         sentences=sentences,
         contrasts=contrast_cells(comparison),
         variants=table(comparison),

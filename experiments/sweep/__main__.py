@@ -3,6 +3,8 @@
 import dataclasses
 import sys
 from argparse import Namespace
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 
 from cli.command import run_command
@@ -14,7 +16,7 @@ from data.files import lock
 from experiments.command import command, option, whole
 from experiments.report.__main__ import main as report
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.sweep_folder import SweepFolder, read_plan
+from experiments.sweep.sweep_folder import LOCK_FILE, SweepFolder, read_plan
 from experiments.sweep.workers import Workers
 from training.config_file import read_settings
 from training.runs.metrics import read_newest_record
@@ -37,7 +39,7 @@ def main(options: Namespace) -> int:
             print(folder.run_of(point).path)
         return 0
     try:
-        held = lock(folder.path / ".lock", wait_s=0)
+        held = lock(folder.path / LOCK_FILE, wait_s=0)
     except TimeoutError:
         raise UserError(f"{folder.path}: another process runs this sweep; wait for it or stop it") from None
     with held:
@@ -92,7 +94,8 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
     n_points, unfinished = len(folder.plan.points), folder.unfinished()
     n_before, failed = n_points - len(unfinished), {}
     console = Console(n_before, n_points, doing="Sweep")
-    console.say(f"Sweep of {n_points} runs in {folder.path}" + (f", {n_before} finished before" if n_before else ""))
+    before = f", {n_before} finished before" if n_before else ""
+    console.say(f"Sweep of {n_points} runs in {folder.path}{before}; its report.html shows each as it ends")
 
     def ended(run: RunFolder, reason: str | None) -> None:
         if reason:
@@ -103,6 +106,7 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
         end = read_newest_record(run.metrics)
         loss, seconds = end.get("best_val_loss") or float("nan"), end.get("elapsed_s", float("nan"))
         console.say(f"{run.path.name}: validation loss {loss:.4f}, {seconds:.0f} s")
+        renew_report(folder.path)
 
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]
     number = Workers(n_workers).train(runs, ended)
@@ -113,6 +117,12 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
         print(f"Stopped by {number.name}; finished: {n_points - len(folder.unfinished())} of {n_points} runs")
         return 128 + number
     return 1 if failed else 0
+
+
+def renew_report(path: Path) -> None:
+    """Write the report of a running sweep without a word; no error of it may stop the sweep."""
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(Exception):
+        report([str(path)])
 
 
 if __name__ == "__main__":

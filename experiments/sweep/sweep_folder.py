@@ -11,7 +11,7 @@ from training.config_file import dump_yaml, load_config, read_settings, to_yaml
 from training.runs.differences import changed_settings
 from training.runs.run_folder import RUNS, RunFolder, make_folder, numbered
 
-PLAN_FILE = "sweep.yaml"
+PLAN_FILE, LOCK_FILE = "sweep.yaml", ".lock"
 
 
 class SweepFolder:

@@ -1,11 +1,15 @@
 """The pages in a real browser: they open without errors and show the right numbers."""
 
 import os
+import re
 import shutil
 import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from conftest import train_tiny
 from helpers import wait_for
 from pages_in_browser import find, luminance, open_page
@@ -16,13 +20,14 @@ from experiments.playground.models import Model
 from experiments.playground.page import make_page
 from experiments.playground.server import PlaygroundServer
 from experiments.report.__main__ import main as report_command
+from training.runs.metrics import read_records
 from training.trained_model import load_model
 
 pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
 TEXT = "9 bottles of b"
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
-PAGES = {"report.html": 4, "heads.html": 2, "two.html": 4, "history.html": 1, "exported.html": 0}  # and their charts
+PAGES = {"report.html": 4, "heads.html": 2, "two.html": 4, "history.html": 1, "exported.html": 1}  # and their charts
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +118,38 @@ def test_a_chosen_head_shows_its_weights_and_a_click_keeps_the_character(browser
     assert browser.get_log("browser") == []
 
 
-def test_a_character_chosen_in_one_of_two_models_is_chosen_in_both(browser, folder):
+def test_heads_open_on_the_sharpest_and_have_roles_axes_and_names_under_the_pointer(browser, folder):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.support.ui import Select
+
+    open_page(browser, folder / "heads.html")
+    weights = torch.cat(load_model(folder / "runs/2-0", "cpu").attention_weights(READ))  # (4, T, T)
+    rows = weights[:, 7]  # of " bottles of be\n2", the middle of the longer line
+    sharpest = rows.max(-1).values.argmax()
+    assert texts(browser, "button.head[aria-pressed=true] b") == [f"L{sharpest // 2}H{sharpest % 2}"]
+    assert "query" in find(browser, ".viewer .text span")[7].get_attribute("class")
+    assert (
+        texts(browser, ".key-axis span") == texts(browser, ".query-axis span") == texts(browser, ".viewer .text span")
+    )
+    assert "weight 0.25" in texts(browser, ".scale span")
+    shown = find(browser, "button.head")
+    for option in find(browser, ".roles option")[1:]:
+        Select(find(browser, ".roles")[0]).select_by_value(role := option.get_attribute("value"))
+        visible = [head for head in shown if head.is_displayed()]
+        assert option.text == f"{role} ({len(visible)})"
+        assert all(role in head.text.replace("\n", " ") for head in visible)
+        assert "true" in [head.get_attribute("aria-pressed") for head in visible]
+    Select(find(browser, ".roles")[0]).select_by_value("")
+    shown[3].click()
+    map_ = find(browser, ".map")[0]
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", map_)
+    cell = map_.size["width"] / len(READ)
+    ActionChains(browser).move_to_element_with_offset(map_, round(-5.5 * cell), round(0.5 * cell)).perform()
+    expected = f"␣ at 8 looks at o at 2: weight {weights[3, 8, 2]:.3f}"
+    assert find(browser, ".place")[0].text == expected
+
+
+def test_a_character_chosen_in_one_of_two_models_is_chosen_in_both_and_a_phone_shows_one_of_them(browser, folder):
     open_page(browser, folder / "two.html")
     first, second = ([*viewer.find_elements("css selector", ".text span")] for viewer in find(browser, ".viewer"))
     assert [len(viewer.find_elements("css selector", "button.head")) for viewer in find(browser, ".viewer")] == [4, 6]
@@ -122,6 +158,23 @@ def test_a_character_chosen_in_one_of_two_models_is_chosen_in_both(browser, fold
     first[6].click()  # releases it in both
     second[9].click()
     assert "query" in first[9].get_attribute("class")
+    open_page(browser, folder / "two.html", 390)
+    assert [viewer.is_displayed() for viewer in find(browser, ".viewer")] == [True, False]
+    find(browser, ".switch button")[1].click()
+    assert [viewer.is_displayed() for viewer in find(browser, ".viewer")] == [False, True]
+
+
+def test_curves_answer_to_the_pointer_with_step_loss_and_run(browser, folder):
+    open_page(browser, folder / "report.html")
+    loss = """const svg = [...document.querySelectorAll("svg[data-points]")].at(-1), box = svg.getBoundingClientRect();
+        const points = JSON.parse(svg.dataset.points), [x, y] = points.at(-1), { width, height } = svg.viewBox.baseVal;
+        const place = { clientX: box.left + (x / width) * box.width, clientY: box.top + (y / height) * box.height };
+        svg.dispatchEvent(new PointerEvent("pointermove", place));
+        return svg.previousElementSibling.textContent"""
+    runs = [(folder / "runs" / f"3-{seed}" / "metrics.jsonl") for seed in (0, 1)]
+    losses = [[each for each in read_records(run) if each.get("step") == 40 and "val_loss" in each][-1] for run in runs]
+    mean = sum(each["val_loss"] for each in losses) / 2
+    assert browser.execute_script(loss) == f"n_head=3: step 40, validation loss {mean:.4f}"
 
 
 def test_the_history_shows_chosen_heads(browser, folder):
@@ -164,11 +217,24 @@ def bars(browser):
     """Return the label and probability of each next character of the first model."""
     script = """return [...document.querySelector(".next").querySelectorAll("button")].map(
         (button) => [...button.children].map((child) => child.textContent))"""
-    return [(label, float(probability)) for label, probability in browser.execute_script(script)]
+    return [(label, float(share.removesuffix(" %"))) for label, share in browser.execute_script(script)]
 
 
 def expected_bars(run, text, off=()):
-    return [(label, pytest.approx(p, abs=1e-3)) for label, _, p in reader_of(run).read(text, off)["next"]]
+    return [(label, pytest.approx(100 * p, abs=0.51)) for label, _, p in reader_of(run).read(text, off)["next"]]
+
+
+def texts(browser, selector):
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
+    )
+
+
+def rows(browser, selector):
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].map((row) => [...row.children].map((c) => c.textContent))"
+    )
+    return browser.execute_script(script, selector)
 
 
 def type_text(browser, text):
@@ -198,24 +264,29 @@ def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, pl
     assert find(browser, "#text")[0].get_attribute("value") == taken
     nats = -load_model("runs/3-0", "cpu").log_probabilities(taken).sum()
     wait_for(lambda: f"14 characters cost {nats:.2f}"[:-1] in find(browser, ".totals")[0].text)
-    assert len(find(browser, ".surprise span")) == len(taken)
+    assert "".join(texts(browser, "#writing .text span")) == taken
     click(browser, "#undo")
     assert find(browser, "#text")[0].get_attribute("value") == TEXT
 
-    click(browser, ".inside summary")
     lens = reader_of("3-0").look_inside(TEXT)["lens"]
-    expected = [[f"{label} {p:.3f}" for label, _, p in layer[4]] for layer in lens]
-    read = """document.querySelectorAll('.surprise span')[4].click();
-        return [...document.querySelectorAll(".lens tbody tr")].map(
-            (row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent))"""
-    wait_for(lambda: browser.execute_script(read) == expected)
+    expected = [label for layer in lens for label, _, _ in layer[4]]
+    browser.execute_script(
+        "const box = arguments[0]; box.setSelectionRange(5, 5); box.click()", find(browser, "#text")[0]
+    )
+    wait_for(lambda: [text.split(" ")[0] for text in texts(browser, ".lens td")] == expected)
     assert len(find(browser, ".viewer button.head")) == 6
-    assert find(browser, ".viewer .looking")[0].text.startswith("L0H0: ")
 
+    find(browser, ".heads summary")[0].click()
+    browser.execute_script("[1, 2].forEach((i) => document.querySelectorAll('.switches button')[i].click())")  # at once
+    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT, [1, 2]))
     click(browser, ".switches button:nth-child(2)")
-    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT, [1]))
-    nats = reader_of("3-0").read(TEXT, [1])["nats"]
-    wait_for(lambda: f"13 characters cost {nats:.2f}"[:-1] in find(browser, ".totals")[0].text)
+    wait_for(lambda: len(find(browser, ".costs tbody tr")) >= 3)
+    for name, cost, _ in rows(browser, ".costs tbody tr"):
+        off = [] if name == "none" else [["L0H0", "L0H1", "L0H2"].index(head) for head in name.split()]
+        assert float(cost) == pytest.approx(reader_of("3-0").read(TEXT, off)["nats"] / np.log(2) / 13, abs=1e-3)
+    type_text(browser, TEXT[:-1])
+    wait_for(lambda: not find(browser, ".costs")[0].is_displayed())  # another passage begins anew
+    assert rows(browser, ".costs tbody tr")[0][::2] == ["L0H2", ""]
 
 
 def test_the_playground_writes_and_stops(browser, play):
@@ -247,13 +318,66 @@ def test_the_playground_writes_and_stops(browser, play):
 def test_two_models_stand_side_by_side_with_any_of_their_checkpoints(browser, play, width, dark):
     play("3-0", "2-0", width=width, dark=dark)
     check_looks(browser, width, dark=dark)
-    assert len(find(browser, "section.model")) == 2
+    assert [name.text[:3] for name in find(browser, "h2.name")] == (["A: ", ""] if width == 390 else ["A: ", "B: "])
+    assert texts(browser, "#writer option") == ["A", "B"]
     type_text(browser, TEXT)
     wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
     select = find(browser, ".checkpoint")[0]
     browser.execute_script("arguments[0].value = 'step 0'; arguments[0].dispatchEvent(new Event('change'))", select)
-    wait_for(lambda: find(browser, "h2.name")[0].text == "3-0, step 0")
-    wait_for(lambda: max(p for _, p in bars(browser)) < 0.05)  # a new model predicts all characters equally
+    wait_for(lambda: find(browser, "h2.name")[0].text == "A: 3-0, step 0")
+    wait_for(lambda: max(p for _, p in bars(browser)) < 5)  # a new model predicts all characters equally
+
+
+def test_the_playground_introduces_itself_and_continues_as_one_types(browser, play):
+    play("3-0")
+    trained = load_model("runs/3-0", "cpu")
+    box = browser.switch_to.active_element
+    assert (box.get_attribute("id"), box.get_attribute("value")) == ("text", trained.opening(16))
+    assert find(browser, ".guide")[0].text.startswith("Type: the bars show what the model expects next")
+    assert texts(browser, "#writing .scale span")[::2] == ["expected: 0 bits", "surprising: 8 or more"]
+    wait_for(lambda: find(browser, "button.head[aria-pressed=true]"))
+    click(browser, "#along")
+    type_text(browser, TEXT)
+    wait_for(lambda: texts(browser, "#ahead") == [trained.generate(TEXT, 60)[len(TEXT) :]])
+    click(browser, "#copy")
+    assert find(browser, "#message")[0].text == f"Copied {len(TEXT)} characters."
+    curve = """const svg = document.querySelector(".losses"), box = svg.getBoundingClientRect();
+        svg.dispatchEvent(new PointerEvent("pointermove", { clientX: box.right, clientY: box.bottom }));
+        return document.querySelector(".tip").textContent"""
+    assert re.fullmatch(r"(training|validation), step 40: \d\.\d{4}", browser.execute_script(curve))
+
+
+def test_the_keyboard_keeps_its_place_when_the_bars_are_drawn_anew(browser, play):
+    play("3-0")
+    type_text(browser, TEXT)
+    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
+    for _ in range(3):
+        bar, before = find(browser, ".next button")[2], find(browser, "#text")[0].get_attribute("value")
+        bar.send_keys("\ue007")  # Enter
+        wait_for(lambda: bars(browser) == expected_bars("3-0", find(browser, "#text")[0].get_attribute("value")))
+        assert len(find(browser, "#text")[0].get_attribute("value")) == len(before) + 1
+        assert browser.switch_to.active_element == find(browser, ".next button")[2]
+
+
+def test_a_mistake_is_named_where_it_is_and_stays_until_the_next_action(browser, play):
+    play("3-0", "2-0")
+    type_text(browser, "9 bΩ")
+    wait_for(lambda: all(message.text for message in find(browser, ".model .message")))
+    time.sleep(2.5)  # as long as it takes to look for new weights
+    for letter, message in zip("AB", find(browser, ".model .message"), strict=True):
+        start = f"Model {letter}: 'Ω' (U+03A9) is not in the vocabulary (character 4 of the text), which has '\\n ,"
+        assert message.text.startswith(start)
+    assert len(find(browser, ".model.stale")) == 2
+    assert texts(browser, "#writing .unknown") == ["Ω"]
+    click(browser, "#write")
+    wait_for(lambda: find(browser, "#message")[0].text.startswith("Model A: 'Ω'"))
+    type_text(browser, "9 b")
+    wait_for(lambda: not find(browser, ".model.stale"))
+    assert not [message for message in find(browser, ".message") if message.text]
+    assert bars(browser) == expected_bars("3-0", "9 b")
+    type_text(browser, "")
+    wait_for(lambda: "Model B: Without a text, the model begins a line." in find(browser, ".model .message")[1].text)
+    browser.get_log("browser")  # which has the refusals
 
 
 def test_the_playground_follows_a_run(browser, play):
@@ -264,7 +388,7 @@ def test_the_playground_follows_a_run(browser, play):
     assert find(browser, "h2.name")[0].text == "growing, step 0"
     shutil.copy(grown["best"], files["best"])
     wait_for(lambda: find(browser, "h2.name")[0].text == "growing, step 40")
-    wait_for(lambda: bars(browser) == expected_bars("3-0", ""))
+    wait_for(lambda: bars(browser) == expected_bars("3-0", find(browser, "#text")[0].get_attribute("value")))
 
 
 def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, folder, play):
@@ -276,15 +400,14 @@ def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, 
     box = type_text(browser, SCRIPT)
     set_field(browser, "length", 200)
     set_field(browser, "temperature", 0)
-    click(browser, ".inside summary")
     click(browser, "#write")
     wait_for(lambda: len(box.get_attribute("value")) >= len(SCRIPT) + 200)
     wait_for(lambda: find(browser, ".viewer button"))
     assert "<script>" in box.get_attribute("value")[len(SCRIPT) :]
     assert (browser.title, find(browser, "img"), len(find(browser, "script"))) == ("Playground", [], n_scripts)
     type_text(browser, "中😀אב")
-    labels = "return [...document.querySelectorAll('.surprise span')].map((s) => s.textContent)"
-    wait_for(lambda: browser.execute_script(labels) == ["中", "😀", "U+05D0", "U+05D1"])
+    wait_for(lambda: texts(browser, "#writing .text span") == ["中", "😀", "א", "ב"])
+    wait_for(lambda: texts(browser, ".key-axis span") == ["中", "😀", "U+05D0", "U+05D1"])
 
 
 def test_an_exported_page_works_without_a_server(browser, folder, monkeypatch):
@@ -292,5 +415,5 @@ def test_an_exported_page_works_without_a_server(browser, folder, monkeypatch):
     open_page(browser, folder / "exported.html")
     assert bars(browser) == expected_bars("2-0", TEXT)
     assert (len(find(browser, ".viewer button.head")), len(find(browser, ".lens tbody tr"))) == (4, 2)
-    assert not find(browser, "#text")[0].is_displayed()
-    assert find(browser, ".next button")[0].value_of_css_property("opacity") == "1"
+    assert "".join(texts(browser, "#writing .text span")) == find(browser, "#text")[0].get_attribute("value") == TEXT
+    assert not find(browser, "#write")[0].is_displayed()

@@ -13,6 +13,7 @@ import torch
 
 from experiments.heads.silence import silenced
 from experiments.playground.__main__ import main as playground
+from experiments.playground.__main__ import start_server
 from experiments.playground.models import Model
 from experiments.playground.page import make_page
 from experiments.playground.reader import Reader
@@ -38,7 +39,7 @@ def server(trained, monkeypatch):
 
 def request(server, path, body=None, **headers):
     """Return the status and the content of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=30)
     content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
     connection.request("GET" if body is None else "POST", path, content, headers)
     answer = connection.getresponse()
@@ -130,6 +131,56 @@ def test_other_sites_are_refused(server, path, headers):
     assert request(server, "/state", Origin=f"http://127.0.0.1:{server.server_address[1]}")[0] == 200
 
 
+PROXY = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "play.example"}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, {"Host": "localhost:9999", "Origin": "http://localhost:9999"}),  # a tunnel with another local port
+        (200, {"Host": "localhost:9999", "Origin": "https://localhost:9999"}),
+        (200, {"Origin": "http://localhost:9999", "Sec-Fetch-Site": "same-origin"}),  # a tunnel that changes the host
+        (200, PROXY | {"Origin": "https://play.example"}),  # a proxy that changes the host
+        (200, PROXY | {"Host": "play.example", "Origin": "https://play.example"}),  # and one that does not
+        (200, PROXY | {"Host": "play.example", "Sec-Fetch-Site": "same-origin"}),
+        (403, PROXY | {"Host": "play.example", "Origin": "https://evil.example"}),
+        (403, PROXY | {"Host": "play.example", "Origin": "https://play.example", "Sec-Fetch-Site": "cross-site"}),
+        (403, PROXY | {"Host": "evil.example", "Origin": "http://evil.example"}),  # a script may invent these headers
+        (403, PROXY | {"Host": "evil.example"}),
+        (403, {"Host": "evil.example", "Sec-Fetch-Site": "same-origin"}),
+        (403, {"Origin": "https://evil.example", "X-Forwarded-Host": "play.example"}),
+        (403, {"Sec-Fetch-Site": "cross-site"}),
+        (403, {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}),  # a form of another site
+        (400, {"Host": "["}),
+    ],
+)
+def test_tunnels_and_proxies_are_let_in_but_no_other_site(server, status, headers):
+    assert request(server, "/read", REQUEST, **headers)[0] == status
+
+
+def test_a_link_from_another_site_opens_the_page(server):
+    assert request(server, "/", **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})[0] == 200
+
+
+def test_an_address_of_ipv6_and_the_next_free_port_are_served(server):
+    with (
+        start_server("::1", 0, server.models) as other,
+        start_server("127.0.0.1", server.server_address[1], []) as next_,
+    ):
+        threading.Thread(target=other.serve_forever, args=(0.01,)).start()
+        assert request(other, "/read", REQUEST)[0] == 200
+        assert next_.server_address[1] > server.server_address[1]
+        other.shutdown()
+
+
+def test_a_run_without_a_checkpoint_is_waited_for(run, capsys):
+    away = run.checkpoints.rename(run.path / "away")
+    run.checkpoints.mkdir()
+    threading.Timer(1, lambda: [file.rename(run.checkpoints / file.name) for file in away.iterdir()]).start()
+    assert playground(["--checkpoint", "runs/tiny", "--export", "page.html", "--text", TEXT]) == 0
+    assert "runs/tiny has no checkpoint yet; waiting for the first one" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "sentence"),
     [
@@ -143,7 +194,7 @@ def test_other_sites_are_refused(server, path, headers):
 )
 def test_bad_requests_get_a_sentence(server, path, body, status, sentence):
     found, content = request(server, path, body)
-    assert (found, list(json.loads(content))) == (status, ["error"])
+    assert (found, list(json.loads(content))) == (status, ["error", "position"])
     assert sentence in json.loads(content)["error"]
 
 
@@ -181,10 +232,9 @@ def test_an_exported_page_has_the_same_numbers(trained, server):
 
 
 def test_mistakes_of_the_command_are_one_line(server, capsys):
-    port = str(server.server_address[1])
     for arguments, sentence in (
-        (["--port", port, "--no-browser"], "choose another --port"),
-        (["--port", "70000", "--no-browser"], "choose another --port"),
+        (["--host", "192.0.2.1", "--no-browser"], "choose another --host or --port"),
+        (["--port", "70000", "--no-browser"], "choose another --host or --port"),
         (["--checkpoint", "runs/none"], "no such run or checkpoint"),
         (["--text", "x"], "--export needs a --text"),
     ):

@@ -87,7 +87,7 @@ def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     page = Page(text)
     assert all(address.startswith(("#", "data:")) for address in page.fetched)
-    assert not re.search(r"@import|url\((?!#)|<script", text)
+    assert not re.search(r"@import|url\((?!#)|<script ", text)
     markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
     table = [line.strip("| \n").split(" | ") for line in markdown.splitlines() if line.startswith("| n_head")]
     assert [cell.strip() for cell in page.cells] == [cell.strip() for row in table for cell in row]
@@ -206,7 +206,7 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
     assert report_command([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "</script>"]) == 0
     page, markdown = ((tmp_path / f"out.{ending}").read_text(encoding="utf-8") for ending in ("html", "md"))
     assert page.count("_a$b$|c") >= 2
-    assert "</script>" not in page
+    assert page.count("</script>") == 1  # of the page itself
     assert "| _a$b$\\|c |" in markdown
     assert f"| variant 3: {long} |" in markdown
 

@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT
 from helpers import assert_same_state, heed_signals, metrics, untimed
 
+import experiments.sweep.__main__ as command
 import train
 from data.files import lock
 from experiments.report.runs import find_runs
@@ -55,7 +56,10 @@ def by_hand(workplace):
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workplace, capsys):
+def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workplace, capsys, monkeypatch):
+    pages, page = [], workplace / "runs" / "tiny" / "report.html"
+    renew = command.renew_report
+    monkeypatch.setattr(command, "renew_report", lambda path: (renew(path), pages.append(page.read_text())))
     capsys.readouterr()
     assert sweep([*SWEEP, "--plan"]) == 0
     assert capsys.readouterr().out.splitlines() == [f"runs/tiny/{name}" for name in POINTS]
@@ -67,6 +71,7 @@ def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workpl
         )
     assert results(folder) == results(by_hand)
     assert "Report to open in a browser: runs/tiny/report.html" in capsys.readouterr().out
+    assert ['http-equiv="refresh"' in each for each in [*pages, page.read_text()]] == [True] * 4 + [False]
 
     assert sweep(["--resume", "runs/tiny"]) == 0
     assert "Sweep of 4 runs in runs/tiny, 4 finished before" in capsys.readouterr().out

@@ -1,0 +1,18 @@
+// Curves that answer to the pointer with their nearest point. data-points of the SVG: [[x, y, text], ...].
+function answerToPointer(svg) {
+  const [tip, dot] = [document.createElement("p"), document.createElementNS(svg.namespaceURI, "circle")];
+  tip.className = "tip";
+  dot.setAttribute("r", 4);
+  svg.before(tip);
+  svg.onpointermove = svg.onpointerdown = (event) => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const far = ([x, y]) => Math.hypot(x - at.x, y - at.y);
+    const [x, y, text] = JSON.parse(svg.dataset.points).reduce((a, b) => (far(b) < far(a) ? b : a));
+    dot.setAttribute("cx", x);
+    dot.setAttribute("cy", y);
+    svg.append(dot);
+    tip.textContent = text;
+  };
+}
+
+document.querySelectorAll("svg[data-points]").forEach(answerToPointer);
