@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from cli.errors import LONGEST_LINE, UserError, explain
 from data.vocabulary import Vocabulary
+from experiments.report.packed_sweep import trained_config
 from experiments.report.runs import make_run
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
@@ -173,11 +174,11 @@ def test_any_metrics_are_records_or_an_error_in_one_line(folder, content, cut):
     (folder / "metrics.jsonl").write_bytes(content[: len(content) - cut] if cut < 25 else content)
     try:
         records = read_records(folder / "metrics.jsonl")
+        run = make_run(RunFolder(folder), records, trained_config(records) or Config())
     except ValueError as error:
         assert_one_line(error)
         return
     assert repr(read_newest_record(folder / "metrics.jsonl")) == repr(records[-1] if records else {})  # NaN != NaN
-    run = make_run(RunFolder(folder), Config(), records)
     assert run is None or len(f"{run.best_loss:.4f} {run.state} {run.tokens_per_s:.0f}") > 9
 
 

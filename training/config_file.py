@@ -145,7 +145,7 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # null is no text
         with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
             return _as(kind, value)
-    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*(,|\.\.)", str(value))
+    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*(,|\.\.)", _shown(value))
     sweep = "; python -m experiments.sweep trains with each of several values" if several else ""
     raise UserError(f"{key}={_shown(value)} must be {' or '.join(map(_spoken, kinds))}{sweep}")
 
