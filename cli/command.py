@@ -27,6 +27,19 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
+class Messages(TextIOWrapper):
+    """Standard error. A full device or a closed pipe behind it ends the messages, but not the work."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
+
 def prepare_streams(*, encoding: str | None = None) -> None:
     """Make standard output accept any character.
 
@@ -93,6 +106,8 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr = Messages(sys.stderr.buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
     if "WORLD_SIZE" not in os.environ:
         sys.exit(main())
     try:

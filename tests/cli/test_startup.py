@@ -68,8 +68,10 @@ with open(sys.argv[1], "w") as file:
     assert (tmp_path / "data").read_text() == "True"
 
 
-def test_a_full_device_behind_standard_output_is_an_error_in_one_line():
+def test_a_full_device_behind_standard_output_is_an_error_and_one_behind_standard_error_ends_the_messages_only():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        command = [sys.executable, "-m", "textbook", "99"]
+        assert subprocess.run(command, cwd=ROOT, stderr=full, timeout=100).returncode == 2
         command = [sys.executable, "-m", "textbook"]
         ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
     assert (ended.returncode, ended.stderr) == (1, "textbook: standard output: No space left on device\n")
