@@ -18,10 +18,7 @@ SHORT_WAIT_S, POLL_S = 0.5, 0.05  # waits for a lock: `is_locked` holds one for 
 
 
 def open_file(path: Path, mode: Literal["rb", "ab"] = "rb") -> BinaryIO:
-    """Open a file that a user or a stranger has named. Raises UserError if it is a pipe or a device: it might not end.
-
-    Raises OSError as `open` does.
-    """
+    """Open a file that a user or a stranger has named. Raises UserError if it is a pipe or a device: it might not end."""
     if not can_be_name(str(path)):
         raise UserError(f"{path}: no file can have this name")
     file = open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_WAIT, 0o666))  # noqa: SIM115
@@ -94,10 +91,7 @@ def remove_partial_files(folder: Path) -> None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, reason: str) -> Iterator[None]:
-    """Let one process at a time work in a folder. If this one must wait, print the reason.
-
-    The lock of a dead process is released.
-    """
+    """Let one process at a time work in a folder. If this one must wait, print the reason."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
     try:

@@ -18,7 +18,6 @@ KINDS: dict[str, Any] = {
     "settings": dict,
     **dict.fromkeys(("date", "commit"), str | None),
 }
-LARGEST = 1e300  # of a number
 NEEDED = {
     "val_loss": {"elapsed_s", "corpus", "val_characters", "val_split_characters", "val_context"},
     "finished": {"elapsed_s", "best_val_loss", "machine", "peak_memory_bytes"},
@@ -79,7 +78,7 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and (not isinstance(value, int | float) or 0 <= value < LARGEST)
+    return isinstance(value, kind) and (not isinstance(value, int | float) or 0 <= value < 1e300)
 
 
 def _parse(line: bytes) -> Any:
