@@ -18,7 +18,7 @@ SHORT_WAIT_S, POLL_S = 0.5, 0.05  # waits for a lock: `is_locked` holds one for 
 
 
 def open_file(path: Path, mode: Literal["rb", "ab"] = "rb") -> BinaryIO:
-    """Open a file that a user or a stranger has named. Raises UserError if it is a pipe or a device: it might not end."""
+    """Open a file that a user has named. Raises UserError if it is a pipe or a device, which might not end."""
     if not can_be_name(str(path)):
         raise UserError(f"{path}: no file can have this name")
     file = open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_WAIT, 0o666))  # noqa: SIM115
