@@ -2,13 +2,14 @@
 
 import contextlib
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST_LINE = 1_000  # characters of an error
 
 
-class UserError(ValueError):
+class UserError(ValueError, ArgumentTypeError):  # of which argparse shows the message
     """A mistake of the user, or a fault of the machine. The message is one sentence that says what to do.
 
     status: the exit status of a command that ends with it.

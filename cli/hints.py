@@ -22,5 +22,4 @@ def to_paste(program: str, *arguments: object) -> str:
 
 def shortened(word: object) -> str:
     """Return a word of a command line, without the current folder if it is a path in it."""
-    here = Path.cwd()
-    return str(word.relative_to(here) if isinstance(word, Path) and word.is_relative_to(here) else word)
+    return str(word.relative_to(Path.cwd()) if isinstance(word, Path) and word.is_relative_to(Path.cwd()) else word)

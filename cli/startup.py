@@ -1,15 +1,12 @@
 """What must be checked and set before anything else: import this module first, before torch.
 
-Environment: without its libraries, nothing else can be imported.
-
 Descriptors: cron and daemons may start a command without standard input, output or error. The next file that is opened
 would take such a place, and receive the messages. So /dev/null takes it.
 
-OpenMP: PyTorch reads once how long threads spin at a barrier. A thread that does not spin sleeps, and waking it up
-costs time: with a spin count of 1,000, a run on two threads is no faster than on one. A thread that spins takes time
-from other processes: with the default of 300,000, each of two runs on two cores takes up to 12 times as long as a
-single run. With this count, a single run takes 10 % longer than with the default, and each of two runs 3.8 times as
-long as a single run (`configs/shakespeare.yaml`, 2 cores of an Intel Xeon with AMX).
+OpenMP: PyTorch reads once how long threads spin at a barrier before they sleep. Waking up costs time: with a spin count
+of 1,000, two threads are no faster than one. Spinning takes time from other processes: with the default, 300,000, each
+of two runs on two cores takes up to 12 times as long as a single run; with this count 3.8 times, and a single run takes
+10 % longer than with the default (`configs/shakespeare.yaml`, 2 cores of an Intel Xeon with AMX).
 """
 
 import importlib.util

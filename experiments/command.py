@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,19 +50,15 @@ def whole(lowest: int) -> Callable[[str], int]:
         with contextlib.suppress(ValueError):
             if lowest <= int(text) < 2**63:
                 return int(text)
-        raise ArgumentTypeError(f"{text} must be a whole number, at least {lowest} and below 2^63")
+        raise UserError(f"{text} must be a whole number, at least {lowest} and below 2^63")
 
     return parse
 
 
-class ForeignFileError(UserError, ArgumentTypeError):
-    """A file would be replaced that no experiment wrote."""
-
-
 def replaceable(name: str | Path) -> Path:
-    """Return the path of a file to write. Raises ForeignFileError if it exists and no experiment wrote it."""
+    """Return the path of a file to write. Raises UserError if it exists and no experiment wrote it."""
     path = Path(name)
     content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if content and not any(sign in content for sign in SIGNS):
-        raise ForeignFileError(f"{path} was not written by an experiment, so it is not replaced; name another file")
+        raise UserError(f"{path} was not written by an experiment, so it is not replaced; name another file")
     return path

@@ -1,12 +1,14 @@
 """The documentation is correct: its commands run, in order, and the files that it names exist."""
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
 
 import pytest
 from conftest import ROOT, train_tiny
-from helpers import run_python
+from helpers import new_environment, run_python
 from nanogpt_files import nanogpt_checkpoint, write_files
 
 from experiments.sweep.plan import make_plan
@@ -148,6 +150,18 @@ def test_every_command_runs(part, tmp_path):
         finished = run_python(arguments, cwd=project, text_input="ROMEO:\n")
         assert finished.returncode == 0, f"{command}\n{finished.stderr}"
         assert finished.stdout.strip(), command
+
+
+@pytest.mark.nightly
+def test_the_lines_for_other_tools_run_with_the_real_packages(tmp_path):
+    python = new_environment(tmp_path / "environment", "bertviz", "captum", "nnsight", "optuna")
+    train_tiny(tmp_path, "train.name=shakespeare", "model.block_size=32", "data.characters=Tobe, rnt", "model.n_head=4")
+    for block in re.findall(r"```python\n(.*?)```", text(ROOT / "experiments/other_tools.md"), re.DOTALL):
+        if "exported/gpt2" not in block:
+            block = block.replace("configs/selmere.yaml", "tiny.yaml").replace("n_trials=20", "n_trials=1")
+            (tmp_path / "block.py").write_text(block, encoding="utf-8")
+            subprocess.run([python, "block.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    assert (tmp_path / "attention.html").is_file()
 
 
 def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):

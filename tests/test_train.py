@@ -119,9 +119,8 @@ def test_a_model_of_bytes_trains_on_any_file_and_continues_any_text(workplace, c
 
 def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64, 9))
-    assert (
-        train.main(["--config", "tiny.yaml", "data.corpus=story", "data.fallback=text.txt", "train.max_steps=20"]) == 0
-    )
+    settings = ["data.corpus=story", "data.fallback=text.txt", "train.max_steps=20"]
+    assert train.main(["--config", "tiny.yaml", *settings]) == 0
     captured = capsys.readouterr()
     assert "WARNING: this run trains on the corpus text.txt INSTEAD OF story" in captured.err
     assert "Finished on the corpus text.txt" in captured.out
@@ -146,16 +145,13 @@ def test_settings_that_are_probably_not_meant_are_warned_of(workplace, capsys):
 
 def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workplace, capsys):
     for name in ("caf\udce9", "\x1b[31m"):
-        (workplace / "text.txt").rename(workplace / f"{name}.txt")
-        (workplace / "tiny.yaml").rename(workplace / f"{name}.yaml")
+        shutil.copy("text.txt", f"{name}.txt")
+        shutil.copy("tiny.yaml", f"{name}.yaml")
         assert train.main(["--config", f"{name}.yaml", f"data.corpus={name}.txt"]) == 0
         assert train.main(["--resume", f"runs/{name}", "train.max_steps=41"]) == 0
         assert report([f"runs/{name}"]) == 0
         assert report([]) == 0
-        (workplace / f"{name}.txt").rename(workplace / "text.txt")
-        (workplace / f"{name}.yaml").rename(workplace / "tiny.yaml")
-        said = capsys.readouterr()
-        assert "\x1b" not in said.out + said.err
+    assert "\x1b" not in "".join(capsys.readouterr())
 
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):

@@ -67,8 +67,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
             raise UserError(f"{section} must be a section of settings, not {_shown(values)}")
         sections[section] = dict(values or {})
     if "tensorboard" in (train := sections.get("train", {})):  # a run from before train.logger
-        wanted = BOOLS.get(str(train.pop("tensorboard")).lower())
-        train.setdefault("logger", "tensorboard" if wanted else "none")
+        train["logger"] = "tensorboard" if BOOLS.get(str(train.pop("tensorboard")).lower()) else "none"
     for override in overrides:
         section, name, value = split_override(override)
         sections.setdefault(section, {})[name] = value
@@ -130,7 +129,6 @@ def _check_key(key: str, known: Sequence[str]) -> None:
     if key in known:
         return
     names = {known_key.rpartition(".")[2]: known_key for known_key in [*KEYS, *SECTIONS]}
-    names["tensorboard"] = "train.logger=tensorboard"
     close = difflib.get_close_matches(key.rpartition(".")[2], names, n=1)
     hint = f"did you mean {names[close[0]]}?" if close else "configs/README.md lists all settings"
     raise UserError(f"unknown key {key}; {hint}")

@@ -3,77 +3,53 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
-from cli.optional import optional_library
-from data.files import replace_text
-from data.vocabulary import Vocabulary
+from data.files import replace_text, replacing
 from experiments import gpt2
 from training.runs.checkpoint import Checkpoint
 from training.trained_model import TrainedModel
 
-PAD = "<|pad|>"  # the token that fills up the shorter texts of a batch; its id follows the characters'
-PAD_LOGIT = -100.0  # so its probability is 0
-# Written by hand, because each version of transformers names its own classes; GPT2LMHeadModel adds token_type_ids up.
-TOKENIZER = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "pad_token": PAD,
-    "padding_side": "left",
-    "model_input_names": ["input_ids", "attention_mask"],
-    "clean_up_tokenization_spaces": False,
-}
+# What every such model's files have in common, by hand: each version of transformers names its own classes.
+FILES = Path(__file__).parent / "gpt2_files"
+PAD_LOGIT = -100.0  # of the token that fills up the shorter texts of a batch, so its probability is 0
 
 
 def write_huggingface(trained: TrainedModel, folder: Path) -> None:
-    """Write a `GPT2LMHeadModel` with the same logits, and a tokenizer, to a folder.
+    """Write the files of a `GPT2LMHeadModel` with the same logits, and a tokenizer, to a folder.
 
-    Raises UserError if the model has another shape than GPT-2, or a library is missing.
+    The token for padding follows the characters. Raises UserError if the model has another shape than GPT-2.
     """
     if others := differences(trained.checkpoint):
         train = to_paste("train.py", "--config", PROJECT / "configs/shakespeare_gpt2.yaml")
         raise UserError(
             f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; use {train}"
         )
-    transformers = optional_library("transformers", "--to huggingface")
-    tokenizers = optional_library("tokenizers", "--to huggingface")
-    config, n_characters = trained.model.config, len(trained.vocabulary)
-    its_model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            vocab_size=n_characters + 1,
-            n_positions=config.block_size,
-            n_embd=config.n_embd,
-            n_layer=config.n_layer,
-            n_head=config.layers[0].n_head,
-            activation_function="gelu",
-            tie_word_embeddings=False,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=n_characters,
-            **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
-        )
-    )
-    # Our model may have no biases; those of a new model are zero.
-    biases = {name: value for name, value in its_model.state_dict().items() if name.endswith("bias")}
-    its_model.load_state_dict(with_padding(biases | renamed(trained.checkpoint.weights, config.n_layer)))
-    its_model.save_pretrained(folder)
-    make_tokenizer(tokenizers, trained.vocabulary).save(str(folder / "tokenizer.json"))
-    settings = TOKENIZER | {"model_max_length": config.block_size}
-    replace_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2))
-
-
-def make_tokenizer(tokenizers: Any, vocabulary: Vocabulary) -> Any:
-    """Return a tokenizer of the library `tokenizers` with one token for each character, and `PAD`."""
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({c: i for i, c in enumerate(vocabulary.characters)}))
-    each_character = tokenizers.Regex(r"[\s\S]")
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(each_character, "isolated")
-    tokenizer.decoder = tokenizers.decoders.Fuse()
-    tokenizer.add_special_tokens([PAD])
-    return tokenizer
+    config, characters = trained.model.config, trained.vocabulary.characters
+    files = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in FILES.iterdir()}
+    files["config.json"] |= {
+        "vocab_size": len(characters) + 1,
+        "pad_token_id": len(characters),
+        "n_positions": config.block_size,
+        "n_embd": config.n_embd,
+        "n_layer": config.n_layer,
+        "n_head": config.layers[0].n_head,
+        **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
+    }
+    files["tokenizer.json"]["model"]["vocab"] = {c: i for i, c in enumerate(characters)}
+    files["tokenizer.json"]["added_tokens"][0]["id"] = len(characters)
+    files["tokenizer_config.json"]["model_max_length"] = config.block_size
+    for name, content in files.items():
+        replace_text(folder / name, json.dumps(content, indent=2))
+    weights = with_padding(renamed(trained.checkpoint.weights, config.n_layer))
+    with replacing(folder / "model.safetensors") as file:
+        file.write(safetensors.torch.save({name: x.contiguous() for name, x in weights.items()}, {"format": "pt"}))
 
 
 def with_padding(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -82,15 +58,15 @@ def with_padding(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     The last norm computes scale x + bias, where x (C,) sums to 0. If it computes x + 1 instead, a row of the output
     layer gives row x + sum(row), and any constant can be its sum, because shifting a row does not change row x.
     """
-    embedding, head = weights["transformer.wte.weight"], weights["lm_head.weight"]  # (V, C) each
     scale, bias = weights["transformer.ln_f.weight"], weights["transformer.ln_f.bias"]  # (C,)
-    scaled, constants = head * scale, head @ bias  # (V, C), (V,); the logits are scaled x + constants
-    rows = scaled + ((constants - scaled.sum(1)) / len(scale))[:, None]
+    head = weights["lm_head.weight"]  # (V, C)
+    rows = head * scale
+    rows += ((head @ bias - rows.sum(1)) / len(scale))[:, None]
     return weights | {
-        "transformer.wte.weight": torch.cat([embedding, torch.zeros_like(embedding[:1])]),
+        "transformer.wte.weight": pad(weights["transformer.wte.weight"], (0, 0, 0, 1)),
         "transformer.ln_f.weight": torch.ones_like(scale),
         "transformer.ln_f.bias": torch.ones_like(bias),
-        "lm_head.weight": torch.cat([rows, torch.full_like(rows[:1], PAD_LOGIT / len(scale))]),
+        "lm_head.weight": pad(rows, (0, 0, 0, 1), value=PAD_LOGIT / len(scale)),
     }
 
 
@@ -111,8 +87,10 @@ def differences(checkpoint: Checkpoint) -> list[str]:
 
 
 def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
-    """Return a model's weights by the names and in the layout of `GPT2LMHeadModel`."""
-    names, result = gpt2.module_names(n_layer), {}
+    """Return a model's weights by the names and in the layout of `GPT2LMHeadModel`; zeros for biases that it lacks."""
+    names = gpt2.module_names(n_layer)
+    with_bias = {its: ours for ours, its in names.items() if "embedding" not in ours and ours != "lm_head"}
+    result = {f"{its}.bias": torch.zeros(len(weights[f"{ours}.weight"])) for its, ours in with_bias.items()}
     for name, value in weights.items():
         module, _, kind = name.rpartition(".")
         is_transposed = kind == "weight" and ".".join(module.split(".")[2:]) in gpt2.LINEAR_MAPS  # its Conv1D

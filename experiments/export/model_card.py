@@ -8,7 +8,6 @@ from training.config_file import dump_yaml, to_yaml
 from training.runs.checkpoint import Checkpoint
 
 CARDS = Path(__file__).parent / "cards"
-LIBRARIES = {"safetensors": "character-gpt", "huggingface": "transformers"}  # that load each format
 
 
 def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | None, licence: str | None) -> str:
@@ -19,7 +18,6 @@ def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | N
     corpus, progress, vocabulary = checkpoint.corpus, checkpoint.progress, checkpoint.vocabulary
     block_size, loss = checkpoint.config.model.block_size, progress.best_loss
     is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
-    front = {"library_name": LIBRARIES[form], "pipeline_tag": "text-generation", "tags": ["gpt", "character-level"]}
     rows = {
         "vocabulary": f"{len(vocabulary):,} {vocabulary.unit}s",
         "parameters": f"{sum(value.numel() for value in checkpoint.weights.values()):,}",
@@ -30,7 +28,7 @@ def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | N
         "trained on": machine or "not recorded",
     }
     return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
-        front=dump_yaml(front | ({"license": licence} if licence else {})).rstrip(),
+        licence=dump_yaml({"license": licence}) if licence else "",
         name=name,
         table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
         settings=to_yaml(checkpoint.config).rstrip(),

@@ -10,7 +10,6 @@ from conftest import ROOT
 
 from cli.command import report_errors
 from cli.errors import LONGEST_LINE, UserError, error_file, one_line
-from experiments.__main__ import main as list_experiments
 
 
 @pytest.mark.parametrize(
@@ -96,8 +95,7 @@ def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
     assert not file.exists()
 
 
-def test_the_experiments_are_listed_with_one_line_each(capsys):
-    assert list_experiments([]) == 0
-    listed = re.findall(r"python -m experiments\.(\w+)  +[A-Z]", capsys.readouterr().out)
+def test_the_experiments_are_listed_with_one_line_each():
+    listed = re.findall(r"python -m experiments\.(\w+)  +[A-Z]", run_module((), "experiments"))
     page = (ROOT / "experiments/README.md").read_text(encoding="utf-8")
     assert listed == sorted(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE))

@@ -1,6 +1,5 @@
 """Commands that are printed to be pasted."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +9,14 @@ from conftest import ROOT
 
 from cli.hints import to_paste
 
+BIN = Path(sys.executable).parent
 
-@pytest.mark.parametrize(("program", "is_activated"), [("sample.py", False), ("experiments", True)])
-def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, program, is_activated):
-    folder = str(Path(sys.executable).parent)
-    others = [path for path in os.environ["PATH"].split(os.pathsep) if path != folder]
-    monkeypatch.setenv("PATH", os.pathsep.join([folder, *others] if is_activated else others))
+
+@pytest.mark.parametrize(("program", "path"), [("sample.py", "/bin"), ("experiments.score", f"{BIN}:/bin")])
+def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, program, path):
+    monkeypatch.setenv("PATH", path)  # with the environment activated or not
     monkeypatch.chdir(tmp_path)
-    command = to_paste(program, "--help")
-    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+    finished = subprocess.run(["bash", "-c", to_paste(program, "--help")], capture_output=True, text=True, timeout=100)
     assert finished.stdout.startswith(f"usage: {program}"), finished.stderr
 
 

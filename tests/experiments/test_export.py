@@ -1,7 +1,6 @@
 """Exported models in the programs that they are for: the same logits, and the same characters."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +17,8 @@ from experiments.export.__main__ import main as export
 from experiments.score import main as score
 from training.trained_model import load_model
 
-GPT2 = [
-    "model.positions=learned",
-    "model.norm=layer",
-    "model.mlp=gelu",
-    "model.qk_norm=false",
-    "model.logit_softcap=0",
-    "train.dtype=float32",
-]
+GPT2 = ["model.positions=learned", "model.norm=layer", "model.mlp=gelu", "model.qk_norm=false", "model.logit_softcap=0"]
+MODERN = ["model.head_size=8", "model.conv_width=3"]
 TEXT = "3 bottles of beer on the wall,\n2  bottles  😀\n"
 
 
@@ -37,7 +30,7 @@ def trained(tmp_path_factory):
     common = ["data.corpus=words.txt", "train.max_steps=20", "train.dtype=float32"]
     train_tiny(folder, *common, *GPT2, "train.name=gpt2")
     train_tiny(folder, *common, *GPT2, "model.bias=true", "train.name=biased")
-    train_tiny(folder, *common, "model.head_size=8", "model.conv_width=3", "train.name=modern")
+    train_tiny(folder, *common, *MODERN, "train.name=modern")
     return folder
 
 
@@ -77,35 +70,23 @@ def test_safetensors_are_loaded_by_every_command_with_identical_logits(tmp_path,
         assert capsys.readouterr().out.replace(str(folder / "model.safetensors"), "") == of_run
 
 
-def test_half_of_the_bits_give_nearly_the_same_logits(tmp_path, capsys):
+def test_half_of_the_bits_give_nearly_the_same_logits(tmp_path):
     ids, expected = ids_and_logits("modern")
-    command = ["--checkpoint", "runs/modern", "--half", "--output", str(tmp_path / "half"), "--to"]
-    assert [export([*command, form]) for form in ("huggingface", "safetensors")] == [2, 0]
-    assert "--half is for --to safetensors" in capsys.readouterr().err
-    opened = load_model(tmp_path / "half", "cpu")
+    opened = load_model(exported(tmp_path, "modern", "safetensors", "--half"), "cpu")
     assert {x.dtype for x in opened.checkpoint.tensors.values()} == {torch.float16}
     torch.testing.assert_close(opened.model(ids), expected, atol=0.02, rtol=0)
-
-
-def test_a_copy_of_a_checkpoint_is_a_model_of_its_own(tmp_path):
-    shutil.copy("runs/modern/checkpoints/best.safetensors", tmp_path / "mine.safetensors")
-    ids, expected = ids_and_logits("modern")
-    opened = load_model(tmp_path / "mine.safetensors", "cpu")
-    assert torch.equal(opened.model(ids), expected)
-    assert opened.name == "mine"
 
 
 def test_every_command_takes_a_model_from_the_cache_of_the_hub_by_its_name_there(tmp_path, monkeypatch, capsys):
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    (folder := tmp_path / "models--ann--play" / "refs").mkdir(parents=True)
-    (folder / "main").write_text(commit := "0123456789" * 4)
-    (tmp_path / "models--ann--play/snapshots").mkdir()
+    for folder in ("refs", "snapshots"):
+        (tmp_path / "models--ann--play" / folder).mkdir(parents=True)
+    (tmp_path / "models--ann--play/refs/main").write_text(commit := "0123456789" * 4)
     exported(tmp_path, "modern", "safetensors").rename(tmp_path / f"models--ann--play/snapshots/{commit}")
-    for command, options in ((sample.main, ["--length", "40"]), (score, ["--device", "cpu"])):
-        assert command(["--checkpoint", "hf:ann/play", *options]) == 0
-    train_tiny(Path(), "train.ancestor=hf:ann/play", "data.corpus=words.txt", "model.head_size=8", "model.conv_width=3")
+    assert score(["--checkpoint", "hf:ann/play", "--device", "cpu"]) == 0
+    train_tiny(Path(), *MODERN, "train.ancestor=hf:ann/play", "data.corpus=words.txt")
     assert load_model("hf:ann/play", "cpu").name == "play"
     capsys.readouterr()
     assert sample.main(["--checkpoint", "hf:ann/other"]) == 2
@@ -153,30 +134,20 @@ def test_a_model_of_gpt2s_shape_is_the_same_in_transformers_in_batches_with_padd
         assert ids == [*expected, *[len(ours.vocabulary)] * (9 - len(text))]
         of_ours, of_its = ours.model(torch.from_numpy(expected)[None])[0], torch.tensor(logits)[: len(text), :-1]
         torch.testing.assert_close(of_its, of_ours, atol=1e-5, rtol=0)
-    assert its["loss"] == pytest.approx(
-        -np.concatenate([ours.log_probabilities(text) for text in texts]).mean(), abs=1e-5
-    )
+    losses = -np.concatenate([ours.log_probabilities(text) for text in texts])
+    assert its["loss"] == pytest.approx(losses.mean(), abs=1e-5)
     assert its["written"] == [ours.generate(text, 7, temperature=0) for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        (["model.positions=rope"], ["model.positions=rope"]),
-        (["model.n_kv_head=1", "model.mlp=swiglu"], ["model.n_kv_head", "model.mlp=swiglu"]),
-        (["model.head_size=4"], ["model.head_size"]),
-        (["data.level=byte"], ["data.level=byte"]),
-    ],
-)
-def test_another_shape_than_gpt2s_is_one_line_that_names_the_settings(trained, tmp_path, settings, named, capsys):
-    train_tiny(trained, *GPT2, *settings, "train.max_steps=1", "train.name=other")
+@pytest.mark.parametrize("settings", ["model.n_kv_head=1 model.mlp=swiglu", "model.head_size=4", "data.level=byte"])
+def test_another_shape_than_gpt2s_is_one_line_that_names_the_settings(workplace, settings, capsys):
+    train_tiny(workplace, *GPT2, *settings.split(), "train.max_steps=1")
     capsys.readouterr()
-    newest = sorted(Path("runs").glob("other*"), key=lambda path: path.stat().st_mtime_ns)[-1]
-    assert export(["--checkpoint", str(newest), "--to", "huggingface", "--output", str(tmp_path / "x")]) == 2
+    assert export(["--to", "huggingface", "--output", "x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert all(setting in line for setting in named)
-    assert line.count(" instead of ") == len(named)
-    assert not (tmp_path / "x").exists()
+    assert all(setting.partition("=")[0] in line for setting in settings.split())
+    assert line.count(" instead of ") == len(settings.split())
+    assert not Path("x").exists()
 
 
 def test_the_model_card_names_text_loss_and_processor(tmp_path):
@@ -189,11 +160,9 @@ def test_the_model_card_names_text_loss_and_processor(tmp_path):
         assert fact in card
 
 
-def test_an_existing_folder_is_not_overwritten_and_a_missing_library_is_named(tmp_path, capsys, monkeypatch):
+def test_an_existing_folder_is_not_overwritten_and_half_is_for_one_format(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
     assert export(["--to", "safetensors", "--output", str(tmp_path)]) == 2
     assert "name a new folder" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    assert export(["--checkpoint", "runs/gpt2", "--to", "huggingface", "--output", str(tmp_path / "x")]) == 2
-    assert "pip install transformers" in capsys.readouterr().err
-    shutil.rmtree(tmp_path)
+    assert export(["--to", "huggingface", "--half", "--output", str(tmp_path / "x")]) == 2
+    assert "--half is for --to safetensors" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from cli.hints import PROJECT, to_paste
 from model.generate import Sampler
 from training.evaluation import Evaluation
 from training.log.clock import Clock
-from training.log.loggers import make_logger
+from training.log.loggers import start_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
@@ -35,7 +35,7 @@ class RunLog:
         self._sampler = Sampler(state.average.model, 1, sampling=DEFAULT, cuda_graph=cuda_graph)
         self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
-        self._logger = make_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
+        self._logger = start_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
 
     def __enter__(self) -> "RunLog":
         return self
@@ -43,7 +43,7 @@ class RunLog:
     def __exit__(self, *_) -> None:
         self._console.close()
         if self._logger:
-            self._logger.close()
+            self._logger.finish()
 
     def introduce(self, changes: Sequence[str] = ()) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
@@ -73,14 +73,12 @@ class RunLog:
             self._console.say(f"Changed settings: {'; '.join(changes)}")
 
     def step(self) -> None:
-        """Log a step, and every `train.log_every_steps` steps the training loss and speed."""
+        """Log a step and, every `train.log_every_steps` steps, the speed and mean loss (nats) since the last time."""
         self._console.advance()
-        if self.state.is_due(self.state.config.train.log_every_steps):
-            self._training(self.state.take_mean_loss(), self.clock.lap_s())
-
-    def _training(self, loss: float | None, lap_s: float) -> None:
-        """Log the mean loss (nats per character) and the training time of the steps since the last call."""
         config, step = self.state.config, self.state.progress.step
+        if not self.state.is_due(config.train.log_every_steps):
+            return
+        loss, lap_s = self.state.take_mean_loss(), self.clock.lap_s()
         tokens_per_s = (step - self._line_step) * config.tokens_per_step / lap_s
         left_s = (config.train.max_steps - step) * self.clock.session_s / (step - self._first_step)
         lr = config.optim.lr * lr_factor(config.optim, step - 1, config.train.max_steps)
@@ -90,18 +88,11 @@ class RunLog:
 
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
         """Log a validation loss and a sampled text."""
-        state, settings, step = self.state, self.state.config.train, self.state.progress.step
+        settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
+        model, vocabulary, length = self.state.average.model, corpus.vocabulary, settings.sample_length
         # The same seed for every sample, so that samples can be compared.
-        sample = sample_text(
-            state.average.model,
-            state.corpus.vocabulary,
-            "",
-            settings.sample_length,
-            seed=settings.seed,
-            sampler=self._sampler,
-        )
+        sample = sample_text(model, vocabulary, "", length, seed=settings.seed, sampler=self._sampler)
         self._last_sample = sample
-        corpus = state.corpus
         self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self._split.validation))
         if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
@@ -154,7 +145,8 @@ class RunLog:
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
         self.run.add_record(record)
         if self._logger:
-            self._logger.add_record(record)
+            numbers = {name: x for name, x in record.items() if isinstance(x, (int, float)) and name != "step"}
+            self._logger.log(numbers, step=step)
 
 
 def commit() -> str | None:

@@ -11,7 +11,7 @@ from cli.errors import UserError
 from data.files import SHORT_WAIT_S, is_locked, lock, remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.hub import download, is_on_hub
+from training.runs.hub import download
 from training.runs.metrics import append_record, cut_records, read_newest_record
 
 RUNS = Path("runs")
@@ -215,8 +215,8 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
         files = [file for folder in folders if (file := _checkpoint_in(folder))]
         return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
-    if is_on_hub(path):
-        return download(path, EXPORTED)
+    if path.as_posix().startswith("hf:"):
+        return download(path.as_posix(), EXPORTED)
     if not path.exists():
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if not path.is_dir():
