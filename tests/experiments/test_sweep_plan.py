@@ -137,11 +137,3 @@ def test_a_command_with_more_or_fewer_values_has_the_same_folder(workplace, firs
         assert (
             set(names(plan)) <= set(names(again.plan)) == {run.parent.name for run in again.path.glob("*/config.yaml")}
         )
-
-
-def test_a_point_with_changed_settings_is_an_error(workplace):
-    folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), ["model.n_head=1,2"]))
-    config = folder.run_of(folder.plan.points[0]).config
-    config.write_text(config.read_text().replace("max_steps: 40", "max_steps: 41"))
-    with pytest.raises(UserError, match="its settings were changed"):
-        SweepFolder(folder.path, folder.plan)
