@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST_LINE = 1_000  # characters of an error
+HINTS = {IsADirectoryError: "; name a file", FileExistsError: " and is no folder; move or rename it"}
 
 
 class UserError(ValueError, ArgumentTypeError):  # of which argparse shows the message
@@ -38,7 +39,7 @@ def is_for_user(error: BaseException) -> bool:
 def explain(error: BaseException) -> str:
     """Return an error as one line: its message for a user, or the type and message of a bug."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        hint = "; name a file" if isinstance(error, IsADirectoryError) else ""
+        hint = HINTS.get(type(error), "")
         return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # the second: of a renaming
     return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 

@@ -110,8 +110,6 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     vocabulary, n_train = make_vocabulary(text.characters, config.level), sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
-    n_files, digest = sum(map(bool, text.file_characters)), combined(text.digests)
-    corpus = Corpus(config.corpus, digest, vocabulary, text.ids, n_files)
-    if not val_files:
-        return corpus
-    return dataclasses.replace(corpus, n_train=n_train, val_digest=combined(text.digests[len(train_files) :]))
+    corpus = Corpus(config.corpus, combined(text.digests), vocabulary, text.ids, sum(map(bool, text.file_characters)))
+    val_digest = combined(text.digests[len(train_files) :])
+    return dataclasses.replace(corpus, n_train=n_train, val_digest=val_digest) if val_files else corpus

@@ -47,7 +47,7 @@ def cached_text(files: list[Path], encoding: str, folder: Path, *, characters: s
     path = folder / f"{name[:16]}.ids"
     if text := _open(path, source):
         return text
-    with exclusive(folder, "another process is encoding a text"):
+    with exclusive(folder, "is encoding a text", waits=True):
         text = _open(path, source)  # the other process may have encoded it
         if text is None:
             remove_partial_files(folder)

@@ -90,41 +90,33 @@ def remove_partial_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, reason: str) -> Iterator[None]:
-    """Let one process at a time work in a folder. If this one must wait, print the reason."""
+def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]:
+    """Let one process at a time do some work in a folder; the lock of a dead process is released.
+
+    If another process does it, raise UserError or, with `waits`, print a message and wait. If the file system has no
+    locks, print a warning and go on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "lock"
-    try:
-        held = lock(path, wait_s=SHORT_WAIT_S)
-    except TimeoutError:
-        print(f"Waiting for {folder}: {reason}; if none is, delete {path} and start again", file=sys.stderr, flush=True)
-        held = lock(path)
-    with held:
+    path, end_s = folder / "lock", time.monotonic() + SHORT_WAIT_S
+    with open_file(path, "ab") as file:
+        try:
+            while not _take(file):
+                if time.monotonic() > end_s:
+                    if not waits:
+                        raise UserError(f"{folder}: another process {work}; wait for it or stop it")
+                    advice = f"if none is, delete {path} and start again"
+                    print(f"Waiting for {folder}: another process {work}; {advice}", file=sys.stderr, flush=True)
+                    end_s = math.inf
+                time.sleep(POLL_S)
+        except OSError as error:
+            advice = f"its file system has no locks ({error.strerror}), so let only one process use it"
+            print(f"warning: {folder}: {advice}", file=sys.stderr, flush=True)
         yield
 
 
-def lock(path: Path, *, wait_s: float = math.inf) -> BinaryIO:
-    """Return an open file that this process has locked until it is closed or the process ends.
-
-    If the file system has no locks, print a warning. Raises TimeoutError if another process holds the lock for wait_s.
-    """
-    end_s, file = time.monotonic() + wait_s, open_file(path, "ab")
-    try:
-        while not (is_ours := _take(file)) and time.monotonic() < end_s:
-            time.sleep(POLL_S)
-    except OSError as error:
-        is_ours = True  # a precaution only
-        advice = f"its file system has no locks ({error.strerror}), so let only one process use it"
-        print(f"warning: {path.parent}: {advice}", file=sys.stderr, flush=True)
-    if not is_ours:
-        file.close()
-        raise TimeoutError
-    return file
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a process has locked a file; this needs no right to write."""
-    with contextlib.suppress(OSError), open_file(path) as file:  # it is missing, or there are no locks
+def is_locked(folder: Path) -> bool:
+    """Return whether a process works alone in a folder; this needs no right to write."""
+    with contextlib.suppress(OSError), open_file(folder / "lock") as file:  # it is missing, or there are no locks
         return not _take(file, shared=True)
     return False
 

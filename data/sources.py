@@ -115,7 +115,7 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
         return is_file and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256
 
     if not is_there():
-        with exclusive(cache, "another process is downloading a corpus"):
+        with exclusive(cache, "is downloading a corpus", waits=True):
             if not is_there():
                 content = _download(name, source, target)
                 with replacing(target) as file:

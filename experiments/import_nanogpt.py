@@ -74,8 +74,8 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     data, of_corpus = _open_corpus(corpus, vocabulary)
     with _reading(path, "a checkpoint of nanoGPT"):
         saved = _load(read_file(path))
-        shape = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
-        shape = {name: shape[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
+        given = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
+        shape = {name: given[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
         step = int(saved["iter_num"])
         config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
         weights = renamed(saved["model"], config.model.n_layer)
@@ -85,8 +85,7 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
         tensors = {f"model.{name}": value for name, value in weights.items()}
-        progress = Progress(step=step, best_step=step)
-        checkpoint = Checkpoint(config, Vocabulary(vocabulary), of_corpus, progress, tensors)
+        checkpoint = Checkpoint(config, Vocabulary(vocabulary), of_corpus, Progress(step=step, best_step=step), tensors)
         check_weights(checkpoint)
     return checkpoint
 
@@ -125,8 +124,7 @@ def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dic
     if unknown := set(corpus.vocabulary.characters) - set(vocabulary):
         raise UserError(f"{name} has characters that the model does not know: {''.join(sorted(unknown))!r:.60}")
     missing = "".join(sorted(set(vocabulary) - set(corpus.vocabulary.characters)))
-    described = {"name": name, "digest": corpus.digest, "n_characters": len(corpus.ids)}
-    return {"corpus": name, "characters": missing or None}, described
+    return {"corpus": name, "characters": missing or None}, {"name": name, "digest": corpus.digest}
 
 
 def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:

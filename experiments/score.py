@@ -3,7 +3,7 @@
 import math
 import statistics
 from argparse import Namespace
-from collections.abc import Sequence
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from data.corpus import Split
 from data.encoded_text import EncodedText
 from data.files import read_file
 from experiments.command import command, option
-from training.evaluation import Evaluation, evaluate
+from training.evaluation import evaluate
 from training.trained_model import TrainedModel, load_model
 
 MODELS = "run folders or checkpoints (default: the newest run's best)"
@@ -30,7 +30,7 @@ MODELS = "run folders or checkpoints (default: the newest run's best)"
 def main(options: Namespace) -> None:
     if options.split and options.text:
         raise UserError("give --split or --text, not both")
-    results: list[tuple[str, float]] = []
+    losses = defaultdict[str, list[float]](list)  # by what they were measured on
     for path in options.checkpoint:
         opened = load_model(path, options.device)
         part = options.split or "validation"
@@ -38,19 +38,19 @@ def main(options: Namespace) -> None:
         ids = read_text(opened, options.text) if options.text else opened.split(part)
         passage = opened.corpus.passage(ids) if isinstance(ids, EncodedText) else name
         result = evaluate(opened.model, ids, opened.runtime, progress="Scoring")
-        results.append((result.measured_on(passage), result.loss))
-        print(f"{opened.path} on {name}: {describe(result)}", flush=True)
-    if len(results) > 1:
-        print(summarise(results))
-
-
-def summarise(results: Sequence[tuple[str, float]]) -> str:
-    """Return the mean and deviation of losses, each with what it was measured on, or why they cannot be compared."""
-    if len({measured for measured, _ in results}) > 1:
-        return "no mean: the models were scored on different texts or context lengths"
-    losses = [loss for _, loss in results]
-    mean, deviation = statistics.mean(losses), statistics.stdev(losses)
-    return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
+        losses[result.measured_on(passage)].append(result.loss)
+        print(
+            f"{opened.path} on {name}: {result.loss:.4f} nats, {result.bits_per_character:.4f} bits per character, "
+            f"perplexity {math.exp(result.loss):.3f}, over {result.n_characters:,} characters, "
+            f"context length {result.context}",
+            flush=True,
+        )
+    alike, *others = losses.values()
+    if others:
+        print("no mean: the models were scored on different texts or context lengths")
+    elif len(alike) > 1:
+        mean, deviation = statistics.mean(alike), statistics.stdev(alike)
+        print(f"mean of {len(alike)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
 
 
 def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
@@ -65,13 +65,6 @@ def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
     if len(ids) < 2:
         raise UserError(f"{file} is too short; the loss needs two characters or more")
     return ids
-
-
-def describe(result: Evaluation) -> str:
-    return (
-        f"{result.loss:.4f} nats, {result.bits_per_character:.4f} bits per character, perplexity "
-        f"{math.exp(result.loss):.3f}, over {result.n_characters:,} characters, context length {result.context}"
-    )
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):
         model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3), len(characters))
     tensors = {f"model.{name}": value.clone() for name, value in model.state_dict().items()}
     tensors["optimizer.exp_avg.lm_head.weight"] = torch.randn(5, 4).bfloat16()
-    text = {"name": "x", "digest": "d", "n_characters": 9, "n_train": None}
+    text = {"name": "x", "digest": "d", "n_train": None}
     return Checkpoint(Config(model=model.config), Vocabulary(characters), text, Progress(step=step), tensors)
 
 

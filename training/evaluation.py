@@ -94,8 +94,7 @@ def evaluate(
             total += losses.sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
-    sums = runtime.processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64))
-    loss_sum, n_scored = sums.tolist()
+    loss_sum, n_scored = runtime.processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
 
 

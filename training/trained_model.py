@@ -116,7 +116,8 @@ class TrainedModel:
 
         Each is predicted from the earlier characters of its window of block_size, as `experiments.score` does: their
         mean is minus its loss. as_generated: predict each as `generate` does, whose window moves by half its size, at
-        temperature 1. A model of bytes gives one for each byte. Raises UserError as `generate` does.
+        temperature 1; put `vocabulary.default_prompt` before a text that was generated without a prompt. A model of
+        bytes gives one for each byte. Raises UserError as `generate` does.
         """
         runtime = replace(self.runtime, dtype=torch.float32) if as_generated else self.runtime
         losses = character_losses(self.model, self.vocabulary.encode(text), runtime, as_generated=as_generated)

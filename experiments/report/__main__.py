@@ -18,7 +18,7 @@ from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.runs import Variant, find_runs, name_of, shared_settings
 from experiments.report.table import Comparison, compare, contrast_cells, table, to_csv, to_markdown, to_plain
-from experiments.sweep.sweep_folder import LOCK_FILE
+from experiments.sweep.sweep_folder import PLAN_FILE
 from training.config_file import dump_yaml
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
@@ -61,7 +61,7 @@ def write_report(options: Namespace) -> str:
         n_tests=options.n_tests,
     )
     sentences, notes = conclusions(comparison), make_notes(found, comparison)
-    running = any(is_locked(path / LOCK_FILE) for path in options.runs)
+    running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
     samples, prompt = sample_variants([] if running else found.variants, options.prompt)
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
     charts = draw_if_possible(lambda: draw_charts(comparison))
@@ -104,9 +104,8 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
     """
     texts, used = {}, prompt or ""
     for variant in variants:
-        run = next(iter(variant.runs.values()))
         try:
-            trained = load_model(run.folder.path, "cpu")
+            trained = load_model(variant.first.folder.path, "cpu")
         except CheckpointError:
             continue  # deleted to save space, or of a packed sweep: the figures remain
         used = prompt or trained.vocabulary.default_prompt

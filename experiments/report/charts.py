@@ -46,7 +46,7 @@ def spoken_setting(key: str) -> str:
 
 def main_setting(variants: list[Variant]) -> str | None:
     """Return the first numeric setting that varies, starting with the head count, or None if there is none."""
-    configs = [flat(variant.config) for variant in variants]
+    configs = [flat(variant.first.config) for variant in variants]
     for key in ["model.n_head", *configs[0]]:
         values = {config[key] for config in configs}
         if len(values) > 1 and all(type(value) in (int, float) for value in values):
@@ -60,7 +60,7 @@ def _loss_against(axes, comparison: Comparison, key: str) -> None:
     lines: dict[str, list] = {}
     for row in comparison.finished_rows:
         others = labelled({k: v for k, v in row.variant.choices.items() if k != name})
-        lines.setdefault(others, []).append((setting(row.variant.config, key), row))
+        lines.setdefault(others, []).append((setting(row.variant.first.config, key), row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
         label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and related"

@@ -71,7 +71,7 @@ def find_pair(contrast: str, variants: Sequence[Variant]) -> tuple[Variant, Vari
     labelled = {variant.label: variant for variant in variants if variant.is_finished}
     left, _, right = (part.strip() for part in contrast.partition(" - "))
     if left != right and left in labelled and right in labelled:
-        if labelled[left].measured_on == labelled[right].measured_on:
+        if labelled[left].first.measured_on == labelled[right].first.measured_on:
             return labelled[left], labelled[right]
         raise UserError(f"--contrast {contrast!r}: the two losses were not measured on the same")
     known = ", ".join(map(repr, labelled))

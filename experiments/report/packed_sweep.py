@@ -52,9 +52,8 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     packed = {run["point"]: [check_record(each, f"{file}, {run['point']}") for each in run["records"]] for run in runs}
     with checking_values(f"{file}: is not a packed sweep: "):
         plan = make_plan(settings)
-        for point in plan.points:
-            if point.name not in packed:
-                raise UserError(f"it lacks the run {point.name}")
+        if missing := [point.name for point in plan.points if point.name not in packed]:
+            raise UserError(f"it lacks the run {missing[0]}")
     return plan, packed
 
 

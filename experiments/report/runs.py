@@ -8,6 +8,7 @@ from statistics import harmonic_mean
 from typing import Any
 
 from cli.errors import UserError
+from data.files import is_locked
 from experiments.report.packed_sweep import ENDING, trained_config, unpack
 from experiments.sweep.plan import SEED, Plan
 from experiments.sweep.sweep_folder import read_plan
@@ -57,7 +58,7 @@ class Run:
     def state(self) -> str:
         if self.end:
             return "finished"
-        activity = "running" if self.folder.is_locked() else "stopped"
+        activity = "running" if is_locked(self.folder.path) else "stopped"
         return f"{activity} at step {self.step:,} of {self.config.train.max_steps:,}"
 
     def seconds_to(self, target: float) -> float | None:
@@ -85,12 +86,9 @@ class Variant:
         return all(run.end for run in self.runs.values())
 
     @property
-    def config(self) -> Config:
-        return next(iter(self.runs.values())).config
-
-    @property
-    def measured_on(self) -> str:
-        return next(iter(self.runs.values())).measured_on
+    def first(self) -> Run:
+        """One of its runs; all have the same settings, and were measured on the same."""
+        return next(iter(self.runs.values()))
 
     @property
     def losses(self) -> dict[int, float]:
@@ -197,7 +195,7 @@ def flat(config: Config) -> dict[str, Any]:
 
 def shared_settings(variants: Sequence[Variant]) -> dict[str, Any]:
     """Return the settings that all variants have in common."""
-    first, *others = (flat(variant.config) for variant in variants)
+    first, *others = (flat(variant.first.config) for variant in variants)
     return {key: value for key, value in first.items() if all(other[key] == value for other in others)}
 
 

@@ -60,7 +60,7 @@ class Comparison:
     @property
     def comparable_rows(self) -> list[Row]:
         """The rows whose losses were measured on what the baseline's were."""
-        return [row for row in self.rows if row.variant.measured_on == self.baseline.measured_on]
+        return [row for row in self.rows if row.variant.first.measured_on == self.baseline.first.measured_on]
 
     @property
     def finished_rows(self) -> list[Row]:
@@ -92,7 +92,7 @@ def compare(
         known = ", ".join(repr(variant.label) for variant in variants)
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
-        alike = [variant for variant in finished or variants if variant.measured_on == base.measured_on]
+        alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
     exceptions = [_exception(variant, base) for variant in variants]
     compared = [(variant, base) for variant, exception in zip(variants, exceptions, strict=True) if not exception]
@@ -127,7 +127,7 @@ def _exception(variant: Variant, base: Variant) -> str:
     """Return why a variant is not compared with the baseline, or ""."""
     if variant is base:
         return "the baseline"
-    if variant.measured_on != base.measured_on:
+    if variant.first.measured_on != base.first.measured_on:
         return "not comparable: measured on something else"
     return "" if variant.is_finished and base.is_finished else "unfinished"
 

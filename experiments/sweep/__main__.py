@@ -12,11 +12,11 @@ from cli.console import Console
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
 from data.corpus import open_corpus
-from data.files import lock
+from data.files import exclusive
 from experiments.command import command, option, whole
 from experiments.report.__main__ import main as report
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.sweep_folder import LOCK_FILE, SweepFolder, read_plan
+from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from experiments.sweep.workers import Workers
 from training.config_file import read_settings
 from training.runs.metrics import read_newest_record
@@ -38,11 +38,7 @@ def main(options: Namespace) -> int:
         for point in folder.unfinished():
             print(folder.run_of(point).path)
         return 0
-    try:
-        held = lock(folder.path / LOCK_FILE, wait_s=0)
-    except TimeoutError:
-        raise UserError(f"{folder.path}: another process runs this sweep; wait for it or stop it") from None
-    with held:
+    with exclusive(folder.path, "is running this sweep"):
         status = train_points(folder, options.workers)
     if len(folder.unfinished()) < len(folder.plan.points):
         print()

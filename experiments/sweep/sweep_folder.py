@@ -9,9 +9,9 @@ from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, describe, larger, make_plan
 from training.config_file import dump_yaml, load_config, read_settings, to_yaml
 from training.runs.differences import changed_settings
-from training.runs.run_folder import RUNS, RunFolder, make_folder, numbered
+from training.runs.run_folder import RUNS, RunFolder, numbered
 
-PLAN_FILE, LOCK_FILE = "sweep.yaml", ".lock"
+PLAN_FILE = "sweep.yaml"
 
 
 class SweepFolder:
@@ -27,19 +27,15 @@ class SweepFolder:
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
             elif edits := changed_settings(point.config, load_config(run.config)):
-                raise UserError(
-                    f"{run.config} no longer fits {path / PLAN_FILE} ({'; '.join(edits)}); restore the file that was "
-                    "edited, or start another sweep with other values"
-                )
+                edited = f"{run.config} no longer fits {path / PLAN_FILE} ({'; '.join(edits.values())})"
+                raise UserError(f"{edited}; restore the file that was edited, or start another sweep with other values")
 
     @classmethod
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
         """Return the folder of the same sweep, perhaps with more values, or else a new one: NAME, NAME-2, ..."""
-        make_folder(root)
-        with exclusive(root, "another process is creating a sweep"):
+        with exclusive(root, "is creating a sweep", waits=True):
             found = ((path, read_plan(path) if path.exists() else plan) for path in numbered(root / name))
             path, whole = next((path, whole) for path, there in found if there and (whole := larger(plan, there)))
-            path.mkdir(exist_ok=True)
             replace_text(path / PLAN_FILE, dump_yaml(describe(whole)))
             return cls(path, whole)
 

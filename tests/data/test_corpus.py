@@ -78,11 +78,9 @@ def test_a_file_that_repeats_another_counts_once_and_never_as_training_text_if_i
 
 
 def test_a_passage_is_known_by_its_text_wherever_that_lies(write, cache):
-    split = DataConfig().split
-
     def passage(**options):
         corpus = load_corpus(cache=cache, **options)
-        return corpus.passage(corpus.split(split, 2).validation)
+        return corpus.passage(corpus.split(DataConfig().split, 2).validation)
 
     a, b = write(a="abcd" * 5), write(b="abce" * 5)
     moved = write(moved="abcd" * 5)

@@ -26,4 +26,4 @@ def test_a_file_system_without_locks_that_cannot_flush_folders_is_enough_for_a_r
         warnings = capsys.readouterr().err.splitlines()
         assert any(line.startswith("warning: runs/tiny") for line in warnings)
         assert {f"its file system has no locks ({os.strerror(number)})" in line for line in warnings} == {True}
-    assert not is_locked(workplace / "runs/tiny/lock")
+    assert not is_locked(workplace / "runs/tiny")

@@ -133,14 +133,8 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
         (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
         (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),
         (lambda saved, itos: saved["model"].update(big=torch.ones(1).expand(10**6, 10**6)), "larger than the file"),
-        (
-            lambda saved, itos: saved["model"]["transformer.ln_f.weight"].fill_(math.nan),
-            "must be finite real",
-        ),
-        (
-            lambda saved, itos: saved["model"].update({"lm_head.weight": torch.ones(8, C, dtype=torch.int64)}),
-            "but is torch.int64",
-        ),
+        (lambda saved, itos: saved["model"]["transformer.ln_f.weight"].fill_(math.nan), "must be finite real"),
+        (lambda saved, itos: saved["model"].update({"lm_head.weight": torch.ones(8, C).bool()}), "but is torch.bool"),
         (lambda saved, itos: itos.update({8: "d"}), "it has 8 ids, but the vocabulary 9"),
         (lambda saved, itos: itos.update({0: "ab"}), "does not map ids to different characters"),
         (lambda saved, itos: itos.update({0: "a"}), "does not map ids to different characters"),
@@ -170,11 +164,8 @@ def test_damaged_files_are_one_line(folder, name, content, capsys):
 
 def test_a_compressed_checkpoint_is_not_unpacked(folder, capsys):
     write_files(folder, nanogpt_checkpoint(bias=False))
-    with zipfile.ZipFile("ckpt.pt") as file:
-        parts = {name: file.read(name) for name in file.namelist()}
     with zipfile.ZipFile("ckpt.pt", "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in parts.items():
-            file.writestr(name, content + bytes(10**6))
+        file.writestr("archive/data.pkl", bytes(10**6))
     imported(status=2)
     assert "ckpt.pt: is not a checkpoint of nanoGPT (it is compressed" in capsys.readouterr().err
 

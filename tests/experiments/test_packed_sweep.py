@@ -14,12 +14,15 @@ from experiments.sweep.sweep_folder import SweepFolder
 from training.config_file import read_settings
 
 
-def test_a_packed_sweep_gives_the_same_table_as_its_runs(runs_folder, tmp_path, capsys, monkeypatch):
+def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(runs_folder)
     plan = make_plan(read_settings(runs_folder / "tiny.yaml"), [*SHORT, "model.n_head=1,2", "train.seed=0,1"])
-    finished_sweep("packed", plan, runs_folder)
+    edited = finished_sweep("packed", plan, runs_folder).path / "sweep.yaml"
     file = tmp_path / "heads.jsonl"
     assert report_command(["runs/packed", "--pack", str(file)]) == 0
+    edited.write_text(edited.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
+    assert report_command(["runs/packed", "--pack", str(file)]) == 2
+    assert "was trained with other settings" in capsys.readouterr().err
     rows = (runs_folder / "runs" / "packed" / "report.csv").read_text(encoding="utf-8").splitlines()
     shutil.move(runs_folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
     assert report_command([str(file)]) == 0
@@ -29,16 +32,6 @@ def test_a_packed_sweep_gives_the_same_table_as_its_runs(runs_folder, tmp_path, 
         assert float(ours.pop(speed)) == pytest.approx(float(theirs.pop(speed)), abs=0.6)
         assert ours == theirs
     assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
-
-
-def test_a_sweep_whose_plan_was_edited_after_its_runs_is_not_packed(runs_folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(runs_folder)
-    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), SHORT)
-    sweep = finished_sweep("edited", plan, runs_folder, root=tmp_path)
-    file = sweep.path / "sweep.yaml"
-    file.write_text(file.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
-    assert report_command([str(sweep.path), "--pack", str(tmp_path / "a.jsonl")]) == 2
-    assert "was trained with other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

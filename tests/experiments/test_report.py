@@ -1,7 +1,6 @@
 """The report of real runs, compared with their metrics."""
 
 import csv
-import json
 import re
 import shutil
 import statistics
@@ -17,7 +16,7 @@ import train
 from cli.errors import UserError
 from experiments.heads.__main__ import main as heads
 from experiments.playground.__main__ import main as playground
-from experiments.report.__main__ import main as report_command
+from experiments.report.__main__ import main as report
 from experiments.report.charts import draw_charts
 from experiments.report.runs import find_runs
 from experiments.report.table import compare
@@ -82,7 +81,7 @@ class Page(HTMLParser):
 
 
 def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
-    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     page = Page(text)
@@ -101,7 +100,7 @@ def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_
 
 def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tmp_path):
     pytest.importorskip("matplotlib")
-    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 4
     for name in ("loss", "difference", "progress", "curves"):
@@ -114,16 +113,16 @@ def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tm
 
 def test_without_matplotlib_the_report_has_tables_and_says_why_charts_are_missing(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert report_command([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     assert "no charts: drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().err
     assert "<svg" not in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
 def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
-    assert report_command([*map(str, runs), "--output", str(tmp_path / "out"), "--prompt", "99 bottles"]) == 0
+    assert report([*map(str, runs), "--output", str(tmp_path / "out"), "--prompt", "99 bottles"]) == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert text.count("<pre>99 bottles") == 3
-    assert report_command([*map(str, runs), "--output", str(tmp_path / "b"), "--prompt", "Ω"]) == 2
+    assert report([*map(str, runs), "--output", str(tmp_path / "b"), "--prompt", "Ω"]) == 2
     assert "'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
 
 
@@ -136,7 +135,7 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     ],
 )
 def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_path, capsys, names, sentence):
-    assert report_command([*(f"runs/{name}" for name in names), "--output", str(tmp_path / "out")]) == 0
+    assert report([*(f"runs/{name}" for name in names), "--output", str(tmp_path / "out")]) == 0
     assert sentence in capsys.readouterr().out
 
 
@@ -147,7 +146,7 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
     edited = workplace / "runs/wine/config.yaml"
     edited.write_text(edited.read_text().replace("n_head: 3", "n_head: 2"))  # after the run
     variants = find_runs([workplace / "runs/beer", workplace / "runs/wine"]).variants
-    assert [(v.choices.keys(), list(v.runs), v.config.model.n_head) for v in variants] == [
+    assert [(v.choices.keys(), list(v.runs), v.first.config.model.n_head) for v in variants] == [
         ({"text"}, [0], 3),
         ({"text"}, [1], 3),
     ]
@@ -158,35 +157,22 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
     with pytest.raises(UserError, match="were not measured on the same"):
         compare(variants, contrasts=[f"{variants[1].label} - {variants[0].label}"])
     capsys.readouterr()
-    assert report_command([]) == 0
+    assert report([]) == 0
     assert sum(" text=" in line for line in capsys.readouterr().out.splitlines()) == 1
-
-
-def test_runs_of_earlier_versions_are_compared_by_the_name_of_their_text(runs, tmp_path):
-    for run in runs[:2]:
-        shutil.copytree(run, tmp_path / run.name)
-        records = [record for record in metrics(run) if "settings" not in record]
-        known = [{k: v for k, v in record.items() if k not in ("text", "val_passage")} for record in records]
-        lines = "".join(f"{json.dumps(record)}\n" for record in known)
-        (tmp_path / run.name / "metrics.jsonl").write_text(lines)
-    old = compare(find_runs([tmp_path / run.name for run in runs[:2]]).variants)
-    new = compare(find_runs(runs[:2]).variants)
-    assert [row.difference for row in old.rows] == [row.difference for row in new.rows]
-    assert "of the validation split of text.txt (data.split=[0.9, 0.1, 0.0])" in old.baseline.measured_on
 
 
 def test_a_report_replaces_only_what_an_experiment_wrote(runs, tmp_path, capsys):
     readme = tmp_path / "README.md"
     readme.write_text("# Mine\n")
     page = ["--output", str(tmp_path / "README.html")]
-    assert report_command([str(runs[0]), *page]) == 2
+    assert report([str(runs[0]), *page]) == 2
     assert f"{readme} was not written by an experiment, so it is not replaced" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     readme.unlink()
     for _ in range(2):
-        assert report_command([str(runs[0]), *page]) == 0
+        assert report([str(runs[0]), *page]) == 0
     (tmp_path / "mine.html").write_text("<html>")
-    for command, option in ((heads, "--output"), (playground, "--export"), (report_command, "--pack")):
+    for command, option in ((heads, "--output"), (playground, "--export"), (report, "--pack")):
         with pytest.raises(SystemExit):
             command([option, str(tmp_path / "mine.html")])
         assert "mine.html was not written by an experiment" in capsys.readouterr().err
@@ -203,7 +189,7 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
     assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [(name, [0, 1]) for name in variants]
     differences = zip(losses(runs_folder, 1), losses(runs_folder, 2), strict=True)
     assert rows[0].difference.mean == pytest.approx(statistics.mean(a - b for a, b in differences))
-    assert report_command([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "</script>"]) == 0
+    assert report([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "</script>"]) == 0
     page, markdown = ((tmp_path / f"out.{ending}").read_text(encoding="utf-8") for ending in ("html", "md"))
     assert page.count("_a$b$|c") >= 2
     assert page.count("</script>") == 1  # of the page itself
@@ -224,7 +210,7 @@ def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp
     found = find_runs([runs[0], tmp_path / "again"])
     assert len(found.variants[0].runs) == 1
     assert found.left_out["same settings and seed as another run"] == ["again"]
-    assert report_command([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
+    assert report([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
 def cut(run, runs_folder, n_lines):
@@ -249,9 +235,9 @@ def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path
     assert with_it["loss"] == without["loss"]
     assert "unfinished" in with_it["curves"]
     with unfinished.lock():
-        assert report_command([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
+        assert report([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
     assert "Unfinished: cut, running at step 8 of 12; its losses are those so far." in capsys.readouterr().out
-    assert report_command([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
+    assert report([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
     assert "Unfinished: cut, stopped at step 8 of 12" in capsys.readouterr().out
 
 
@@ -266,7 +252,7 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     cut(runs[1], runs_folder / "runs" / "zzz" / "point", n_lines=4)
     (cut(runs[1], runs_folder / "runs" / "zzz" / "damaged", n_lines=4).metrics).write_text("{\n")
     try:
-        assert report_command([]) == 0
+        assert report([]) == 0
     finally:
         shutil.rmtree(runs_folder / "runs" / "zzz")
     heading, *lines = capsys.readouterr().out.splitlines()
@@ -296,7 +282,7 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
 )
 def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
     try:
-        status = report_command(arguments)
+        status = report(arguments)
     except SystemExit as error:
         status = error.code
     said = capsys.readouterr().err

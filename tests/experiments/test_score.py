@@ -49,14 +49,6 @@ def test_the_scores_of_several_models_end_with_their_mean_and_standard_deviation
     assert last == f"mean of 2 models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
 
 
-def test_losses_on_different_splits_are_not_averaged(run, workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "data.split=[0.7, 0.2, 0.1]", "train.name=other"]) == 0
-    capsys.readouterr()
-    assert score_command(["--checkpoint", str(run.path), "runs/other"]) == 0
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last == "no mean: the models were scored on different texts or context lengths"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -16,7 +16,7 @@ from helpers import assert_same_state, heed_signals, metrics, untimed
 
 import experiments.sweep.__main__ as command
 import train
-from data.files import lock
+from data.files import exclusive, is_locked
 from experiments.report.runs import find_runs
 from experiments.sweep.__main__ import main as sweep
 from experiments.sweep.plan import make_plan
@@ -24,7 +24,6 @@ from experiments.sweep.sweep_folder import SweepFolder
 from experiments.sweep.workers import Workers, share_of_machine
 from training.config import TrainConfig
 from training.config_file import read_settings
-from training.runs.run_folder import RunFolder
 
 SWEEP = ["--config", "tiny.yaml", "model.n_head=1,2", "train.seed=0,1"]
 POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]
@@ -90,7 +89,7 @@ def test_ctrl_c_saves_every_run_and_resume_continues_them(by_hand, workplace):
     assert process.returncode == 130, errors
     assert "python -m experiments.sweep --resume runs/tiny --workers=2" in output
     assert "FAILED" not in output
-    assert all(not RunFolder(folder / name).is_locked() for name in POINTS)
+    assert not any(is_locked(folder / name) for name in POINTS)
     assert sweep(["--resume", "runs/tiny"]) == 0
     assert results(folder) == results(by_hand)
 
@@ -152,9 +151,9 @@ def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, caps
     assert sweep([*SWEEP, "--plan"]) == 0
     assert sweep(["--resume", "runs/tiny", "train.seed=0..3"]) == 2
     assert "repeat the first command with more values" in capsys.readouterr().err
-    with lock(Path("runs/tiny/.lock")):
+    with exclusive(Path("runs/tiny"), "unused"):
         assert sweep(["--resume", "runs/tiny"]) == 2
-    assert "runs/tiny: another process runs this sweep" in capsys.readouterr().err
+    assert "runs/tiny: another process is running this sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -188,29 +187,22 @@ def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, ca
         ),
     ],
 )
-def test_the_reason_of_a_failure_is_that_of_this_attempt(workplace, monkeypatch, program, reason):
+def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_this_attempt(
+    workplace, monkeypatch, program, reason
+):
     (workplace / "program.py").write_text(program)
     monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
-    folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml")))
-    (point,) = folder.plan.points
-    run, reasons = folder.run_of(point), []
-    run.error.write_text("an earlier error\n")
-    Workers(1).train([(run, point.config.train)], lambda _, found: reasons.append(found))
-    assert reasons == [f"{reason} (full output: {run.path / 'output.txt'})"]
-
-
-def test_a_sweep_goes_on_without_a_deleted_point_and_with_one_whose_metrics_are_damaged(workplace, monkeypatch):
-    (workplace / "program.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
     folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), ["train.seed=0,1"]))
-    gone, damaged = (folder.run_of(point) for point in folder.plan.points)
+    gone, run = (folder.run_of(point) for point in folder.plan.points)
     shutil.rmtree(gone.path)
-    damaged.metrics.write_text("{\n")
-    reasons = {}
-    runs = [(folder.run_of(point), point.config.train) for point in folder.unfinished()]
+    run.error.write_text("an earlier error\n")
+    run.metrics.write_text("{\n")  # damaged
+    runs, reasons = [(folder.run_of(point), point.config.train) for point in folder.unfinished()], {}
     Workers(1).train(runs, lambda run, reason: reasons.update({run.path: reason}))
-    assert reasons[gone.path] == f"{gone.path / 'output.txt'}: No such file or directory"
-    assert reasons[damaged.path].startswith("exit status 3")
+    assert reasons == {
+        gone.path: f"{gone.path / 'output.txt'}: No such file or directory",
+        run.path: f"{reason} (full output: {run.path / 'output.txt'})",
+    }
 
 
 def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_nothing(workplace, capsys):

@@ -36,7 +36,7 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    corpus: name, digest, n_characters and n_train of the text. progress, tensors: see `TrainingState.state_dict`.
+    corpus: name, digest and n_train of the text. progress, tensors: see `TrainingState.state_dict`.
     """
 
     config: Config
@@ -90,12 +90,9 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path, *, keep: Path | None = N
 def load_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint in a file.
 
-    Raises CheckpointError if it is missing, damaged or not from this project, OSError if it cannot be read.
+    Raises CheckpointError if it is damaged or not from this project, OSError if it cannot be read.
     """
-    try:
-        content = read_file(path)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such checkpoint") from None
+    content = read_file(path)
     _verify(content, path)
     try:
         checkpoint = _parse(content)
@@ -107,8 +104,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def _verify(content: bytes, path: Path) -> None:
     """Raise CheckpointError if any bit of a checkpoint has changed since it was saved."""
-    if not content.strip(b"\0"):
-        raise CheckpointError(f"{path}: is damaged (it is empty)")
     if not (found := CHECKSUM.search(content)):
         raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project")
     start, end = found.span(1)
@@ -129,20 +124,17 @@ def _parse(content: bytes) -> Checkpoint:
     corpus = json.loads(header["corpus"])
     if not (isinstance(corpus["name"], str) and isinstance(corpus["digest"], str)):
         raise TypeError(f"its corpus cannot be {corpus!r:.40}")
-    return Checkpoint(
-        config, vocabulary, corpus, _progress(json.loads(header["progress"])), safetensors.torch.load(content)
-    )
+    progress, tensors = _progress(json.loads(header["progress"])), safetensors.torch.load(content)
+    return Checkpoint(config, vocabulary, corpus, progress, tensors)
 
 
 def _progress(values: Mapping[str, Any]) -> Progress:
     """Return the progress. Raises TypeError if a value has another type than its default, or is negative."""
-    for name, default in vars(Progress()).items():
-        kind = (int, float) if isinstance(default, float) else type(default)
-        if name in values and not isinstance(values[name], kind):
-            raise TypeError(f"its progress cannot have {name}={values[name]!r:.40}")
     progress = Progress(**values)
-    if progress.step < 0:
-        raise ValueError(f"its progress cannot have step={progress.step}")
+    for name, default in vars(Progress()).items():
+        kind, value = (int, float) if isinstance(default, float) else type(default), getattr(progress, name)
+        if not isinstance(value, kind) or (kind is int and value < 0):
+            raise TypeError(f"its progress cannot have {name}={value!r:.40}")
     return progress
 
 
@@ -150,7 +142,8 @@ def check_weights(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
     with torch.device("meta"):
         expected = GPT(checkpoint.config.model, len(checkpoint.vocabulary)).state_dict()
-    if {name: x.shape for name, x in expected.items()} != {name: x.shape for name, x in checkpoint.weights.items()}:
+    weights = part_of(checkpoint.tensors, "model.")
+    if {name: x.shape for name, x in expected.items()} != {name: x.shape for name, x in weights.items()}:
         raise ValueError("its weights do not fit its settings")
     for name, x in checkpoint.tensors.items():
         if x.dtype not in REAL or not x.float().isfinite().all():  # as float32, with which models compute

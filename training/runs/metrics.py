@@ -12,7 +12,7 @@ from data.files import open_file, read_file
 # The fields that programs read, with their types, and those that a record must have.
 KINDS: dict[str, Any] = {
     **dict.fromkeys(("step", "val_characters", "val_split_characters", "val_context", "peak_memory_bytes"), int),
-    **dict.fromkeys(("elapsed_s", "tokens_per_s", "val_loss"), int | float),
+    **dict.fromkeys(("elapsed_s", "tokens_per_s", "val_loss", "n_parameters"), int | float),
     **dict.fromkeys(("train_loss", "best_val_loss"), int | float | None),
     **dict.fromkeys(("corpus", "machine", "text", "val_passage"), str),
     "settings": dict,
@@ -20,7 +20,7 @@ KINDS: dict[str, Any] = {
 }
 NEEDED = {
     "val_loss": {"elapsed_s", "corpus", "val_characters", "val_split_characters", "val_context"},
-    "finished": {"elapsed_s", "best_val_loss", "machine", "peak_memory_bytes"},
+    "finished": {"elapsed_s", "best_val_loss", "machine", "n_parameters", "peak_memory_bytes"},
 }
 
 
@@ -39,27 +39,20 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def read_newest_record(path: Path) -> dict[str, Any]:
     """Return the last record, or {} if there is none. Raises UserError if that line is damaged."""
-    try:
-        *lines, _ = read_file(path).split(b"\n")
-    except FileNotFoundError:
-        return {}
-    return check_record(_parse(lines[-1]), f"{path}, last line") if lines else {}
+    lines = read_lines(path) if path.is_file() else []
+    return check_record(lines[-1], f"{path}, last line") if lines else {}
 
 
 def cut_records(path: Path, step: int, n_bytes: int) -> None:
-    """Remove the records of later steps, those of this step after n_bytes, and a last line without a line end.
+    """Cut the file after the last record of a step up to this one that ends within n_bytes.
 
     n_bytes alone could be inside a record, because people remove damaged lines.
     """
-    *lines, _ = read_file(path).split(b"\n")
-    kept = 0
-    for line in lines:
-        found = re.search(rb'"step": (\d+)', line)
-        of_line = int(found[1]) if found else step
-        if of_line > step or (of_line == step and kept >= n_bytes):
-            break
-        kept += len(line) + 1
-    os.truncate(path, kept)
+    size = 0
+    for record in re.finditer(rb'"step": ?(\d+).*\n', read_file(path)[:n_bytes]):
+        if int(record[1]) <= step:
+            size = record.end()
+    os.truncate(path, size)
 
 
 def read_lines(path: Path) -> list[Any]:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,12 +11,13 @@ import torch
 from cli.errors import UserError, error_file, explain
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
+from data.files import read_file
 from data.sources import MissingTextError
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.processes import OneProcess, naming_lost
 from training.runs.checkpoint import Checkpoint, CheckpointError
-from training.runs.differences import changed_settings, changes_of_model, check_resumable
+from training.runs.differences import changed_settings, check_resumable, forbidden_changes
 from training.runs.run_folder import RunFolder, open_checkpoint
 from training.runs.saving import save
 from training.runtime import prepare_machine, warn_if_slow
@@ -47,22 +48,20 @@ def open_run(
     folder = folder or processes.share_folder(create)
     run = RunFolder.find(folder, writes=processes.is_main)
     with run.lock(), error_file(run.error):
-        checkpoint = _newest_checkpoint(run)
-        changed = [] if config_file else overrides  # the folder of a new run has them in its config
-        state = state or _state_of(run, checkpoint, changed, processes)
+        checkpoint, warnings = run.load_newest()
+        _warn(run, warnings)
+        state = state or _state_of(run, checkpoint, [] if config_file else overrides, processes)
         changes = []
         if checkpoint:
             check_resumable(checkpoint, state.config, state.corpus)
-            changes = changed_settings(checkpoint.config, state.config)
+            changes = [*changed_settings(checkpoint.config, state.config).values()]
             state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
         elif state.config.train.ancestor:
             adopt(state, open_ancestor(state.config))
         warn_if_slow(state.runtime)
-        for warning in _doubts(state) if run.writes else ():
-            print(f"train.py: warning: {warning}", file=sys.stderr)
+        _warn(run, _doubts(run, checkpoint, state))
         with _explained(run, processes.rank):
-            is_resumed = checkpoint or changed
-            if changes or (is_resumed and not (state.is_finished() and run.is_finished())):  # or there is nothing to do
+            if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
                 run.begin_session(to_yaml(state.config), state.progress.step, state.progress.log_sizes)
             if not checkpoint:
                 save(run, state, elapsed_s=0.0)  # whatever happens from now on, the run can be resumed
@@ -81,40 +80,25 @@ def _state_of(
     run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str], processes: OneProcess
 ) -> TrainingState:
     """Return the state of a run that exists, at step 0, with the settings of its checkpoint or else of its folder."""
-    config = (
-        build_config(dataclasses.asdict(checkpoint.config), overrides)
-        if checkpoint
-        else load_config(run.config, overrides)
-    )
-    if checkpoint and run.writes:
-        _warn_if_edited(run, checkpoint.config)
+    if checkpoint:
+        config = build_config(dataclasses.asdict(checkpoint.config), overrides)
+    else:
+        config = load_config(run.config, overrides)
     processes.start_others(config.train.processes)
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     return TrainingState(config, corpus, prepare_machine(config, processes))
 
 
-def _warn_if_edited(run: RunFolder, config: Config) -> None:
-    """Print a warning if config.yaml differs from the settings of the checkpoint, which count."""
-    try:
-        edits = "; ".join(changed_settings(config, load_config(run.config)))
-    except UserError as error:
-        edits = str(error)
-    if edits:
-        advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"
-        print(f"train.py: warning: {run.config} was edited, which has no effect ({edits}); {advice}", file=sys.stderr)
+def _warn(run: RunFolder, warnings: Iterable[str]) -> None:
+    for warning in warnings if run.writes else ():
+        print(f"train.py: warning: {warning}", file=sys.stderr)
 
 
-def _newest_checkpoint(run: RunFolder) -> Checkpoint | None:
-    """Return the checkpoint to resume from, or None if the run has not begun. Print a warning for a damaged one."""
-    checkpoint, warnings = run.load_newest()
-    for warning in warnings:
-        if checkpoint and run.writes:
-            print(f"train.py: warning: {warning}; resuming from step {checkpoint.step:,}", file=sys.stderr)
-    return checkpoint
-
-
-def _doubts(state: TrainingState) -> Iterator[str]:
+def _doubts(run: RunFolder, checkpoint: Checkpoint | None, state: TrainingState) -> Iterator[str]:
     """Yield what the user has probably not meant."""
+    if checkpoint and read_file(run.config) != to_yaml(checkpoint.config).encode():
+        advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"
+        yield f"{run.config} was edited, which has no effect; {advice}"
     if state.config.optim.warmup_steps > state.config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
     text = state.corpus.vocabulary.decode(state.corpus.ids[:1000])
@@ -144,13 +128,8 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     ancestor = open_ancestor(config) if config.train.ancestor else None
     corpus = open_corpus(config.data)
     if corpus.fallback_reason:
-        line = "!" * 100
-        warning = (
-            f"{line}\nWARNING: {corpus.fallback_reason}.\n"
-            f"WARNING: this run trains on the corpus {corpus.name} INSTEAD OF {config.data.corpus}; "
-            f"its results are not comparable with those on {config.data.corpus}.\n{line}"
-        )
-        print(warning, file=sys.stderr)
+        instead = f"on the corpus {corpus.name} INSTEAD OF {config.data.corpus}, so its results are not comparable"
+        print(f"WARNING: {corpus.fallback_reason}.\nWARNING: this run trains {instead}.", file=sys.stderr)
         name = f"{name}-on-{Path(corpus.name).stem}"
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.split, config.model.block_size)
@@ -182,11 +161,7 @@ def open_ancestor(config: Config) -> Checkpoint:
     """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
     assert config.train.ancestor is not None
     path, ancestor = open_checkpoint(Path(config.train.ancestor))
-    before = ancestor.config
-    found = changes_of_model(before.model, config.model)
-    if before.data.level != config.data.level:
-        found.append(f"data.level was {before.data.level} and is {config.data.level}")
-    if found:
+    if found := forbidden_changes(ancestor.config, config, ("data.level",)):
         raise CheckpointError(
             f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
         )

@@ -4,11 +4,12 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
-from data.files import SHORT_WAIT_S, is_locked, lock, remove_partial_files, replace_text
+from data.files import exclusive, remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.hub import download
@@ -41,7 +42,7 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
         """Create a new folder: NAME or, if that exists, NAME-2, NAME-3, ...; no run is ever overwritten."""
-        make_folder(root)
+        root.mkdir(parents=True, exist_ok=True)
         for path in numbered(root / name):
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
@@ -51,7 +52,7 @@ class RunFolder:
         return run
 
     def lay_out(self, config_yaml: str) -> None:
-        """Write the files of a run that has not begun; `train.py --resume` starts it."""
+        """Write the files of a run that are missing, and its settings; `train.py --resume` can then start it."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.metrics.touch()
         self.samples.touch()
@@ -65,27 +66,9 @@ class RunFolder:
             raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
         return cls(path, writes=writes)
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the folder against any other process; the lock of a dead process is released.
-
-        Raises CheckpointError if another process is training this run.
-        """
-        if not self.writes:
-            yield
-            return
-        try:
-            held = lock(self.path / "lock", wait_s=SHORT_WAIT_S)
-        except TimeoutError:
-            raise CheckpointError(
-                f"{self.path}: another process is training this run; wait for it or stop it"
-            ) from None
-        with held:
-            yield
-
-    def is_locked(self) -> bool:
-        """Return whether a process is training this run."""
-        return is_locked(self.path / "lock")
+    def lock(self) -> AbstractContextManager[None]:
+        """Lock the folder against any other process. Raises UserError if another process is training this run."""
+        return exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext()
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
@@ -100,12 +83,9 @@ class RunFolder:
         """
         if not self.writes:
             return
-        replace_text(self.config, config_yaml)
-        self.metrics.touch()
-        self.samples.touch()
+        self.lay_out(config_yaml)
         cut_records(self.metrics, step, log_sizes[0])
-        if self.samples.stat().st_size > log_sizes[1]:
-            os.truncate(self.samples, log_sizes[1])
+        os.truncate(self.samples, min(self.samples.stat().st_size, log_sizes[1]))
         for kept_step, path in self.all_kept().items():
             if kept_step > step:
                 path.unlink()
@@ -148,8 +128,8 @@ class RunFolder:
                 path.replace(path.with_suffix(".damaged"))
             if not self.latest.exists():
                 save_checkpoint(newest, self.latest)
-        warnings = [f"{reason}; it is now called {path.stem}.damaged" for path, reason in damaged.items()]
-        return newest, warnings
+        resumed = f"resuming from step {newest.step:,}"
+        return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keep the weights of a step; see `train.keep_checkpoints`."""
@@ -182,14 +162,6 @@ class RunFolder:
         if not self.writes:
             return [0, 0]
         return [path.stat().st_size for path in (self.metrics, self.samples)]
-
-
-def make_folder(root: Path) -> None:
-    """Make the folder of all runs. Raises UserError if something else has its name, perhaps a link to nowhere."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UserError(f"{root}: is not a folder, but runs are stored there; move or rename it") from None
 
 
 def numbered(path: Path) -> Iterator[Path]:

@@ -31,10 +31,5 @@ def checkpoint_of(state: TrainingState) -> Checkpoint:
     """Return the state as a checkpoint. Raises TrainingError if a weight is not finite."""
     state.check_finite()
     corpus = state.corpus
-    described = {
-        "name": corpus.name,
-        "digest": corpus.digest,
-        "n_characters": len(corpus.ids),
-        "n_train": corpus.n_train,
-    }
+    described = {"name": corpus.name, "digest": corpus.digest, "n_train": corpus.n_train}
     return Checkpoint(state.config, corpus.vocabulary, described, **state.state_dict())

@@ -6,6 +6,8 @@ import pytest
 from conftest import ROOT
 from helpers import make_checkpoint
 
+from cli.errors import UserError, explain
+from data.files import is_locked
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record
 from training.runs.run_folder import BUNDLED_MODEL, RunFolder, find_checkpoint
@@ -124,20 +126,20 @@ def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock
     )
     assert other.stdout.readline() == b"held\n"
     (run.path / "lock").chmod(0o444)
-    assert run.is_locked()
-    with pytest.raises(CheckpointError, match="another process is training this run"), run.lock():
+    assert is_locked(run.path)
+    with pytest.raises(UserError, match="another process is training this run"), run.lock():
         pass
     other.kill()
     other.communicate()
-    assert not run.is_locked()
+    assert not is_locked(run.path)
     with run.lock():
         pass
 
 
 def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
     (tmp_path / "runs").touch()
-    with pytest.raises(ValueError, match="runs: is not a folder"):
-        RunFolder.create("a", "", root=tmp_path / "runs")
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(ValueError, match="link: is not a folder"):
-        RunFolder.create("a", "", root=tmp_path / "link")
+    for root in (tmp_path / "runs", tmp_path / "link"):
+        with pytest.raises(FileExistsError) as error:
+            RunFolder.create("a", "", root=root)
+        assert explain(error.value) == f"{root}: File exists and is no folder; move or rename it"
