@@ -69,10 +69,10 @@ class TrainingBatches:
 
         first: the number of the batch's first window in the run.
         """
-        if not 0 <= first - self.first_known <= len(self.known_starts) - self.batch_size:
-            self.known_starts = self._starts(first + np.arange(BATCHES_AHEAD * self.batch_size))
-            self.first_known = first
         at = first - self.first_known
+        if not 0 <= at <= len(self.known_starts) - self.batch_size:
+            self.known_starts = self._starts(first + np.arange(BATCHES_AHEAD * self.batch_size))
+            self.first_known, at = first, 0
         return self.known_starts[at : at + self.batch_size]
 
     def _starts(self, windows: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,29 +68,18 @@ class Sampling:
 
 
 def generate(
-    model: GPT,
-    prompt: Tensor,
-    length: int,
-    *,
-    sampling: Sampling = Sampling(),
-    seed: int = 0,
-    streams: Sequence[int] | None = None,
-    use_cache: bool = True,
-    cuda_graph: bool = False,
+    model: GPT, prompt: Tensor, length: int, *, seed: int = 0, streams: Sequence[int] | None = None, **options: Any
 ) -> Iterator[Tensor]:
-    """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
-
-    See `Sampler`. The text is the same with and without the cache, also past block_size.
-    """
-    sampler = Sampler(model, prompt.size(0), sampling=sampling, use_cache=use_cache, cuda_graph=cuda_graph)
-    return sampler.generate(prompt, length, seed=seed, streams=streams)
+    """Return `Sampler.generate` of a sampler that writes this text only. options: those of `Sampler`."""
+    return Sampler(model, len(prompt), **options).generate(prompt, length, seed=seed, streams=streams)
 
 
 class Sampler:
     """Draws texts of B streams from a model, one text after another; the first characters of a new one end the last.
 
-    The weights may change between two texts, in place. cuda_graph: on a GPU, record the step of a single character once
-    and replay it in all texts, which is faster; only one thread of a process may do so.
+    The weights may change between two texts, in place. The texts are the same with and without the cache, also past
+    block_size. cuda_graph: on a GPU, record the step of a single character once and replay it in all texts, which is
+    faster; only one thread of a process may do so.
     """
 
     @torch.inference_mode()
@@ -107,21 +97,19 @@ class Sampler:
         cache = KVCache(model.config, n_streams, dtype=dtype, device=device, static=on_gpu) if use_cache else None
         drawn = torch.zeros(n_streams, dtype=torch.long, device=device)
 
-        def predict_and_draw(ids: Tensor, uniform: Tensor) -> Tensor:
-            """Return the characters (B,) that follow ids (B, T)."""
-            return _draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform)
+        # It holds local names only: in a reference cycle, graph and cache would outlive the sampler.
+        def draw(ids: Tensor, uniform: Tensor) -> None:
+            """Set `drawn` to the characters (B,) that follow ids (B, T)."""
+            drawn.copy_(_draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform))
 
-        self.block_size, self.cache, self.drawn, self.step = model.config.block_size, cache, drawn, predict_and_draw
-        self.captured: CapturedFunction | None = None
-        if cuda_graph and on_gpu and use_cache:
-            # The functions hold local names only: in a reference cycle, graph and cache would outlive the sampler.
-            self.captured = CapturedFunction(lambda ids, uniform: drawn.copy_(predict_and_draw(ids, uniform)), model)
+        self.block_size, self.cache, self.drawn, self.draw = model.config.block_size, cache, drawn, draw
+        self.draw_one = CapturedFunction(draw, model) if cuda_graph and on_gpu and use_cache else draw
 
     @torch.inference_mode()
     def generate(
         self, prompt: Tensor, length: int, *, seed: int = 0, streams: Sequence[int] | None = None
     ) -> Iterator[Tensor]:
-        """Yield the next ids (B,), `length` times, after a prompt (B, T).
+        """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
         streams: their numbers; by default 0, 1, ... The random numbers of stream i depend on (seed, i) only, so its
         text does not depend on the other streams. The context of a character depends on its position only (see
@@ -138,7 +126,8 @@ class Sampler:
         unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
         context = [unread]
         for _ in range(length):
-            ids = self._draw_next(unread, next(draws))
+            (self.draw_one if unread.size(1) == 1 else self.draw)(unread, next(draws))
+            ids = self.drawn.clone()
             yield ids
             n_seen += 1
             unread = ids[:, None]
@@ -149,12 +138,6 @@ class Sampler:
                 start, context = new_start, [unread]
                 if self.cache is not None:
                     self.cache.clear()  # every character has a new position in the window
-
-    def _draw_next(self, ids: Tensor, uniform: Tensor) -> Tensor:
-        if self.captured is None or ids.size(1) > 1:
-            return self.step(ids, uniform)
-        self.captured(ids, uniform)
-        return self.drawn.clone()
 
 
 def window_start(n_seen: int, block_size: int) -> int:

@@ -25,7 +25,6 @@ from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
 from model.intermediates import Intermediates
-from model.kernels import hand_written
 from model.norm import make_norm
 from model.positions import POSITIONS, Places
 from model.query_key_norm import QueryKeyNorm
@@ -40,8 +39,11 @@ class TokenEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         if ids.device.type != "cuda":
             return super().forward(ids)
-        if self.num_embeddings <= SMALL_VOCABULARY and hand_written.is_faster(self.weight):
-            return hand_written.embed(ids, self.weight)
+        if self.num_embeddings <= SMALL_VOCABULARY and torch.is_grad_enabled():
+            # The gradient is a product, too, with sums in a fixed order; PyTorch's others add in any order, or wait.
+            one_hot = ids.unsqueeze(-1) == torch.arange(self.num_embeddings, device=ids.device)  # (B, T, V)
+            with torch.autocast("cuda", enabled=False):
+                return one_hot.to(self.weight.dtype) @ self.weight
         # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and a CUDA graph cannot
         # capture that (github.com/pytorch/pytorch/issues/82886).
         return self.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)

@@ -1,6 +1,9 @@
 """Code that runs on a GPU only; on a machine without one, `tests/test_fake_gpu.py` runs these tests."""
 
 import collections
+import contextlib
+import copy
+import itertools
 import os
 
 import numpy as np
@@ -24,7 +27,7 @@ from model.kernels.cuda_graph import CapturedFunction
 from training.config_file import load_config
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
-from training.state import DivergedError, TrainingState
+from training.state import TrainingState
 from training.step import TrainingStep
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -39,13 +42,16 @@ MODELS = {
     "convolution": {"conv_width": 3},
     "fixed scale": {"qk_scale": 10.0},
     "swiglu": {"mlp": "swiglu", "logit_softcap": 0.0},
-}
-EVERY_MODEL = MODELS | {
     "ALiBi": {"positions": "alibi"},
     "no positions": {"positions": "none"},
     "explicit": {"attention": "explicit"},
     "explicit with ALiBi": {"attention": "explicit", "positions": "alibi"},
     **{f"{name} scores": {"score": name} for name in ("dot", "gaussian", "uniform")},
+}
+STEPS = {  # what they are compared with, and their settings
+    "plain": ("cpu", []),
+    "clipped": ("cpu", ["optim.grad_clip=1", "train.accumulate=2", "train.grow_context_at=[0.5]"]),
+    "dropout": ("cuda", ["model.dropout=0.2", "optim.weight_decay=0.1", "optim.lm_head_weight_decay=0.3"]),
 }
 MISTAKES = {
     "reads a number": lambda x: x * x.sum().item(),
@@ -53,7 +59,6 @@ MISTAKES = {
     "copies to main memory": lambda x: x.cpu().sum().to("cuda"),
     "selects by a condition": lambda x: x[x > 0],
 }
-fake_only = pytest.mark.skipif("FAKE_GPU_GUARD" not in os.environ, reason="needs the fake GPU")
 
 
 def captured_function(function):
@@ -74,9 +79,17 @@ def make_model(vocabulary_size=20, **settings):
 
 
 def write(model, prompt, length, **options):
-    return torch.stack(
-        list(generate(model, prompt.to(model.lm_head.weight.device), length, cuda_graph=True, **options))
-    ).cpu()
+    prompt = prompt.to(model.lm_head.weight.device)
+    return torch.stack(list(generate(model, prompt, length, cuda_graph=True, **options))).cpu()
+
+
+@contextlib.contextmanager
+def never_waiting_for_the_gpu():
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
@@ -90,14 +103,13 @@ def test_fused_attention_equals_the_explicit_form_in_values_and_gradients(dtype,
     if masked:
         visible = torch.ones(2, 1, 1, length, dtype=torch.bool, device="cuda")
         visible[1, ..., length // 2 :] = False
-    results = {}
+    results = []
     for form in ("explicit", "fused", "auto"):
         y = attend(q, k, v, causal=True, visible=visible, form=form)
-        results[form] = (y, *torch.autograd.grad(y.float().square().sum(), (q, k, v)))
-    tolerance = {torch.float32: 1e-3, torch.bfloat16: 5e-2}[dtype]
-    for form in ("fused", "auto"):
-        for actual, expected in zip(results[form], results["explicit"], strict=True):
-            torch.testing.assert_close(actual, expected, atol=4 * tolerance, rtol=4 * tolerance)
+        results.append((y, *torch.autograd.grad(y.float().square().sum(), (q, k, v))))
+    tolerance = {torch.float32: 4e-3, torch.bfloat16: 0.2}[dtype]
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
@@ -106,45 +118,45 @@ def test_fused_attention_equals_the_explicit_form_in_values_and_gradients(dtype,
     [Sampling(), Sampling(temperature=0), Sampling(temperature=0.8, top_k=9, top_p=0.9, min_p=0.02)],
     ids=["plain", "greedy", "filtered"],
 )
-def test_the_gpu_samples_the_same_text_as_the_cpu_far_past_the_context_window(settings, sampling):
-    model, prompt = make_model(**settings), torch.randint(20, (3, 5))
-    on_cpu = write(model, prompt, 70, sampling=sampling)
-    model.cuda()
-    assert torch.equal(write(model, prompt, 70, sampling=sampling), on_cpu)
-    assert torch.equal(write(model, prompt, 70, sampling=sampling, use_cache=False), on_cpu)
+def test_one_captured_sampler_never_waits_and_writes_the_texts_of_the_cpu_while_weights_change(settings, sampling):
+    on_cpu, prompt = make_model(**settings), torch.randint(20, (3, 5))
+    model = copy.deepcopy(on_cpu).cuda()
+    sampler, graphs = Sampler(model, 3, sampling=sampling, cuda_graph=True), []
+    for seed in range(2):
+        expected = write(on_cpu, prompt, 40, sampling=sampling, seed=seed)  # far past the context window
+        text = sampler.generate(prompt.cuda(), 40, seed=seed)
+        written = list(itertools.islice(text, 29))
+        with never_waiting_for_the_gpu():
+            written += itertools.islice(text, 5)
+        assert torch.equal(torch.stack([*written, *text]).cpu(), expected)
+        assert torch.equal(write(model, prompt, 40, sampling=sampling, seed=seed, use_cache=False), expected)
+        graphs.append(sampler.draw_one.graph)
+        with torch.no_grad():
+            for parameter in (*on_cpu.parameters(), *model.parameters()):
+                parameter.mul_(1.3)
+    assert graphs[0] is graphs[1] is not None
 
 
 @pytest.mark.parametrize("prompt_length", [1, 2, 15, 16, 17, 40])
-def test_a_stream_does_not_depend_on_the_other_streams(prompt_length):
+def test_a_stream_does_not_depend_on_the_other_streams_or_on_texts_sampled_in_turns(prompt_length):
     model, prompt = make_model().cuda(), torch.randint(20, (1, prompt_length)).expand(64, -1)
     together = write(model, prompt, 40)
-    assert torch.equal(write(model, prompt[:1], 40)[:, 0], together[:, 0])
-    assert torch.equal(write(model, prompt[:7], 40), together[:, :7])
+    texts = (generate(model, prompt[:n].cuda(), 40, cuda_graph=True) for n in (1, 7))
+    for ids, one, seven in zip(together.tolist(), *texts, strict=True):
+        assert (one.tolist(), seven.tolist()) == (ids[:1], ids[:7])
     assert len({tuple(stream.tolist()) for stream in together.T}) > 60
-
-
-def test_two_texts_sampled_in_turns_do_not_affect_each_other():
-    model, prompts = make_model().cuda(), torch.randint(20, (2, 1, 5))
-    alone = [write(model, prompt, 40, seed=seed) for seed, prompt in enumerate(prompts)]
-    turns = zip(
-        *(generate(model, prompt.cuda(), 40, seed=seed, cuda_graph=True) for seed, prompt in enumerate(prompts)),
-        strict=True,
-    )
-    for together, expected in zip(zip(*turns, strict=True), alone, strict=True):
-        assert torch.equal(torch.stack(together).cpu(), expected)
 
 
 @pytest.mark.parametrize("settings", [{"n_head": 4}, {"n_head": (1, 4)}, {"n_head": 4, "n_kv_head": 2}])
 def test_silenced_heads_stay_silent_when_sampling_on_the_gpu(settings):
     model, prompt = make_model(**settings), torch.randint(20, (2, 5))
-    whole = write(model, prompt, 40)
-    with silenced(model, [(1, 0), (1, 3)]):
-        on_cpu = write(model, prompt, 40)
-    model.cuda()
-    with silenced(model, [(1, 0), (1, 3)]):
-        assert torch.equal(write(model, prompt, 40), on_cpu)
+    whole, texts = write(model, prompt, 40), []
+    for device in ("cpu", "cuda"):
+        with silenced(model.to(device), [(1, 0), (1, 3)]):
+            texts.append(write(model, prompt, 40))
+    assert torch.equal(texts[0], texts[1])
     assert torch.equal(write(model, prompt, 40), whole)
-    assert not torch.equal(whole, on_cpu)
+    assert not torch.equal(whole, texts[0])
 
 
 def test_the_memory_of_sampling_is_freed_when_the_text_ends_or_is_abandoned():
@@ -159,34 +171,6 @@ def test_the_memory_of_sampling_is_freed_when_the_text_ends_or_is_abandoned():
     assert used[-1] == used[1]
 
 
-def test_sampling_never_waits_for_the_gpu_after_its_start(workplace):
-    text = generate(
-        make_model(block_size=64).cuda(), torch.zeros(3, 5, dtype=torch.long, device="cuda"), 40, cuda_graph=True
-    )
-    for _ in range(10):
-        next(text)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for _ in range(20):
-            next(text)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.mark.parametrize("settings", EVERY_MODEL.values(), ids=EVERY_MODEL)
-def test_one_captured_sampler_writes_all_texts_while_the_weights_change(settings):
-    model, prompt = make_model(**settings).cuda(), torch.randint(20, (1, 1), device="cuda")
-    sampler, graphs = Sampler(model, 1, cuda_graph=True), set()
-    for seed in range(3):
-        text = torch.stack(list(sampler.generate(prompt, 40, seed=seed)))
-        graphs.add(sampler.captured.graph)
-        assert torch.equal(text.cpu(), write(model, prompt, 40, seed=seed))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1.3)
-    assert len(graphs - {None}) == 1
-
-
 def make_step(workplace, *overrides, device="cuda", file=None):
     config = load_config(file or workplace / "tiny.yaml", [f"train.device={device}", *overrides])
     runtime = choose_runtime(config.train.device, config.train.dtype)
@@ -195,85 +179,56 @@ def make_step(workplace, *overrides, device="cuda", file=None):
     return state, TrainingStep(state, train_ids)
 
 
+@pytest.mark.parametrize(("reference", "more"), STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize("name", ["muon", "adamw"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_training_never_waits_for_the_gpu_after_its_start(workplace, name, dtype):
-    _, step = make_step(
-        workplace,
-        *(f"optim.name={name}", f"train.dtype={dtype}", "optim.grad_clip=1", "optim.weight_decay=0.1"),
-        *("optim.lm_head_weight_decay=0.3", "optim.average_fraction=0.2", "model.conv_width=3"),
-    )
-    for _ in range(6):
-        step.run()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for _ in range(5):
-            step.run()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-3), ("bfloat16", 3e-2)])
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("name", ["muon", "adamw"])
-def test_training_on_the_gpu_has_the_same_losses_as_on_the_cpu(workplace, name, settings):
-    """Sum the losses of 12 steps in float32, most of them replayed from the graph."""
-    overrides = [f"model.{key}={list(v) if isinstance(v, tuple) else v}" for key, v in settings.items()]
-    overrides += [f"optim.name={name}", "optim.weight_decay=0.1", "train.dtype=float32", "model.dropout=0"]
-    sums = {}
-    for device in ("cpu", "cuda"):
-        state, step = make_step(workplace, "model.n_embd=32", "model.n_head=2", *overrides, device=device)
-        for _ in range(12):
+def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cpu_or_of_no_graph(
+    workplace, settings, dtype, tolerance, name, reference, more
+):
+    model = {"n_embd": 32, "n_head": 2, "dropout": 0} | settings
+    overrides = [f"model.{key}={list(v) if isinstance(v, tuple) else v}" for key, v in model.items()]
+    overrides += [f"optim.name={name}", f"train.dtype={dtype}", "train.max_steps=12", *more]
+    sums = []
+    for device, graphs in (("cuda", "true"), (reference, "false")):
+        state, step = make_step(workplace, *overrides, f"train.cuda_graphs={graphs}", device=device)
+        for _ in range(10):
             step.run()
+        with never_waiting_for_the_gpu():
+            step.run()
+            step.run()
+        assert graphs == "false" or step.update.graph is not None
         assert not any(parameter.grad is not None and parameter.grad.any() for parameter in state.model.parameters())
-        sums[device] = state.loss_sum.item()
-    assert sums["cuda"] == pytest.approx(sums["cpu"], rel=1e-3)
-
-
-@pytest.mark.parametrize("name", ["muon", "adamw"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("settings", EVERY_MODEL.values(), ids=EVERY_MODEL)
-def test_a_step_of_every_kind_is_captured(workplace, settings, dtype, name):
-    overrides = [f"model.{key}={list(v) if isinstance(v, tuple) else v}" for key, v in settings.items()]
-    overrides += [f"optim.name={name}", f"train.dtype={dtype}", "model.n_embd=32", "model.dropout=0"]
-    if "n_head" not in settings:
-        overrides.append("model.n_head=2")
-    for more in ([], ["optim.grad_clip=1", "train.accumulate=2"], ["model.dropout=0.2", "optim.weight_decay=0.1"]):
-        state, step = make_step(workplace, *overrides, *more)
-        for _ in range(5):
-            step.run()
-        assert step.update.graph is not None
         state.check_finite()
+        sums.append(state.loss_sum.item())
+    assert sums[0] == pytest.approx(sums[1], rel=tolerance)
 
 
-@fake_only
+@pytest.mark.skipif("FAKE_GPU_GUARD" not in os.environ, reason="needs the fake GPU")
 @pytest.mark.parametrize(
     ("name", "overrides", "budget"),
     [
-        ("shakespeare", ["train.grow_context_at=[]"], 660),
-        ("shakespeare_gpt2", [], 340),
-        ("shakespeare", ["train.grow_context_at=[]", "model.n_head=6", "model.n_embd=384", "model.conv_width=1"], 590),
+        ("shakespeare", [], 1080),
+        ("shakespeare_gpt2", [], 480),
+        ("shakespeare", ["model.n_head=6", "model.n_embd=384", "model.conv_width=1"], 1010),
     ],
 )
 def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
-    """An H200 counted 725, 396 and 687: some operations here are several kernels there."""
-    small = ["data.corpus=selmere", "train.batch_size=2", "model.block_size=32"]
+    small = ["data.corpus=selmere", "train.batch_size=2", "model.block_size=32", "train.grow_context_at=[]"]
     _, step = make_step(workplace, *overrides, *small, file=ROOT / "configs" / f"{name}.yaml")
     for _ in range(4):
         step.run()
     kernels = collections.Counter(function.__name__ for function, *_ in step.update.graph.kernels)
     assert kernels.total() <= budget, kernels.most_common()
-    assert "index_add.default" not in kernels  # adds in any order
+    # They add in any order, or wait.
+    assert not {"index_add.default", "index_put_.default", "embedding_dense_backward.default"} & {*kernels}
 
 
 @pytest.mark.parametrize(
     "replace",
     [
         lambda state: setattr(state.model.lm_head, "weight", torch.nn.Parameter(state.model.lm_head.weight.clone())),
-        lambda state: (
-            state.optimizers[0]
-            .state[state.model.blocks[0].mlp.up.weight]
-            .update(momentum_buffer=torch.zeros_like(state.model.blocks[0].mlp.up.weight))
-        ),
+        lambda state: next(iter(state.optimizers[0].state.values())).update(momentum_buffer=state.loss_sum),
         lambda state: state.optimizers[0].param_groups[0].update(momentum=0.5),
         lambda state: state.optimizers[1].param_groups[0].update(lr=0.5),
     ],
@@ -293,33 +248,19 @@ def test_what_a_graph_cannot_see_is_noticed_at_the_next_log_line(workplace, repl
 def test_a_run_captures_its_step_and_its_sampler_once(workplace, monkeypatch):
     captures, capture = [], CapturedFunction._capture
     monkeypatch.setattr(CapturedFunction, "_capture", lambda self, ids: captures.append(self) or capture(self, ids))
-    assert train.main(["--config", "tiny.yaml", "train.device=cuda", "train.eval_every_steps=10"]) == 0
+    # Text is sampled before the step is captured, which has over 4,096 characters.
+    settings = ["train.max_steps=12", "train.eval_every_steps=2", "train.batch_size=300"]
+    assert train.main(["--config", "tiny.yaml", "train.device=cuda", *settings]) == 0
     assert len(captures) == len(set(captures)) == 2
 
 
-def test_a_captured_step_that_diverges_is_noticed(workplace):
-    state, step = make_step(workplace, "model.logit_softcap=0", "model.norm=layer")
-    for _ in range(6):
-        step.run()
-    state.check_finite()
-    with torch.no_grad():
-        state.model.lm_head.weight.fill_(1e38)
-        state.model.lm_head.weight[0] = -1e38
-    step.run()
-    with pytest.raises(DivergedError, match="by step 7"):
-        state.check_finite()
-
-
 def test_a_step_that_cannot_be_captured_runs_without_a_graph_after_one_warning(workplace):
-    settings = ["train.dtype=float32", "model.dropout=0"]
-    (state, step), (plain_state, plain) = (make_step(workplace, *settings) for _ in range(2))
-    update, plain.update = step.update.function, plain.update.function
-
-    def waits_for_the_gpu(*inputs):
-        update(*inputs)
-        torch.cuda.synchronize()
-
-    step.update.function = waits_for_the_gpu
+    (state, step), (plain_state, plain) = (
+        make_step(workplace, "train.dtype=float32", "model.dropout=0", f"train.cuda_graphs={graphs}")
+        for graphs in ("true", "false")
+    )
+    update = step.update.function
+    step.update.function = lambda *inputs: (update(*inputs), torch.cuda.synchronize())
     with pytest.warns(RuntimeWarning, match="running without a CUDA graph"):
         for _ in range(8):
             step.run()
@@ -329,50 +270,10 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph_after_one_warning(w
     assert state.take_mean_loss() == pytest.approx(plain_state.take_mean_loss(), rel=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["train.grow_context_at=[0.5]", "train.accumulate=2", "optim.grad_clip=1"],
-        [
-            "model.conv_width=3",
-            "optim.average_fraction=0.2",
-            "optim.lm_head_weight_decay=0.3",
-            "optim.weight_decay=0.1",
-        ],
-        ["model.score=additive", "optim.name=adamw"],
-        ["model.n_head=[1,3]"],
-        ["model.n_embd=32", "model.n_head=4", "model.n_kv_head=2"],
-        ["train.batch_size=300"],  # over 4,096 characters a step
-        ["train.eval_every_steps=2"],  # text is sampled before the step is captured
-        ["model.dropout=0.5"],
-    ],
-    ids=[
-        "growing context",
-        "convolution, averages and decay",
-        "additive scores",
-        "mixed head counts",
-        "grouped queries",
-        "many characters",
-        "early evaluation",
-        "dropout",
-    ],
-)
-def test_a_captured_step_gives_the_same_losses_as_a_step_without_a_graph(workplace, settings, dtype):
-    def run(graphs):
-        arguments = ["train.device=cuda", f"train.dtype={dtype}", "model.dropout=0", "train.log_every_steps=1"]
-        arguments += [f"train.cuda_graphs={graphs}", f"train.name=graphs-{graphs}"]
-        assert train.main(["--config", "tiny.yaml", *arguments, *settings]) == 0
-        return losses(workplace / "runs" / f"graphs-{graphs}")
-
-    captured = run("true")
-    assert run("false") == pytest.approx(captured, rel={"float32": 2e-3, "bfloat16": 3e-2}[dtype])
-
-
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 def test_a_resumed_run_on_the_gpu_equals_an_uninterrupted_one(workplace, name):
     settings = ["train.device=cuda", "train.dtype=float32", "optim.decay_fraction=0", f"optim.name={name}"]
-    settings += ["optim.average_fraction=0.2"]
+    settings.append("optim.average_fraction=0.2")
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=80", "train.name=whole"]) == 0
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40", "train.name=parts"]) == 0
     assert train.main(["--resume", "runs/parts", "train.max_steps=80"]) == 0
@@ -388,13 +289,9 @@ def test_a_run_can_move_between_the_gpu_and_the_cpu(workplace, trained_on, resum
     settings = [f"train.device={trained_on}", "train.dtype=float32", "model.dropout=0"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40"]) == 0
     assert train.main(["--resume", "runs/tiny", f"train.device={resumed_on}", "train.max_steps=60"]) == 0
-    texts = []
-    for device in ("cpu", "cuda"):
-        arguments = ["--checkpoint", "runs/tiny", "--device", device, "--length", "60", "--temperature", "0"]
-        finished = run_script("sample.py", *arguments)
-        assert finished.returncode == 0, finished.stderr
-        texts.append(finished.stdout)
-    assert texts[0] == texts[1]
+    command = ["sample.py", "--checkpoint", "runs/tiny", "--length", "60", "--temperature", "0", "--device"]
+    on_cpu, on_gpu = (run_script(*command, device) for device in ("cpu", "cuda"))
+    assert (on_gpu.stdout, on_gpu.returncode) == (on_cpu.stdout, 0), on_gpu.stderr
 
 
 def test_the_validation_loss_on_the_gpu_equals_that_on_the_cpu():
@@ -404,17 +301,6 @@ def test_the_validation_loss_on_the_gpu_equals_that_on_the_cpu():
     actual = evaluate(model.cuda(), ids, choose_runtime("cuda", "float32"))
     assert (actual.loss, actual.n_characters) == (pytest.approx(expected.loss, rel=1e-5), expected.n_characters)
     assert evaluate(model, ids, choose_runtime("cuda", "bfloat16")).loss == pytest.approx(expected.loss, rel=0.02)
-
-
-def test_a_captured_function_uses_its_latest_inputs_whatever_their_shape():
-    total = torch.zeros((), device="cuda")
-    add = captured_function(lambda x, y: total.add_((x * y).sum()))
-    expected = 0.0
-    for shape in [(3,)] * 6 + [(2, 5)] * 6 + [(3,)] * 6:
-        x, y = torch.randn(shape, device="cuda"), torch.randn(shape, device="cuda")
-        add(x, y)
-        expected += (x * y).sum().item()
-    assert total.item() == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
@@ -428,42 +314,24 @@ def test_a_function_that_waits_for_the_gpu_cannot_be_captured(mistake):
     assert total.item() == 6 * mistake(torch.ones(3, device="cuda")).sum().item()
 
 
-@fake_only
-def test_the_gradient_of_pytorchs_embedding_cannot_be_captured():
-    embedding, ids = torch.nn.Embedding(5, 4).cuda(), torch.zeros(8, dtype=torch.long, device="cuda")
-    embed = captured_function(lambda ids: embedding(ids).sum().backward())
-    with pytest.warns(RuntimeWarning, match="embedding_dense_backward"):
-        for _ in range(6):
-            embed(ids)
-
-
 def test_tensors_of_the_gpu_and_the_cpu_cannot_be_mixed():
     with pytest.raises(RuntimeError, match="device"):
         torch.ones(3, device="cuda") + torch.ones(3)
 
 
-def test_dropout_differs_between_replays_of_a_graph_and_depends_on_the_seed():
-    masks = torch.zeros(100, device="cuda")
-    update = captured_function(lambda x: masks.copy_(F.dropout(x, 0.5)))
-    results = []
-    for seed in (*range(10), 9):
-        torch.manual_seed(seed)
-        update(torch.ones(100, device="cuda"))
-        results.append(masks.clone())
-    assert torch.equal(results[-1], results[-2])
-    assert not torch.equal(results[-2], results[-3])
-
-
 @pytest.mark.parametrize("first", [True, False], ids=["inference first", "training first"])
-def test_training_and_inference_graphs_can_be_captured_in_either_order(first):
+def test_the_dropout_of_a_graph_depends_on_the_seed_in_training_and_inference_captured_in_either_order(first):
     """A graph captured in inference mode must not leave the generator an inference tensor (see `CapturedFunction`)."""
     for inference in (first, not first, first):
         with torch.inference_mode(inference):
-            drawn = torch.zeros(100, device="cuda")
+            drawn, results = torch.zeros(100, device="cuda"), []
             draw = captured_function(lambda x, drawn=drawn: drawn.copy_(F.dropout(x, 0.5)))
-            for _ in range(6):
+            for seed in (*range(10), 9):
+                torch.manual_seed(seed)
                 draw(torch.ones(100, device="cuda"))
-            assert set(drawn.tolist()) == {0.0, 2.0}
+                results.append(drawn.tolist())
+            assert results[-1] == results[-2] != results[-3]
+            assert set(results[-1]) == {0.0, 2.0}
 
 
 @pytest.mark.parametrize("bytes_on_device", [0, 1 << 30], ids=["text in main memory", "text on the GPU"])
@@ -484,15 +352,9 @@ def test_batches_on_the_gpu_equal_those_on_the_cpu_even_if_the_gpu_is_behind(mon
 def test_head_statistics_on_the_gpu_equal_those_on_the_cpu():
     model = make_model(11, n_embd=24, n_head=3)
     ids = np.random.default_rng(0).integers(0, 11, 100)
+    vocabulary, options = Vocabulary("abcdefghijk"), {"n_windows": 3, "n_characters": None}
     on_cpu, on_gpu = (
-        analyse(
-            model.to(device),
-            Vocabulary("abcdefghijk"),
-            ids,
-            choose_runtime(device, "float32"),
-            n_windows=3,
-            n_characters=None,
-        )
+        analyse(model.to(device), vocabulary, ids, choose_runtime(device, "float32"), **options)
         for device in ("cpu", "cuda")
     )
     assert list(on_gpu.losses_without.values()) == pytest.approx(list(on_cpu.losses_without.values()), abs=1e-3)

@@ -65,10 +65,10 @@ class TrainingStep:
             self.state.average.update(progress.averaged_steps)
 
     def _frozen(self) -> list[object]:
-        """Return what a CUDA graph of a step does not see if it is replaced: weights, and all of the optimisers."""
+        """Return what a CUDA graph of a step keeps using: the addresses of tensors, and the optimisers' numbers."""
         groups = [group for optimizer in self.state.optimizers for group in optimizer.param_groups]
-        settings = [value for group in groups for name, value in group.items() if name != "params"]
-        return [*self.state.tensors(), *settings]
+        used = [*self.state.tensors(), *(x for group in groups for name, x in group.items() if name != "params")]
+        return [x.data_ptr() if isinstance(x, Tensor) else x for x in used]
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
         """Change the weights once, given ids (accumulate, B, T). Nothing here waits for the device."""

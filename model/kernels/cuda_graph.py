@@ -25,12 +25,11 @@ class CapturedFunction:
     that change (PyTorch's notes on CUDA semantics, "CUDA Graphs"). A graph does not run the hooks of modules, so a
     model that has hooks runs without it.
 
-    frozen: returns the tensors and numbers that must stay what they were at the capture; see `check_frozen`.
+    frozen: returns the addresses and numbers that the graph keeps using; see `check_frozen`.
     """
 
     def __init__(self, function: Callable[..., object], model: nn.Module, frozen: Callable[[], list[object]] = list):
         self.function, self.model, self.frozen = function, model, frozen
-        self.frozen_values: list[object] = []
         self.hooks = [hooks for m in model.modules() for hooks in (m._forward_hooks, m._forward_pre_hooks)]
         self.shapes: list[torch.Size] = []
         self.n_calls, self.failed = 0, False
@@ -52,7 +51,7 @@ class CapturedFunction:
         if self.graph is None:
             try:
                 self.inputs, self.graph = self._capture(inputs)
-                self.frozen_values = self._frozen()
+                self.frozen_values = self.frozen()
             except RuntimeError as error:
                 self.failed = True
                 self.model.zero_grad()  # gradients in the memory of the graph
@@ -66,11 +65,8 @@ class CapturedFunction:
 
     def check_frozen(self) -> None:
         """Raise RuntimeError if the graph works with a tensor or number that has been replaced since the capture."""
-        if self.graph is not None and self._frozen() != self.frozen_values:
+        if self.graph and self.frozen() != self.frozen_values:
             raise RuntimeError("a CUDA graph cannot see that a tensor or setting was replaced; change tensors in place")
-
-    def _frozen(self) -> list[object]:
-        return [x.data_ptr() if isinstance(x, Tensor) else x for x in self.frozen()]
 
     def _warm_up(self, inputs: tuple[Tensor, ...]) -> None:
         """Call the function in a side stream, as PyTorch requires before a capture."""

@@ -90,26 +90,6 @@ class CausalConvFunction(Function):
         return dx, dw
 
 
-class EmbeddingFunction(Function):
-    """`F.embedding(ids, weight)` of ids (B, T) and weight (V, C), for a small V.
-
-    dw = one_hot(ids)^T dy is a product, in a fixed order. PyTorch's backward passes on a GPU add in any order, or wait.
-    """
-
-    @staticmethod
-    def forward(ctx, ids: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.vocabulary_size = len(weight)
-        return weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy: Tensor) -> tuple[None, Tensor]:
-        (ids,) = ctx.saved_tensors
-        one_hot = torch.arange(ctx.vocabulary_size, device=ids.device).unsqueeze(1) == ids.flatten()  # (V, B T)
-        return None, one_hot.to(dy.dtype) @ dy.flatten(0, -2)
-
-
 class RotatePairsFunction(Function):
     """`positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D): the gradient rotates back."""
 
@@ -175,7 +155,6 @@ class CausalAttentionFunction(Function):
 
 rms_norm = RMSNormFunction.apply
 squared_relu = SquaredReLUFunction.apply
-embed = EmbeddingFunction.apply
 causal_conv = CausalConvFunction.apply
 rotate_pairs = RotatePairsFunction.apply
 causal_attention = CausalAttentionFunction.apply

@@ -5,13 +5,13 @@ order. A capture records the operations and leaves everything as it was; a repla
 a GPU, a capture fails if an operation waits for the device, copies from or to main memory, reads a CPU tensor, or has a
 result whose shape depends on values.
 
-So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes. It cannot
-show streams, the order of two streams, speed, the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
+So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes; those that
+PyTorch fuses on GPUs, attention and RMS norm, count as their several steps. It cannot show streams, the order of two
+streams, speed, the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
 """
 
 import contextlib
 import ctypes
-import functools
 import os
 import pkgutil
 
@@ -22,9 +22,10 @@ from types import SimpleNamespace
 import safetensors.torch
 import torch
 import torch._dynamo  # it inspects torch, which must still be as it was
-import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from model.attention import attend
 
 guard.use_guard()  # in place of that of a PyTorch for GPUs
 GPU = torch.device("cuda:0")
@@ -34,10 +35,59 @@ WORKLESS = ("detach", "lift_fresh", "_unsafe_view", "empty", "empty_like", "empt
 state = SimpleNamespace(graph=None, sync_debug_mode="default")  # graph: the one that is being captured
 
 
+def launch(_, function, types, args=(), kwargs=None):
+    """Run an operation: on the CPU as it is, or as a kernel of the GPU if it has to do with tensors there."""
+    name, kwargs = function.__name__.partition(".")[0], kwargs or {}
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    ours = [x for x in tensors if isinstance(x, GPUTensor)]
+    written = tensors[0].device if name == "copy_" else GPU if ours else "cpu"
+    target = torch.device(kwargs.get("device") or written)
+    if not ours and target.type == "cpu":
+        return function(*args, **kwargs)
+    if torch.is_inference_mode_enabled():
+        with EveryOperation():  # autograd, which is off, would have taken it apart
+            results = function.decompose(*args, **kwargs)
+        if results is not NotImplemented:
+            return results
+    check(name, tensors, target)
+    args, kwargs = tree_map_only(GPUTensor, lambda x: x.memory, (args, kwargs))
+    if "device" in kwargs:
+        kwargs["device"] = "cpu"
+    is_view = any(x.alias_info and not x.alias_info.is_write for x in function._schema.returns)
+    graph = None if is_view or name in WORKLESS else state.graph
+    if graph:
+        graph.protect([x.memory for x in ours])
+    results = function(*args, **kwargs)
+    if graph:
+        graph.kernels.append((function, args, kwargs, tree_leaves(results)))
+    if target.type == "cpu":
+        return results
+    known = {id(x.memory): x for x in ours}  # an operation in place returns its input
+    return tree_map_only(torch.Tensor, lambda x: known[id(x)] if id(x) in known else GPUTensor(x), results)
+
+
+def check(name, tensors, target):
+    """Raise RuntimeError if a GPU could not do this, or not during a capture."""
+    on_cpu = [x for x in tensors if not isinstance(x, GPUTensor)]
+    copies, indexes = name in ("_to_copy", "copy_"), name in ("index", "index_put_", "_index_put_impl_")
+    if any(x.ndim for x in on_cpu) and not (copies or indexes):
+        raise RuntimeError(f"{name}: all tensors must be on one device")
+    selects = indexes and any(x.dtype == torch.bool for x in tensors[1:])
+    reads = [x for x in on_cpu if x.ndim or name in ("where", "index_put_")]  # a single number is frozen elsewhere
+    if name in WAITING or selects or (copies and target.type == "cpu") or (reads and state.graph):
+        wait(name)
+
+
+def wait(name="synchronize"):
+    if state.graph or state.sync_debug_mode == "error":
+        raise RuntimeError(f"{name} needs main memory: operation not permitted when stream is capturing")
+
+
 class GPUTensor(torch.Tensor):
     """A tensor that says it is on the GPU; its numbers are in the CPU tensor `memory`."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_dispatch__ = classmethod(launch)
 
     @staticmethod
     def __new__(cls, memory):
@@ -46,10 +96,6 @@ class GPUTensor(torch.Tensor):
             tensor = torch.Tensor._make_wrapper_subclass(cls, memory.shape, device=GPU, **layout)
         tensor.memory = memory
         return tensor
-
-    @classmethod
-    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        return launch(function, args, kwargs or {})
 
     def data_ptr(self):
         return self.memory.data_ptr()
@@ -61,16 +107,14 @@ class GPUTensor(torch.Tensor):
 class EveryOperation(TorchDispatchMode):
     """Sees also the operations that make a tensor on the GPU from none."""
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        return launch(function, args, kwargs or {})
+    __torch_dispatch__ = launch
 
 
 class Graph:
     """A CUDA graph: `kernels` are calls that write to the same memory at every replay."""
 
     def __init__(self):
-        self.kernels = []
-        self.before = {}  # the memory that the capture must not change
+        self.kernels, self.before = [], {}  # before: the memory that the capture must not change
 
     def replay(self):
         for function, args, kwargs, results in self.kernels:
@@ -83,124 +127,30 @@ class Graph:
             self.before.setdefault(storage.data_ptr(), (storage, storage.clone()))
 
 
-class Capture:
-    """`torch.cuda.graph`."""
-
-    def __init__(self, graph, stream=None):
-        self.graph = graph
-
-    def __enter__(self):
-        state.graph, self.random_state = self.graph, torch.get_rng_state()
-
-    def __exit__(self, *_):
+@contextlib.contextmanager
+def capture(graph, stream=None):
+    state.graph, random_state = graph, torch.get_rng_state()
+    try:
+        yield
+    finally:
         state.graph = None
-        torch.set_rng_state(self.random_state)
-        for storage, old in self.graph.before.values():
+        torch.set_rng_state(random_state)
+        for storage, old in graph.before.values():
             storage.copy_(old)
 
 
-def launch(function, args, kwargs):
-    """Run an operation: on the CPU as it is, or as a kernel of the GPU if it has to do with tensors there."""
-    name = function.__name__.partition(".")[0]
-    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    ours = [x for x in tensors if isinstance(x, GPUTensor)]
-    written = tensors[0].device if name == "copy_" else GPU if ours else "cpu"
-    target = torch.device(kwargs.get("device") or written)
-    if not ours and target.type == "cpu":
-        return function(*args, **kwargs)
-    if torch.is_inference_mode_enabled() and isinstance(function, torch._ops.OpOverload):
-        with EveryOperation():  # autograd, which is off, would have taken it apart
-            results = function.decompose(*args, **kwargs)
-        if results is not NotImplemented:
-            return results
-    check(name, tensors, target)
-    known = {id(x.memory): x for x in ours}  # an operation in place returns its input
-    args, kwargs = tree_map_only(GPUTensor, lambda x: x.memory, (args, kwargs))
-    if kwargs.get("device"):
-        kwargs |= {"device": "cpu"}
-    results = getattr(function, "_schema", SimpleNamespace(returns=())).returns
-    is_view = any(x.alias_info and not x.alias_info.is_write for x in results)
-    graph = None if is_view or name in WORKLESS else state.graph
-    if graph:
-        graph.protect([x.memory for x in ours])
-    results = function(*args, **kwargs)
-    if graph:
-        graph.kernels.append((function, args, kwargs, tree_leaves(results)))
-    if target.type == "cpu":
-        return results
-    return tree_map_only(torch.Tensor, lambda x: known.get(id(x)) if id(x) in known else GPUTensor(x), results)
+def rms_norm(x, shape):
+    y = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (y * (y.square().mean(-1, keepdim=True) + torch.finfo(y.dtype).eps).rsqrt()).to(x.dtype)
 
 
-def check(name, tensors, target):
-    """Raise RuntimeError if a GPU could not do this, or not during a capture."""
-    on_cpu = [x for x in tensors if not isinstance(x, GPUTensor)]
-    copies, indexes = name in ("_to_copy", "copy_"), name in ("index", "index_put_", "_index_put_impl_")
-    if any(x.ndim for x in on_cpu) and not (copies or indexes):
-        raise RuntimeError(f"{name}: all tensors must be on one device")
-    selects = indexes and any(x.dtype == torch.bool for x in tensors[1:])
-    waits = name in WAITING or selects or (copies and target.type == "cpu")
-    if waits and state.sync_debug_mode == "error":
-        raise RuntimeError(f"{name} waits for the GPU")
-    reads = [x for x in on_cpu if x.ndim or name in ("where", "index_put_")]  # a single number is frozen elsewhere
-    if state.graph and (waits or reads or name == "embedding_dense_backward"):
-        raise RuntimeError(f"{name}: operation not permitted when stream is capturing")
+def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+    mask = {} if attn_mask is None else {"visible" if attn_mask.dtype == torch.bool else "bias": attn_mask}
+    return attend(q, k, v, **mask, causal=is_causal, dropout=dropout_p, form="explicit")
 
 
-class FusedKernel(torch.autograd.Function):
-    """An operation for which PyTorch has one kernel on GPUs, and one for its gradients; on a CPU it has several."""
-
-    @staticmethod
-    def forward(ctx, function, *inputs):
-        ctx.function, ctx.inputs = function, inputs
-        return launch(function, inputs, {})
-
-    @staticmethod
-    def backward(ctx, dy):
-        gradients = functools.partial(gradients_of, ctx.function)
-        gradients.__name__ = f"{ctx.function.__name__}_backward"
-        return None, *launch(gradients, (dy, *ctx.inputs), {})
-
-
-def gradients_of(function, dy, *inputs):
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    with torch.enable_grad():
-        return torch.autograd.grad(function(*inputs), inputs, dy)
-
-
-def one_kernel(function, autocast_dtype, *inputs):
-    if torch.is_autocast_enabled("cuda"):
-        inputs = [x.to(autocast_dtype) for x in inputs]
-    return FusedKernel.apply(function, *inputs)
-
-
-def rms_norm(x, shape, *options, on_cpu=F.rms_norm):
-    def fused_rms_norm(x):
-        return on_cpu(x, shape, *options)
-
-    # Autocast converts to float32 since PyTorch 2.12.
-    return one_kernel(fused_rms_norm, torch.float32, x) if x.device.type == "cuda" else fused_rms_norm(x)
-
-
-def attention(q, k, v, attn_mask=None, *, on_cpu=F.scaled_dot_product_attention, **options):
-    def fused_attention(q, k, v):
-        return on_cpu(q, k, v, getattr(attn_mask, "memory", attn_mask), **options)
-
-    if q.device.type != "cuda":
-        return fused_attention(q, k, v)
-    return one_kernel(fused_attention, torch.get_autocast_dtype("cuda"), q, k, v)
-
-
-def tensor(data, *, device="cpu", on_cpu=torch.tensor, **options):
-    return on_cpu(data, **options).to(device)
-
-
-def save(tensors, metadata=None, *, on_cpu=safetensors.torch.save):
-    return on_cpu({name: x.cpu() for name, x in tensors.items()}, metadata)
-
-
-def wait(*_):
-    if state.graph is not None or state.sync_debug_mode == "error":
-        raise RuntimeError("the CPU waits for the GPU: operation not permitted when stream is capturing")
+def save(tensors, metadata, save=safetensors.torch.save):
+    return save({name: x.cpu() for name, x in tensors.items()}, metadata)
 
 
 def stream(device=GPU):
@@ -216,21 +166,20 @@ FUNCTIONS = {
         "is_bf16_supported": lambda **_: True,
         "max_memory_allocated": lambda *_: 1,
         "is_current_stream_capturing": lambda: state.graph is not None,
-        "synchronize": wait,
+        "synchronize": lambda *_: wait(),
         "set_sync_debug_mode": lambda mode: setattr(state, "sync_debug_mode", mode),
         "CUDAGraph": Graph,
-        "graph": Capture,
+        "graph": capture,
         "Stream": stream,
         "current_stream": stream,
         "stream": contextlib.nullcontext,
         **dict.fromkeys(("_lazy_init", "set_device", "manual_seed_all"), lambda *_: None),
     },
-    "torch": {"tensor": tensor},
-    "safetensors.torch": {"save": save},
+    "torch": {"tensor": lambda data, *, device="cpu", make=torch.tensor, **options: make(data, **options).to(device)},
     "torch.Tensor": {"pin_memory": lambda self: self},
     "torch.nn.functional": {"rms_norm": rms_norm, "scaled_dot_product_attention": attention},
     "torch.nn.utils.clip_grad": {"_has_foreach_support": lambda tensors, device: True},
-    "torch.cuda.amp.common": {"amp_definitely_not_available": lambda: False},
+    "safetensors.torch": {"save": save},
 }
 for place, functions in FUNCTIONS.items():
     for name, function in functions.items():

@@ -34,14 +34,12 @@ def cases():
     wide, *shared = (torch.randn(B, *shape, **exact) for shape in ((H, T, D + 3), (1, T, D), (1, T, D)))
     factor, taps = torch.rand(H, 1, 1, **exact), torch.randn(2, 1, D, **exact)
     turns = tuple(rotary_table(D, 9, 10_000)[:, 2 : 2 + T])
-    ids, table = torch.randint(7, (B, T)), torch.randn(9, D, **exact)  # ids repeat, and some never occur
     attention = hand_written.causal_attention, plain_attention
     return {
         "RMS norm": (hand_written.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
         "RMS norm with factors": (hand_written.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
         "causal convolution": (hand_written.causal_conv, plain_conv, (x.flatten(0, 1), taps)),
         "squared ReLU": (hand_written.squared_relu, lambda x: F.relu(x).square(), (x,)),
-        "embedding": (hand_written.embed, F.embedding, (ids, table)),
         "rotation": (hand_written.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
         "causal attention": (*attention, (q, k, v)),
         "attention with wider values": (*attention, (q, k, wide)),
