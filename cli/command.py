@@ -3,6 +3,7 @@
 import argparse
 import ast
 import contextlib
+import difflib
 import inspect
 import os
 import re
@@ -20,9 +21,11 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        if unknown := re.match(r"unrecognized arguments: -\S*", message):
+        if unknown := re.match(r"unrecognized arguments: (-[^\s=]*)\S*", message):
             message = unknown[0]  # argparse also lists the valid arguments after it
-            if any(action.dest == "overrides" for action in self._actions):
+            if close := difflib.get_close_matches(unknown[1], self._option_string_actions, n=1):
+                message += f"; did you mean {close[0]}?"
+            elif any(action.dest == "overrides" for action in self._actions):
                 message += "; write settings without dashes, as in model.n_head=8"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 

@@ -93,6 +93,7 @@ IN_THE_COMMAND = [
     ("--config tiny.yaml --from gone", "gone: no such run or checkpoint"),
     ("--config tiny.yaml optim.lr=1 --max_steps=9 optim.beta1=0", "--max_steps=9; write settings without dashes"),
     ("--config tiny.yaml --resum=a", "argument --resume: not allowed with"),
+    ("--confg tiny.yaml", "; did you mean --config?"),
     ("--config tiny.yaml --zzz\x1b", "--zzz\\x1b"),
     ("--config gone.yaml", "gone.yaml: no such file in"),
     ("--config tinny.yml", "; did you mean tiny.yaml?"),

@@ -1,6 +1,7 @@
 """Show what the attention heads of a trained model do: python -m experiments.heads --checkpoint runs/shakespeare"""
 
 import os
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     ids = [each.encode(text) for each in opened]
     if len({len(each) for each in ids}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
+    print(f"Measuring each head of {', '.join(each.origin for each in opened)}", file=sys.stderr, flush=True)
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
     letters = "AB" if len(opened) > 1 else [""]
