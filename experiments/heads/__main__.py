@@ -11,7 +11,7 @@ from data.files import replace_text
 from experiments.command import command, option, replaceable, whole
 from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
-from experiments.heads.heads_page import describe, make_page
+from experiments.heads.heads_page import make_page
 from experiments.heads.heads_table import heads_table
 from experiments.heads.history import appearances, make_history_page, trace_heads
 from training.runs.run_folder import RunFolder
@@ -45,14 +45,12 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     text = options.text
     if text is None:
         text = opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
-    ids = [each.encode(text) for each in opened]
-    if len({len(each) for each in ids}) > 1:
+    if len({len(each.encode(text)) for each in opened}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
     print(f"Measuring each head of {', '.join(each.origin for each in opened)}", file=sys.stderr, flush=True)
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
-    letters = "AB" if len(opened) > 1 else [""]
-    page = make_page([describe(*each) for each in zip(opened, analyses, ids, letters, strict=True)])
+    page = make_page(opened, analyses, text)
     folder = opened[0].run_folder if len(opened) == 1 else None
     parts.append(write_page(options.output or (folder or Path()) / "heads.html", page))
     return "\n\n".join(parts)

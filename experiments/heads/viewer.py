@@ -1,15 +1,13 @@
-"""The data of a viewer of attention maps, a component of pages: viewer.html and viewer.js."""
+"""The data of a viewer of attention maps, a component of pages: viewer.js."""
 
 import base64
 import unicodedata
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from data.vocabulary import Vocabulary
 from experiments.heads.measures import ROLES, HeadMeasures, measure_heads
 from experiments.heads.model_access import HeadIndex
 
@@ -29,27 +27,20 @@ def visible(character: str, unit: str) -> str:
 
 
 def viewer_data(
-    heads: Sequence[HeadIndex],
-    vocabulary: Vocabulary,
-    ids: np.ndarray,
-    weights: Tensor,
-    measures: HeadMeasures | None = None,
+    heads: Sequence[HeadIndex], weights: Tensor, text: str, measures: HeadMeasures | None = None
 ) -> dict[str, Any]:
-    """Return what viewer.js shows: the attention weights (N, T, T) of N heads for a text of T ids.
+    """Return what viewer.js shows: the attention weights (N, T, T) of N heads for a text of T characters.
 
-    text, shown: the T characters and their labels. layers: the names of the heads of each layer. roles: of each head,
-    see `role_of`, from the measures or, without them, from this text. measured: on what, in words. weights: the lower
-    triangles, head by head and row by row, as 16-bit fractions in base64.
+    heads: their names. roles: of each head, see `role_of`, from the measures or, without them, from this text.
+    measured: on what, in words. weights: the lower triangles, head by head and row by row, as 16-bit fractions in
+    base64.
     """
-    text = vocabulary.spell(ids)
     where = f"over {measures.n_characters:,} characters of the validation split" if measures else "on this text"
     measures = measures or measure_heads([(weights, text)])
     rows, columns = np.tril_indices(len(text))
     fractions = np.rint(weights.numpy()[:, rows, columns] * 65535).astype("<u2")
     return {
-        "text": list(text),
-        "shown": [visible(character, vocabulary.unit) for character in text],
-        "layers": [[str(head) for head in layer] for _, layer in groupby(heads, key=lambda head: head.layer)],
+        "heads": list(map(str, heads)),
         "roles": [role_of(measures, i) for i in range(len(heads))],
         "measured": where,
         "weights": base64.b64encode(fractions.tobytes()).decode(),

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments.heads.measures import HeadMeasures
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import silenced
 from experiments.heads.viewer import viewer_data, visible
@@ -74,7 +75,7 @@ class Reader:
         yield "".join(pieces)
 
     @torch.inference_mode()
-    def look_inside(self, text: str, off: Sequence[int] = ()) -> dict[str, Any]:
+    def look_inside(self, text: str, off: Sequence[int] = (), measures: HeadMeasures | None = None) -> dict[str, Any]:
         """Return the viewer's data of all attention weights, and what each layer would predict at each position."""
         ids, _ = self._window(text)
         with self._turn(off):
@@ -82,7 +83,7 @@ class Reader:
         weights = torch.cat([each[0] for each in inside.weights]).float().cpu()  # (N, T, T)
         lens = [self.model.predict(x)[0].softmax(-1).cpu() for x in inside.outputs]  # of each layer (T, V)
         return {
-            "viewer": viewer_data(self.heads, self.trained.vocabulary, ids, weights),
+            "viewer": viewer_data(self.heads, weights, self.trained.vocabulary.spell(ids), measures),
             "lens": [[self._likeliest(row, IN_LENS) for row in layer] for layer in lens],
         }
 

@@ -15,10 +15,9 @@ from training.runs.checkpoint import load_checkpoint
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 
-def viewers(page):
-    """Return the data of a page's viewers of attention maps."""
-    found = re.findall(r'class="viewer-data">(.*?)</script>', page.read_text(encoding="utf-8"))
-    return [json.loads(data) for data in found]
+def shown(page):
+    """Return what a page shows of each model."""
+    return json.loads(re.search(r'id="exported">(.*?)</script>', page.read_text(encoding="utf-8"))[1])["shown"]
 
 
 def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, capsys):
@@ -34,9 +33,9 @@ def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, cap
     listed = {head: float(scale) for head, _, scale, *_ in lines}
     assert listed == pytest.approx(dict(zip(HEADS, scales, strict=True)), abs=0.051)
     page = (run.path / "heads.html").read_text(encoding="utf-8")
-    shown = re.findall(r"<tr>\s*<td>(L\dH\d)</td>\s*<td>.*?</td>\s*<td>.*?</td>\s*<td>(.*?)</td>", page)
-    assert {head: float(scale) for head, scale in shown} == listed
-    assert viewers(run.path / "heads.html")[0]["layers"] == [HEADS[:3], HEADS[3:]]
+    scales = re.findall(r"<tr>\s*<td>(L\dH\d)</td>\s*<td>.*?</td>\s*<td>.*?</td>\s*<td>(.*?)</td>", page)
+    assert {head: float(scale) for head, scale in scales} == listed
+    assert shown(run.path / "heads.html")[0]["viewer"]["heads"] == HEADS
     assert "http" not in page.replace("http://www.w3.org/", "")
 
 
@@ -48,11 +47,11 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
     assert "open in a browser: heads.html" in said
-    first, second = viewers(workplace / "heads.html")
+    first, second = shown(workplace / "heads.html")
     assert first["shown"] == second["shown"] == list("bottles␣of␣b")
-    assert second["layers"] == [["L0H0"], ["L1H0"]]
+    assert second["viewer"]["heads"] == ["L0H0", "L1H0"]
     page = (workplace / "heads.html").read_text(encoding="utf-8")
-    assert all(f"runs/{name}/" in page for name in ("tiny", "one"))
+    assert all(f'"name": "{name}"' in page for name in ("tiny", "one"))
     assert page.count('">scale<') == 1  # a model without normalised queries has no scales
 
 
@@ -109,9 +108,9 @@ def of_bytes(tmp_path_factory):
 def test_the_page_of_a_model_of_bytes_has_one_label_for_each_row_of_its_maps(of_bytes, monkeypatch, arguments, labels):
     monkeypatch.chdir(of_bytes)
     assert heads_command(["--checkpoint", "runs/bytes", "--windows", "1", *arguments]) == 0
-    (data,) = viewers(of_bytes / "runs/bytes/heads.html")
+    (data,) = shown(of_bytes / "runs/bytes/heads.html")
     assert data["shown"] == labels.split()
-    T, n_weights = len(data["shown"]), len(base64.b64decode(data["weights"])) // 2
+    T, n_weights = len(data["shown"]), len(base64.b64decode(data["viewer"]["weights"])) // 2
     assert n_weights == 6 * T * (T + 1) // 2  # the lower triangles of T rows
 
 

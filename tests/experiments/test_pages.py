@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
 TEXT = "9 bottles of b"
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
-PAGES = {"report.html": 4, "heads.html": 2, "two.html": 4, "history.html": 1, "exported.html": 1}  # and their charts
+PAGES = {"report.html": 4, "heads.html": 3, "two.html": 6, "history.html": 1, "exported.html": 1}  # and their charts
 
 
 @pytest.fixture(scope="module")
@@ -89,78 +89,61 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
         browser.save_screenshot(f"{target}/{page.partition('.')[0]}-{width}.png")
 
 
-def test_a_chosen_head_shows_its_weights_and_a_click_keeps_the_character(browser, folder):
-    from selenium.webdriver import ActionChains
-
-    open_page(browser, folder / "heads.html")
-    weights = load_model(folder / "runs/2-0", "cpu").attention_weights(READ)
-    spans, heads = find(browser, ".viewer .text span"), find(browser, "button.head")
-    assert [s.text for s in spans] == [c.replace(" ", "␣").replace("\n", "⏎") for c in READ]
-    for number, query in [(0, 15), (3, 9), (2, 0), (1, 14)]:
-        heads[number].click()
-        ActionChains(browser).move_to_element(spans[query]).perform()
-        shown = [s.get_attribute("data-weight") for s in spans]
-        expected = weights[number // 2][number % 2, query]
-        assert shown[query + 1 :] == [""] * (len(READ) - 1 - query)
-        assert [float(w) for w in shown[: query + 1]] == pytest.approx(expected[: query + 1].tolist(), abs=2e-4)
-        listed = [int(item.get_attribute("data-key")) for item in find(browser, ".keys li")]
-        assert listed[0] == expected.argmax()
-        assert f"L{number // 2}H{number % 2}" in find(browser, ".looking")[0].text
-        assert "query" in spans[query].get_attribute("class")
-    spans[4].click()
-    ActionChains(browser).move_to_element(spans[8]).perform()
-    assert "query" in spans[4].get_attribute("class")
-    find(browser, ".text")[0].send_keys("\ue014")  # the right arrow
-    assert "query" in spans[5].get_attribute("class")
-    spans[5].click()
-    ActionChains(browser).move_to_element(spans[8]).perform()
-    assert "query" in spans[8].get_attribute("class")
-    assert browser.get_log("browser") == []
-
-
-def test_heads_open_on_the_sharpest_and_have_roles_axes_and_names_under_the_pointer(browser, folder):
+def test_heads_open_on_the_sharpest_and_show_what_the_chosen_character_attends_to(browser, folder):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.support.ui import Select
 
     open_page(browser, folder / "heads.html")
     weights = torch.cat(load_model(folder / "runs/2-0", "cpu").attention_weights(READ))  # (4, T, T)
-    rows = weights[:, 7]  # of " bottles of be\n2", the middle of the longer line
-    sharpest = rows.max(-1).values.argmax()
+    labels = [{" ": "␣", "\n": "⏎"}.get(c, c) for c in READ]
+    sharpest = weights[:, 7].max(-1).values.argmax()  # 7: the middle of the longer line
     assert texts(browser, "button.head[aria-pressed=true] b") == [f"L{sharpest // 2}H{sharpest % 2}"]
-    assert "query" in find(browser, ".viewer .text span")[7].get_attribute("class")
-    assert (
-        texts(browser, ".key-axis span") == texts(browser, ".query-axis span") == texts(browser, ".viewer .text span")
-    )
+    assert query(browser) == 7
+    assert texts(browser, ".key-axis span") == texts(browser, ".query-axis span") == labels
     assert "weight 0.25" in texts(browser, ".scale span")
-    shown = find(browser, "button.head")
+    heads = find(browser, "button.head")
     for option in find(browser, ".roles option")[1:]:
         Select(find(browser, ".roles")[0]).select_by_value(role := option.get_attribute("value"))
-        visible = [head for head in shown if head.is_displayed()]
+        visible = [head for head in heads if head.is_displayed()]
         assert option.text == f"{role} ({len(visible)})"
         assert all(role in head.text.replace("\n", " ") for head in visible)
         assert "true" in [head.get_attribute("aria-pressed") for head in visible]
     Select(find(browser, ".roles")[0]).select_by_value("")
-    shown[3].click()
+    click(browser, "[data-by=attention]")
+    for number, q in [(0, 15), (3, 9), (2, 0), (1, 14)]:
+        heads[number].click()
+        set_caret(browser, q + 1)
+        expected = weights[number, q]
+        shown = find(browser, "#writing .text span")
+        shades = [float(re.search(r"--w: ([\d.e-]+)%", span.get_attribute("style"))[1]) for span in shown]
+        assert shades == pytest.approx([100 * w**0.5 for w in expected.tolist()], abs=0.8)
+        k = int(expected.argmax())
+        assert texts(browser, ".keys li")[0] == f"{labels[k]} at {k}: {expected[k]:.3f}"
+        assert f"L{number // 2}H{number % 2}" in find(browser, ".looking")[0].text
+    ActionChains(browser).move_to_element(find(browser, "#writing .text span")[8]).perform()
+    assert query(browser) == 8
+    ActionChains(browser).move_to_element(find(browser, "h1")[0]).perform()
+    assert query(browser) == 14  # which was clicked
+    find(browser, "#text")[0].send_keys("\ue012")  # the left arrow
+    assert query(browser) == 13
     map_ = find(browser, ".map")[0]
     browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", map_)
     cell = map_.size["width"] / len(READ)
     ActionChains(browser).move_to_element_with_offset(map_, round(-5.5 * cell), round(0.5 * cell)).perform()
-    expected = f"␣ at 8 looks at o at 2: weight {weights[3, 8, 2]:.3f}"
-    assert find(browser, ".place")[0].text == expected
+    assert find(browser, ".place")[0].text == f"␣ at 8 looks at o at 2: weight {weights[1, 8, 2]:.3f}"
 
 
-def test_a_character_chosen_in_one_of_two_models_is_chosen_in_both_and_a_phone_shows_one_of_them(browser, folder):
+def test_a_character_is_chosen_in_both_of_two_models_and_a_phone_shows_one_of_them(browser, folder):
     open_page(browser, folder / "two.html")
-    first, second = ([*viewer.find_elements("css selector", ".text span")] for viewer in find(browser, ".viewer"))
-    assert [len(viewer.find_elements("css selector", "button.head")) for viewer in find(browser, ".viewer")] == [4, 6]
-    second[6].click()
-    assert "query" in first[6].get_attribute("class")
-    first[6].click()  # releases it in both
-    second[9].click()
-    assert "query" in first[9].get_attribute("class")
+    viewers = find(browser, ".viewer")
+    assert [len(viewer.find_elements("css selector", "button.head")) for viewer in viewers] == [4, 6]
+    set_caret(browser, 10)
+    assert [viewer.find_element("css selector", ".looking").text.partition(": ")[2] for viewer in viewers] == [
+        "o at 9 looks at"
+    ] * 2
     open_page(browser, folder / "two.html", 390)
     assert [viewer.is_displayed() for viewer in find(browser, ".viewer")] == [True, False]
-    find(browser, ".switch button")[1].click()
+    find(browser, "#letters button")[1].click()
     assert [viewer.is_displayed() for viewer in find(browser, ".viewer")] == [False, True]
 
 
@@ -237,6 +220,18 @@ def rows(browser, selector):
     return browser.execute_script(script, selector)
 
 
+def query(browser):
+    """Return the place of the chosen character."""
+    return browser.execute_script(
+        "return [...document.querySelectorAll('.text span')].findIndex((e) => e.matches('.query'))"
+    )
+
+
+def set_caret(browser, place):
+    script = "arguments[0].setSelectionRange(arguments[1], arguments[1]); arguments[0].click()"
+    browser.execute_script(script, find(browser, "#text")[0], place)
+
+
 def type_text(browser, text):
     """Set the text of the box, also to characters that the driver cannot type."""
     box = find(browser, "#text")[0]
@@ -270,13 +265,10 @@ def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, pl
 
     lens = reader_of("3-0").look_inside(TEXT)["lens"]
     expected = [label for layer in lens for label, _, _ in layer[4]]
-    browser.execute_script(
-        "const box = arguments[0]; box.setSelectionRange(5, 5); box.click()", find(browser, "#text")[0]
-    )
+    set_caret(browser, 5)
     wait_for(lambda: [text.split(" ")[0] for text in texts(browser, ".lens td")] == expected)
     assert len(find(browser, ".viewer button.head")) == 6
 
-    find(browser, ".heads summary")[0].click()
     browser.execute_script("[1, 2].forEach((i) => document.querySelectorAll('.switches button')[i].click())")  # at once
     wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT, [1, 2]))
     click(browser, ".switches button:nth-child(2)")
@@ -334,7 +326,7 @@ def test_the_playground_introduces_itself_and_continues_as_one_types(browser, pl
     box = browser.switch_to.active_element
     assert (box.get_attribute("id"), box.get_attribute("value")) == ("text", trained.opening(16))
     assert find(browser, ".guide")[0].text.startswith("Type: the bars show what the model expects next")
-    assert texts(browser, "#writing .scale span")[::2] == ["expected: 0 bits", "surprising: 8 or more"]
+    assert texts(browser, "#writing .scale.surprise span")[::2] == ["expected: 0 bits", "surprising: 8 or more"]
     wait_for(lambda: find(browser, "button.head[aria-pressed=true]"))
     click(browser, "#along")
     type_text(browser, TEXT)

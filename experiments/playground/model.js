@@ -1,0 +1,193 @@
+// One model of the playground: its predictions, its losses, and what its heads and layers do.
+
+const encoder = new TextEncoder();
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+
+class Model {
+  constructor(state, index, letter) {
+    Object.assign(this, { index, letter, off: new Set(), reading: null, ends: [], costs: new Map() });
+    this.read = oneAtATime(() => this.compute("read", this.showReading));
+    this.lookInside = oneAtATime(() => this.compute("inside", this.showInside));
+    this.root = byId("model").content.firstElementChild.cloneNode(true);
+    byId("models").append(this.root);
+    this.viewer = new Viewer(this.part("viewer"), (query) => point(this.characterOf(query), true));
+    const switches = state.heads.map((name, head) => make("button", name, { onclick: () => this.flip(head) }));
+    this.part("switches").append(...switches);
+    this.part("checkpoint").onchange = (event) => this.choose(event.target.value);
+    this.part("inside").open = Boolean(exported) || innerWidth >= 960;
+    this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
+    answerToPointer(this.part("losses"));
+    this.showSwitches();
+    this.show(state);
+  }
+
+  part(name) {
+    return this.root.querySelector(`.${name}`);
+  }
+
+  say(message, element = this.part("message")) {
+    say(message && this.letter ? `Model ${this.letter}: ${message}` : message, element);
+  }
+
+  isOpen() {
+    return this.part("inside").open && !exported;
+  }
+
+  request() {
+    return { model: this.index, text: box.value, off: [...this.off] };
+  }
+
+  // Passes the answer and what was asked to `show`, or says why there is none.
+  async compute(path, show, request = this.request()) {
+    const weights = `${this.state.chosen}, step ${this.state.step}`;
+    try {
+      show.call(this, await (await ask(path, request)).json(), request, weights);
+    } catch (error) {
+      explain(error, (message) => this.say(message));
+      if (this.index === shown && request.text === box.value) sheet.spans[error.position - sheet.first]?.classList.add("unknown");
+    }
+  }
+
+  // Shows the state of a run; returns whether its weights are new.
+  show(state) {
+    const before = this.state;
+    this.state = state;
+    const letter = this.letter && `${this.letter}: `;
+    this.part("name").textContent = `${letter}${state.name}, step ${state.step.toLocaleString("en")}`;
+    this.part("about").textContent = state.about;
+    if (String(before?.checkpoints) !== String(state.checkpoints)) {
+      this.part("checkpoint").replaceChildren(...state.checkpoints.map((name) => make("option", name, { value: name })));
+    }
+    this.part("checkpoint").value = state.chosen;
+    drawLosses(this.part("losses"), state.train_loss, state.val_loss);
+    return before && (before.step !== state.step || before.chosen !== state.chosen);
+  }
+
+  showExported(answer) {
+    this.showReading(answer, { text: box.value, off: [] }, "");
+    this.showInside(answer, { text: box.value });
+  }
+
+  showReading(answer, request, weights) {
+    Object.assign(this, { reading: answer, readText: request.text, ends: endsOf(request.text, this.state.unit) });
+    this.root.classList.toggle("stale", request.text !== box.value);
+    this.say(request.text ? "" : "Without a text, the model begins a line.");
+    this.showBars(answer.next);
+    this.viewer.begin(answer.shown);
+    const n = answer.shown.length - 1;
+    const bits = answer.nats / Math.LN2;
+    const before = answer.start ? ` (the context window starts at character ${answer.start})` : "";
+    this.part("totals").textContent = n
+      ? `${n} characters cost ${answer.nats.toFixed(2)} nats, ${bits.toFixed(2)} bits: ${(bits / n).toFixed(3)} bits each${before}`
+      : "The first character is not predicted; type a second one.";
+    this.showCosts(request, weights, n ? bits / n : 0);
+    drawText();
+  }
+
+  // Shows the likeliest next characters; the buttons stay, so that the keyboard keeps its place.
+  showBars(next) {
+    const bars = this.part("next");
+    if (!bars.children.length) {
+      bars.append(...next.map((_, i) => make("button", "", { onclick: () => this.take(i) }, [make("span", ""), make("span", "")])));
+    }
+    next.forEach(([label, character, probability], i) => {
+      const [button, share] = [bars.children[i], percent(probability)];
+      button.firstChild.textContent = label;
+      button.lastChild.textContent = share;
+      button.style.setProperty("--w", `${100 * probability}%`);
+      button.setAttribute("aria-label", `append ${label}, ${share}`);
+      button.setAttribute("aria-disabled", !character || Boolean(exported));
+    });
+  }
+
+  // Adds the cost of a passage with some heads off to a table, which another passage or other weights begin anew.
+  showCosts(request, weights, bits) {
+    const passage = `${weights}: ${request.text}`;
+    if (passage !== this.passage) this.costs.clear();
+    this.passage = passage;
+    this.costs.set(request.off.map((head) => this.state.heads[head]).join(" ") || "none", bits);
+    const [first] = this.costs.values();
+    const rows = [...this.costs].map(([heads, cost]) => {
+      const change = cost === first ? "" : `${cost < first ? "\u2212" : "+"}${Math.abs(cost - first).toFixed(3)}`;
+      return make("tr", "", {}, [heads, cost.toFixed(3), change].map((cell) => make("td", cell)));
+    });
+    this.part("costs").tBodies[0].replaceChildren(...rows);
+    this.part("costs").hidden = rows.length < 2;
+  }
+
+  showInside(answer, request) {
+    if (request.text !== this.readText) return this.lookInside(); // its reading is yet to come
+    this.lens = answer.lens;
+    this.viewer.showMaps(answer.viewer);
+    drawText();
+  }
+
+  // Appends a likely character to the text that it was predicted for.
+  take(i) {
+    const character = this.reading.next[i][1];
+    if (exported || !character || box.value !== this.readText) return;
+    past.push(box.value);
+    box.value += character;
+    act();
+  }
+
+  // The character of the text that has an id of the context window: a character may have several.
+  characterOf(i) {
+    return Math.max(0, this.ends.findIndex((end) => end > i + this.reading.start));
+  }
+
+  // Chooses a character of the text, and shows what each layer would predict after it.
+  point(character) {
+    const i = this.reading ? this.ends[Math.min(character, this.ends.length - 1)] - 1 - this.reading.start : -1;
+    if (!(i >= 0)) return;
+    this.viewer.select(i);
+    if (!this.viewer.weights) return;
+    const rows = this.lens.map((layer, number) => {
+      const cells = layer[i].map(([label, , probability]) => make("td", `${label} ${percent(probability)}`));
+      return make("tr", "", {}, [make("th", `layer ${number}`, { scope: "row" }), ...cells]);
+    });
+    this.part("lens").tBodies[0].replaceChildren(...rows);
+  }
+
+  // Says how much the chosen character surprised the model.
+  describe() {
+    const { labels, query } = this.viewer;
+    const bits = this.reading.bits[query];
+    const cost = bits === null ? "the first one is not predicted" : `the model gave it ${percent(2 ** -bits)}, a surprise of ${bits.toFixed(2)} bits`;
+    return `Outlined: ${labels[query]} at ${query}; ${cost}.`;
+  }
+
+  // The surprise of a character of the box, or the weight that the chosen one gives to it; null if there is none.
+  valueOf(by, character) {
+    if (character >= this.nKnown) return null;
+    const values = [];
+    for (let id = this.ends[character - 1] ?? 0; id < this.ends[character]; id++) {
+      values.push(by === "surprise" ? this.reading.bits[id - this.reading.start] : this.viewer.weightOf(id - this.reading.start));
+    }
+    return values.includes(null) || values.includes(undefined) ? null : values.reduce((a, b) => a + b, 0);
+  }
+
+  flip(head) {
+    if (!this.off.delete(head)) this.off.add(head);
+    this.showSwitches();
+    act();
+  }
+
+  showSwitches() {
+    [...this.part("switches").children].forEach((button, i) => {
+      button.setAttribute("aria-pressed", !this.off.has(i));
+      button.title = this.off.has(i) ? "silent" : "at work";
+    });
+  }
+
+  choose(checkpoint) {
+    this.compute("choose", (state) => this.show(state) && act(), { model: this.index, checkpoint });
+  }
+}
+
+// The end of each character of a text in the ids of the model, which may be bytes.
+function endsOf(text, unit) {
+  const isByte = /^[\udc80-\udcff]$/; // a part of a character, as Python spells it
+  let end = 0;
+  return [...text].map((c) => (end += unit === "byte" && !isByte.test(c) ? encoder.encode(c).length : 1));
+}

@@ -1,0 +1,172 @@
+"use strict";
+// A viewer of attention maps: choose a head to see what a chosen character attends to.
+
+const LISTED = 5; // keys in the list
+const LABEL_PX = 11; // the least width of a character on an axis
+const strength = Math.sqrt; // of the shade of a weight: the root makes small weights visible
+
+function make(tag, text, attributes = {}, children = []) {
+  const element = Object.assign(document.createElement(tag), attributes);
+  element.textContent = text;
+  element.append(...children);
+  return element;
+}
+
+// Shows the attention of heads in an element. onChoose(query) hears of characters that are chosen here.
+class Viewer {
+  constructor(root, onChoose) {
+    Object.assign(this, { root, onChoose, head: null, query: 0, buttons: [], names: [], T: 0 });
+    this.part("roles").onchange = () => this.filter();
+    const map = this.part("map");
+    map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
+    new ResizeObserver(() => this.drawAxes()).observe(this.part("frame"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawMaps());
+  }
+
+  part(name) {
+    return this.root.querySelector(`.${name}`);
+  }
+
+  // Begins another text, by the labels of its characters; the maps of the one before fade.
+  begin(labels) {
+    Object.assign(this, { labels, T: labels.length, query: Math.min(this.query, labels.length - 1), weights: null });
+    this.root.classList.add("stale");
+  }
+
+  // Shows the maps of the text; see `viewer_data`.
+  showMaps({ heads, roles, measured, weights }) {
+    const before = String(this.names);
+    Object.assign(this, { names: heads, roles, weights: decode(weights) });
+    if (String(this.names) !== before) {
+      this.buttons = this.names.map((name, h) =>
+        make("button", "", { className: "head", onclick: () => this.chooseHead(h) }, [make("canvas"), make("b", name), make("span")]),
+      );
+      this.part("grid").replaceChildren(...this.buttons);
+    }
+    this.buttons.forEach((button, h) => (button.lastChild.textContent = roles[h].join(" ")));
+    this.part("measured").textContent = `(weight on the target, or entropy, ${measured})`;
+    this.root.classList.remove("stale");
+    this.offerRoles();
+    this.select(this.query);
+    this.drawMaps();
+    this.filter();
+  }
+
+  offerRoles() {
+    const select = this.part("roles");
+    const counts = new Map();
+    this.roles.forEach(([role]) => counts.set(role, (counts.get(role) ?? 0) + 1));
+    const chosen = counts.has(select.value) ? select.value : "";
+    const options = [...counts].map(([role, n]) => make("option", `${role} (${n})`, { value: role }));
+    select.replaceChildren(make("option", "of any role", { value: "" }), ...options);
+    select.value = chosen;
+  }
+
+  // Hides the heads of other roles.
+  filter() {
+    const role = this.part("roles").value;
+    this.buttons.forEach((button, h) => (button.hidden = role && this.roles[h][0] !== role));
+    if (this.buttons[this.head].hidden) this.chooseHead(this.buttons.findIndex((button) => !button.hidden));
+  }
+
+  weight(h, q, k) {
+    return k > q ? 0 : this.weights[(h * this.T * (this.T + 1)) / 2 + (q * (q + 1)) / 2 + k];
+  }
+
+  // The weight that the chosen character gives to another one; null if it cannot see it.
+  weightOf(k) {
+    return this.weights && k <= this.query ? this.weight(this.head, this.query, k) : null;
+  }
+
+  // The head with the highest weight of the chosen character.
+  sharpest() {
+    const peaks = this.names.map((_, h) => Math.max(...upTo(this.query).map((k) => this.weight(h, this.query, k))));
+    return peaks.indexOf(Math.max(...peaks));
+  }
+
+  // One pixel per pair of characters; the page scales it.
+  drawMap(canvas, h) {
+    const [red, green, blue] = colour("--series-0");
+    canvas.width = canvas.height = this.T;
+    const context = canvas.getContext("2d");
+    const image = context.createImageData(this.T, this.T);
+    for (let q = 0; q < this.T; q++) {
+      for (let k = 0; k <= q; k++) {
+        image.data.set([red, green, blue, 255 * strength(this.weight(h, q, k))], 4 * (q * this.T + k));
+      }
+    }
+    context.putImageData(image, 0, 0);
+  }
+
+  drawMaps() {
+    if (!this.weights) return;
+    this.buttons.forEach((button, h) => this.drawMap(button.firstChild, h));
+    this.drawMap(this.part("map"), this.head);
+    this.drawAxes();
+  }
+
+  // Labels the axes with the characters or, if they do not fit, with positions.
+  drawAxes() {
+    const width = this.part("frame").clientWidth / this.T;
+    const fits = width >= LABEL_PX;
+    const every = fits ? 1 : [5, 10, 20, 50, 100, 200].find((n) => n * width > 30) ?? 500;
+    for (const [name, side] of [["key-axis", "left"], ["query-axis", "top"]]) {
+      const places = upTo(this.T - 1).filter((i) => i % every === 0);
+      this.part(name).replaceChildren(...places.map((i) => make("span", fits ? this.labels[i] : i)));
+      places.forEach((i, n) => (this.part(name).children[n].style[side] = `${(100 * (i + 0.5)) / this.T}%`));
+    }
+  }
+
+  chooseHead(h) {
+    this.head = h;
+    this.drawMap(this.part("map"), h);
+    this.onChoose(this.query);
+  }
+
+  // Shows what a character attends to.
+  select(query) {
+    this.query = query;
+    if (!this.weights) return;
+    if (this.head === null) this.head = this.sharpest();
+    this.buttons.forEach((button, h) => button.setAttribute("aria-pressed", h === this.head));
+    const role = this.roles[this.head].join(", ");
+    this.part("looking").textContent = `Head ${this.names[this.head]} (${role}): ${this.labels[query]} at ${query} looks at`;
+    const keys = upTo(query).sort((a, b) => this.weightOf(b) - this.weightOf(a));
+    this.part("keys").replaceChildren(
+      ...keys.slice(0, LISTED).map((k) => {
+        const item = make("li", `${this.labels[k]} at ${k}: ${this.weightOf(k).toFixed(3)}`);
+        item.style.setProperty("--w", `${100 * this.weightOf(k)}%`);
+        return item;
+      }),
+    );
+    const [top, height, width] = [query, 1, query + 1].map((n) => `${(100 * n) / this.T}%`);
+    Object.assign(this.part("chosen-row").style, { top, height, width });
+  }
+
+  pointAtMap(event) {
+    if (!this.weights) return;
+    const box = this.part("map").getBoundingClientRect();
+    const shares = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+    const [q, k] = shares.map((share) => Math.min(this.T - 1, Math.max(0, Math.floor(share * this.T))));
+    this.onChoose(q);
+    const found = k > q ? "not visible yet" : `weight ${this.weight(this.head, q, k).toFixed(3)}`;
+    this.part("place").textContent = `${this.labels[q]} at ${q} looks at ${this.labels[k]} at ${k}: ${found}`;
+  }
+}
+
+const upTo = (last) => Array.from({ length: last + 1 }, (_, i) => i);
+
+// Decodes each head's lower triangle, row by row, from 16-bit fractions.
+function decode(base64) {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Float32Array.from({ length: bytes.length / 2 }, (_, i) => view.getUint16(2 * i, true) / 65535);
+}
+
+// Red, green and blue of a CSS variable, which may have any notation.
+function colour(name) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  context.fillRect(0, 0, 1, 1);
+  return context.getImageData(0, 0, 1, 1).data;
+}
