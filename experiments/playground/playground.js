@@ -213,7 +213,11 @@ async function start() {
   box.onpointermove = (event) => sheet.at(event) >= 0 && point(sheet.at(event));
   box.onpointerleave = drawText;
   box.onclick = pointAtCaret;
-  box.onkeyup = (event) => event.key.startsWith("Arrow") && pointAtCaret();
+  box.onkeyup = (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (exported && step) point(Math.max(0, Math.min(sheet.chosen + step, [...box.value].length - 1)), true); // it has no caret
+    else if (event.key.startsWith("Arrow")) pointAtCaret();
+  };
   if (exported) return models.forEach((model, i) => model.showExported(exported.shown[i]));
   box.oninput = byId("along").onchange = act;
   byId("settings").onsubmit = (event) => {
