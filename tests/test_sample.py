@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from conftest import ROOT, train_tiny
+from helpers import heed_signals
 
 import sample
 
@@ -201,6 +202,7 @@ def test_interactive_mode_continues_each_line_and_survives_mistakes(write):
 def test_on_a_terminal_ctrl_c_stops_the_text_not_the_program_and_lines_can_be_edited_and_recalled(trained):
     process, terminal = pty.fork()
     if process == 0:
+        heed_signals()
         os.chdir(trained)
         command = [str(ROOT / "sample.py"), "--interactive", "--length", "1000000", "--device", "cpu"]
         os.execv(sys.executable, [sys.executable, *command])
