@@ -204,8 +204,7 @@ def test_on_a_terminal_ctrl_c_stops_the_text_not_the_program_and_lines_can_be_ed
     if process == 0:
         heed_signals()
         os.chdir(trained)
-        command = [str(ROOT / "sample.py"), "--interactive", "--length", "1000000", "--device", "cpu"]
-        os.execv(sys.executable, [sys.executable, *command])
+        os.execv(sys.executable, ["python", f"{ROOT}/sample.py", "--interactive", "--length=1000000", "--device=cpu"])
     shown = b""
 
     def type_and_wait(keys, pattern):
