@@ -13,13 +13,13 @@ import cli.startup  # noqa: F401, I001 - before torch
 import argparse
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from io import StringIO
 
 from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError, checking_values, explain, one_line
 from data.files import read_file
-from model.generate import Sampling
+from model.generate import Sampler, Sampling
 from training.sampling.texts import StopText, prepare_for_sampling, stream_texts
 from training.trained_model import load_model
 
@@ -68,8 +68,11 @@ def run(options: argparse.Namespace) -> int:
     prompt = "" if options.interactive else read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.origin}"), file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
-    settings = {"length": options.length, "sampling": sampling, "cuda_graph": True}
-    stream = partial(stream_texts, trained.model, trained.vocabulary, **settings)
+    sampler_of = lru_cache(maxsize=1)(partial(Sampler, trained.model, sampling=sampling, cuda_graph=True))
+
+    def stream(prompts: Sequence[str], **numbers) -> Iterator[list[str]]:
+        return stream_texts(sampler_of(len(prompts)), trained.vocabulary, prompts, options.length, **numbers)
+
     if options.interactive:
         interact(partial(write, stream, options), options.seed)
     else:

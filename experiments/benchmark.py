@@ -19,7 +19,7 @@ from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import open_corpus
 from experiments.command import command, option
-from model.generate import generate
+from model.generate import Sampler
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import load_config
@@ -175,7 +175,7 @@ def sampling_rates(model: GPT, streams: int, repeats: int) -> list[float]:
     rates = []
     for _ in range(repeats):
         prompt = torch.zeros(streams, 1, dtype=torch.long, device=device)
-        characters = generate(model, prompt, length, cuda_graph=True)
+        characters = Sampler(model, streams, cuda_graph=True).generate(prompt, length)
         deque(islice(characters, FIRST_CHARACTERS), maxlen=0)
         wait_for(device)
         began_s = time.perf_counter()

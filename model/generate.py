@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -67,13 +66,6 @@ class Sampling:
         return probabilities / probabilities.sum(-1, keepdim=True)
 
 
-def generate(
-    model: GPT, prompt: Tensor, length: int, *, seed: int = 0, streams: Sequence[int] | None = None, **options: Any
-) -> Iterator[Tensor]:
-    """Return `Sampler.generate` of a sampler that writes this text only. options: those of `Sampler`."""
-    return Sampler(model, len(prompt), **options).generate(prompt, length, seed=seed, streams=streams)
-
-
 class Sampler:
     """Draws texts of B streams from a model, one text after another; the first characters of a new one end the last.
 
@@ -102,7 +94,7 @@ class Sampler:
             """Set `drawn` to the characters (B,) that follow ids (B, T)."""
             drawn.copy_(_draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform))
 
-        self.block_size, self.cache, self.drawn, self.draw = model.config.block_size, cache, drawn, draw
+        self.model, self.cache, self.drawn, self.draw = model, cache, drawn, draw
         self.draw_one = CapturedFunction(draw, model) if cuda_graph and on_gpu and use_cache else draw
 
     @torch.inference_mode()
@@ -121,8 +113,8 @@ class Sampler:
             self.cache.clear()
             self.cache.refresh()
         draws = _uniform_draws(seed, range(len(prompt)) if streams is None else streams, prompt.device)
-        n_seen = prompt.size(1)
-        start = window_start(n_seen, self.block_size)
+        n_seen, block_size = prompt.size(1), self.model.config.block_size
+        start = window_start(n_seen, block_size)
         unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
         context = [unread]
         for _ in range(length):
@@ -132,7 +124,7 @@ class Sampler:
             n_seen += 1
             unread = ids[:, None]
             context.append(unread)
-            new_start = window_start(n_seen, self.block_size)
+            new_start = window_start(n_seen, block_size)
             if self.cache is None or new_start > start:
                 unread = torch.cat(context, dim=1)[:, new_start - start :]
                 start, context = new_start, [unread]

@@ -6,12 +6,12 @@ import copy
 import itertools
 import os
 
+import helpers
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT, run_script
-from helpers import metrics
 
 import train
 from data.batches import TrainingBatches
@@ -20,9 +20,7 @@ from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse
 from experiments.heads.silence import silenced
 from model.attention import attend
-from model.config import ModelConfig
-from model.generate import Sampler, Sampling, generate
-from model.gpt import GPT
+from model.generate import Sampler, Sampling
 from model.kernels.cuda_graph import CapturedFunction
 from training.config_file import load_config
 from training.evaluation import evaluate
@@ -66,21 +64,16 @@ def captured_function(function):
 
 
 def losses(run, name="train_loss"):
-    return [record[name] for record in metrics(run) if name in record]
+    return [record[name] for record in helpers.metrics(run) if name in record]
 
 
 def make_model(vocabulary_size=20, **settings):
-    """Return a model on the CPU, with no weight at zero."""
-    torch.manual_seed(0)
-    model = GPT(ModelConfig(**{"n_layer": 2, "n_embd": 32, "n_head": 2, "block_size": 16} | settings), vocabulary_size)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return helpers.make_model(vocabulary_size, **{"n_embd": 32} | settings)
 
 
-def write(model, prompt, length, **options):
-    prompt = prompt.to(model.lm_head.weight.device)
-    return torch.stack(list(generate(model, prompt, length, cuda_graph=True, **options))).cpu()
+def write(model, prompt, length, *, seed=0, **options):
+    sampler = Sampler(model, len(prompt), cuda_graph=True, **options)
+    return torch.stack(list(sampler.generate(prompt.to(sampler.drawn.device), length, seed=seed))).cpu()
 
 
 @contextlib.contextmanager
@@ -141,7 +134,7 @@ def test_one_captured_sampler_never_waits_and_writes_the_texts_of_the_cpu_while_
 def test_a_stream_does_not_depend_on_the_other_streams_or_on_texts_sampled_in_turns(prompt_length):
     model, prompt = make_model().cuda(), torch.randint(20, (1, prompt_length)).expand(64, -1)
     together = write(model, prompt, 40)
-    texts = (generate(model, prompt[:n].cuda(), 40, cuda_graph=True) for n in (1, 7))
+    texts = (Sampler(model, n, cuda_graph=True).generate(prompt[:n].cuda(), 40) for n in (1, 7))
     for ids, one, seven in zip(together.tolist(), *texts, strict=True):
         assert (one.tolist(), seven.tolist()) == (ids[:1], ids[:7])
     assert len({tuple(stream.tolist()) for stream in together.T}) > 60
@@ -163,7 +156,7 @@ def test_the_memory_of_sampling_is_freed_when_the_text_ends_or_is_abandoned():
     model, prompt = make_model(block_size=512).cuda(), torch.zeros(64, 3, dtype=torch.long, device="cuda")
     used = []
     for length in (20, 20, 20, 20):
-        text = generate(model, prompt, 600, cuda_graph=True)
+        text = Sampler(model, 64, cuda_graph=True).generate(prompt, 600)
         collections.deque((next(text) for _ in range(length)), maxlen=0)
         del text
         torch.cuda.synchronize()
@@ -281,7 +274,7 @@ def test_a_resumed_run_on_the_gpu_equals_an_uninterrupted_one(workplace, name):
     assert losses(parts) == pytest.approx(losses(whole), rel=5e-3)
     assert losses(parts, "val_loss") == pytest.approx(losses(whole, "val_loss"), rel=5e-3)
     assert losses(parts, "val_loss")[-1] < losses(parts, "val_loss")[0] < 3.3
-    assert metrics(parts)[-1]["peak_memory_bytes"] > 0
+    assert helpers.metrics(parts)[-1]["peak_memory_bytes"] > 0
 
 
 @pytest.mark.parametrize(("trained_on", "resumed_on"), [("cuda", "cpu"), ("cpu", "cuda")])

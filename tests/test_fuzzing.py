@@ -24,7 +24,7 @@ from experiments.report.packed_sweep import trained_config
 from experiments.report.runs import make_run
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
-from model.generate import Sampling
+from model.generate import Sampler, Sampling
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
@@ -121,7 +121,7 @@ def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, sampling)
     model, vocabulary = tiny
     try:
         chosen = Sampling(**sampling)
-        pieces = stream_texts(model, vocabulary, [prompt], 6, sampling=chosen, seed=1)
+        pieces = stream_texts(Sampler(model, 1, sampling=chosen), vocabulary, [prompt], 6, seed=1)
     except ValueError as error:
         assert_one_line(error)
         return

@@ -19,7 +19,7 @@ from cli.hints import PROJECT, to_paste
 from data.corpus import Corpus
 from data.encoded_text import EncodedText
 from data.vocabulary import Vocabulary
-from model.generate import Sampling
+from model.generate import Sampler, Sampling
 from model.gpt import GPT
 from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
@@ -109,7 +109,8 @@ class TrainedModel:
         if length < 0:
             raise ValueError(f"length={length} must be at least 0")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        return prompt + sample_text(self.model, self.vocabulary, prompt, length, seed=seed, sampling=sampling)
+        sampler = Sampler(self.model, 1, sampling=sampling)
+        return prompt + sample_text(sampler, self.vocabulary, prompt, length, seed=seed)
 
     def log_probabilities(self, text: str, *, as_generated: bool = False) -> np.ndarray:
         """Return the natural logarithms (T - 1,), float64, of the probabilities of a text's characters but the first.

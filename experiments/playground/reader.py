@@ -14,7 +14,7 @@ from experiments.heads.measures import HeadMeasures
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import silenced
 from experiments.heads.viewer import viewer_data, visible
-from model.generate import Sampling, window_start
+from model.generate import Sampler, Sampling, window_start
 from training.sampling.texts import StopText, stream_texts
 from training.trained_model import TrainedModel, look_inside
 
@@ -62,7 +62,7 @@ class Reader:
         until = StopText([stop] if stop else [], pieces.append)
         vocabulary = self.trained.vocabulary
         vocabulary.encode(stop)
-        stream = stream_texts(self.model, vocabulary, [text], length, sampling=sampling, seed=seed)
+        stream = stream_texts(Sampler(self.model, 1, sampling=sampling), vocabulary, [text], length, seed=seed)
         while not until.reached:
             with self._turn(off):
                 characters = next(stream, None)

@@ -4,7 +4,7 @@ import helpers
 import pytest
 import torch
 
-from model.generate import Sampler, Sampling, generate, window_start
+from model.generate import Sampler, Sampling, window_start
 from model.positions import POSITIONS
 
 V, BLOCK_SIZE = 13, 8
@@ -14,8 +14,9 @@ def make_model(**settings):
     return helpers.make_model(V, **{"n_layer": 3, "block_size": BLOCK_SIZE} | settings)
 
 
-def write(model, prompt, length, **options):
-    return torch.stack(list(generate(model, prompt, length, **options)), dim=1)  # (B, length)
+def write(model, prompt, length, *, seed=0, **options):
+    ids = Sampler(model, len(prompt), **options).generate(prompt, length, seed=seed)
+    return torch.stack(list(ids), dim=1)  # (B, length)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -88,7 +89,7 @@ def test_characters_are_drawn_with_their_probabilities():
 
 def test_an_empty_prompt_is_an_error():
     with pytest.raises(ValueError, match="at least one character"):
-        next(generate(make_model(), torch.zeros(1, 0, dtype=torch.long), 5))
+        next(Sampler(make_model(), 1).generate(torch.zeros(1, 0, dtype=torch.long), 5))
 
 
 LOGITS = torch.tensor([[0.4, 0.1, 0.3, 0.2]]).log()

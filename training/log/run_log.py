@@ -11,14 +11,14 @@ import torch
 
 from cli.console import Console
 from cli.hints import PROJECT, to_paste
-from model.generate import Sampler
+from model.generate import Sampler, Sampling
 from training.evaluation import Evaluation
 from training.log.clock import Clock
 from training.log.loggers import start_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name
-from training.sampling.texts import DEFAULT, sample_text
+from training.sampling.texts import sample_text
 from training.state import TrainingState
 
 
@@ -31,8 +31,8 @@ class RunLog:
         self._split = state.corpus.split(state.config.data.split, state.config.model.block_size)
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
-        cuda_graph = state.config.train.cuda_graphs
-        self._sampler = Sampler(state.average.model, 1, sampling=DEFAULT, cuda_graph=cuda_graph)
+        cuda_graph, sampling = state.config.train.cuda_graphs, Sampling(temperature=0.8)
+        self._sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=cuda_graph)
         self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
         self._logger = start_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
@@ -89,9 +89,8 @@ class RunLog:
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
         """Log a validation loss and a sampled text."""
         settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
-        model, vocabulary, length = self.state.average.model, corpus.vocabulary, settings.sample_length
         # The same seed for every sample, so that samples can be compared.
-        sample = sample_text(model, vocabulary, "", length, seed=settings.seed, sampler=self._sampler)
+        sample = sample_text(self._sampler, corpus.vocabulary, "", settings.sample_length, seed=settings.seed)
         self._last_sample = sample
         self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self._split.validation))
         if sample:

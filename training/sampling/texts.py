@@ -7,11 +7,9 @@ import torch
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from model.generate import Sampler, Sampling
+from model.generate import Sampler
 from model.gpt import GPT
 from training.evaluation import evaluation_mode
-
-DEFAULT = Sampling(temperature=0.8)
 
 
 def prepare_for_sampling(model: GPT, n_samples: int) -> None:
@@ -30,16 +28,13 @@ def prepare_for_sampling(model: GPT, n_samples: int) -> None:
 
 
 def stream_texts(
-    model: GPT,
+    sampler: Sampler,
     vocabulary: Vocabulary,
     prompts: Sequence[str],
     length: int,
     *,
-    sampling: Sampling,
     seed: int,
     streams: Sequence[int] | None = None,
-    cuda_graph: bool = False,
-    sampler: Sampler | None = None,
 ) -> Iterator[list[str]]:
     """Return an iterator of `length` items, each with the next character of every prompt's continuation.
 
@@ -47,35 +42,24 @@ def stream_texts(
 
     With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
     streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number
-    only. An empty prompt means the start of a line. cuda_graph: see `Sampler`. sampler: one to use again. The model's
-    training mode is restored at the end. Raises UnknownCharacterError if a character of a prompt is not in the
-    vocabulary.
+    only. An empty prompt means the start of a line. The model's training mode is restored at the end. Raises
+    UnknownCharacterError if a character of a prompt is not in the vocabulary.
     """
     ids = np.stack([vocabulary.encode(prompt or vocabulary.default_prompt) for prompt in prompts]).astype(np.int64)
-    device_ids = torch.from_numpy(ids).to(model.lm_head.weight.device)  # (B, T)
+    device_ids = torch.from_numpy(ids).to(sampler.drawn.device)  # (B, T)
 
     def pieces() -> Iterator[list[str]]:
         decoders = [vocabulary.stream_decoder() for _ in prompts]
-        with evaluation_mode(model):
-            drawing = sampler or Sampler(model, len(prompts), sampling=sampling, cuda_graph=cuda_graph)
-            for next_ids in drawing.generate(device_ids, length, seed=seed, streams=streams):
+        with evaluation_mode(sampler.model):
+            for next_ids in sampler.generate(device_ids, length, seed=seed, streams=streams):
                 yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
 
     return pieces()
 
 
-def sample_text(
-    model: GPT,
-    vocabulary: Vocabulary,
-    prompt: str,
-    length: int,
-    *,
-    seed: int,
-    sampling: Sampling = DEFAULT,
-    sampler: Sampler | None = None,
-) -> str:
+def sample_text(sampler: Sampler, vocabulary: Vocabulary, prompt: str, length: int, *, seed: int) -> str:
     """Return one continuation of the prompt, without the prompt; see `stream_texts`."""
-    pieces = stream_texts(model, vocabulary, [prompt], length, sampling=sampling, seed=seed, sampler=sampler)
+    pieces = stream_texts(sampler, vocabulary, [prompt], length, seed=seed)
     return "".join(character for (character,) in pieces)
 
 

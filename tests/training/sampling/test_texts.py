@@ -1,11 +1,11 @@
-"""Sampled text, compared with the ids that `generate` draws."""
+"""Sampled text, compared with the ids that a `Sampler` draws."""
 
 import pytest
 import torch
 
 from data.vocabulary import UnknownCharacterError, Vocabulary
 from model.config import ModelConfig
-from model.generate import Sampling, generate
+from model.generate import Sampler, Sampling
 from model.gpt import GPT
 from training.sampling.texts import prepare_for_sampling, sample_text, stream_texts
 
@@ -22,33 +22,37 @@ def model():
     return model
 
 
+def sampler(model, n=1):
+    return Sampler(model, n, sampling=SAMPLING)
+
+
 def drawn(model, prompt, n):
     """Return the texts of n streams, decoded one by one."""
     ids = torch.tensor([[VOCABULARY.characters.index(c) for c in prompt]] * n)
-    steps = list(generate(model.eval(), ids, 20, sampling=SAMPLING, seed=3))
+    steps = list(sampler(model.eval(), n).generate(ids, 20, seed=3))
     return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]
 
 
 def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
-    one = sample_text(model, VOCABULARY, "abc", 20, sampling=SAMPLING, seed=3)
+    one = sample_text(sampler(model), VOCABULARY, "abc", 20, seed=3)
     assert [one] == drawn(model, "abc", 1)
-    pieces = list(stream_texts(model, VOCABULARY, ["abc"] * 3, 20, sampling=SAMPLING, seed=3))
-    third = stream_texts(model, VOCABULARY, ["abc"], 20, sampling=SAMPLING, seed=3, streams=[2])
+    pieces = list(stream_texts(sampler(model, 3), VOCABULARY, ["abc"] * 3, 20, seed=3))
+    third = stream_texts(sampler(model), VOCABULARY, ["abc"], 20, seed=3, streams=[2])
     assert [c for (c,) in third] == [characters[2] for characters in pieces]
     assert ["".join(text) for text in zip(*pieces, strict=True)] == drawn(model, "abc", 3)
     assert one == "".join(piece[0] for piece in pieces)
 
 
 def test_an_empty_prompt_means_the_start_of_a_line(model):
-    assert sample_text(model, VOCABULARY, "", 20, sampling=SAMPLING, seed=3) == drawn(model, "\n", 1)[0]
+    assert sample_text(sampler(model), VOCABULARY, "", 20, seed=3) == drawn(model, "\n", 1)[0]
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, training):
     model.train(training)
-    texts = {sample_text(model, VOCABULARY, "ab", 20, sampling=SAMPLING, seed=3) for _ in range(2)}
+    texts = {sample_text(sampler(model), VOCABULARY, "ab", 20, seed=3) for _ in range(2)}
     assert model.training == training
-    stream = stream_texts(model, VOCABULARY, ["ab"], 20, sampling=SAMPLING, seed=3)
+    stream = stream_texts(sampler(model), VOCABULARY, ["ab"], 20, seed=3)
     next(stream)
     stream.close()  # as at a stop text
     assert model.training == training
@@ -57,7 +61,7 @@ def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, tr
 
 def test_an_unknown_character_in_the_prompt_is_an_error(model):
     with pytest.raises(UnknownCharacterError, match="'X'"):
-        sample_text(model, VOCABULARY, "aXb", 5, seed=0)
+        sample_text(sampler(model), VOCABULARY, "aXb", 5, seed=0)
 
 
 def test_a_model_prepared_for_sampling_keeps_its_logits_and_follows_new_weights_and_another_dtype(model):
