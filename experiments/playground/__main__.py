@@ -14,7 +14,7 @@ from experiments.command import command, option, replaceable, whole
 from experiments.playground.models import Model
 from experiments.playground.page import export, make_page
 from experiments.playground.server import LOCAL, PlaygroundServer
-from training.runs.run_folder import RunFolder
+from training.runs.run_folder import checkpoint_in
 from training.trained_model import TrainedModel, load_model
 
 N_PORTS = 20  # to try
@@ -60,13 +60,10 @@ def main(options: Namespace) -> None:
 
 def load_when_saved(path: Path | None, device: str) -> TrainedModel:
     """Load a model; if it is a run without a checkpoint yet, wait for the first one."""
-    run = RunFolder(path) if path and (path / "config.yaml").is_file() else None
-    announced = False
-    while run and run.checkpoints.is_dir() and not any(map(Path.is_file, (run.best, run.latest, run.previous))):
-        if not announced:
-            print(f"{path} has no checkpoint yet; waiting for the first one (Ctrl-C ends)", flush=True)
-        announced = True
-        time.sleep(0.5)
+    if path and (path / "checkpoints").is_dir() and not checkpoint_in(path):
+        print(f"{path} has no checkpoint yet; waiting for the first one (Ctrl-C ends)", flush=True)
+        while not checkpoint_in(path):
+            time.sleep(0.5)
     return load_model(path, device)
 
 

@@ -186,7 +186,7 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     """
     if path is None:
         folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
-        files = [file for folder in folders if (file := _checkpoint_in(folder))]
+        files = [file for folder in folders if (file := checkpoint_in(folder))]
         return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
     if path.as_posix().startswith("hf:"):
         return download(path.as_posix(), EXPORTED)
@@ -194,12 +194,13 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if not path.is_dir():
         return path
-    if file := _checkpoint_in(path):
+    if file := checkpoint_in(path):
         return file
     raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path, root)}")
 
 
-def _checkpoint_in(folder: Path) -> Path | None:
+def checkpoint_in(folder: Path) -> Path | None:
+    """Return the best checkpoint of a run, or else the newest, or the exported model in a folder; None without any."""
     run = RunFolder(folder)
     return next(filter(Path.is_file, (run.best, run.latest, run.previous, folder / EXPORTED)), None)
 
