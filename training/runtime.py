@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,14 +124,13 @@ def prepare_machine(config: Config, processes: OneProcess = ONE_PROCESS) -> Runt
     return runtime
 
 
-def warn_if_slow(runtime: Runtime) -> None:
-    """Print a warning if the device computes bfloat16 products slowly, or is a CPU beside a GPU."""
-    if runtime.processes.is_main and runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
-        warning = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
-        print(f"train.py: warning: train.dtype=bfloat16: {warning}", file=sys.stderr)
-    if runtime.processes.is_main and shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
-        warning = "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
-        print(f"train.py: warning: {warning}", file=sys.stderr)
+def reasons_to_be_slow(runtime: Runtime) -> Iterator[str]:
+    """Yield a warning if the device computes bfloat16 products slowly, and one if it is a CPU beside a GPU."""
+    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+        advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
+        yield f"train.dtype=bfloat16: {advice}"
+    if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
+        yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
 
 
 def keep_freed_memory() -> None:

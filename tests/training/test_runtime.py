@@ -7,7 +7,7 @@ import torch
 from conftest import ROOT
 
 from training.processes import n_cores
-from training.runtime import choose_device, choose_runtime, warn_if_slow
+from training.runtime import choose_device, choose_runtime, reasons_to_be_slow
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
@@ -43,11 +43,11 @@ def test_auto_selects_float32_if_the_environment_limits_onednn_to_instructions_w
     assert output == "torch.float32\n"
 
 
-def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(monkeypatch, capsys):
+def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
     assert choose_runtime("cpu", "auto").dtype == torch.float32
-    warn_if_slow(choose_runtime("cpu", "bfloat16"))
-    assert "warning: train.dtype=bfloat16: this processor has no bfloat16 instructions" in capsys.readouterr().err
+    reason = next(reasons_to_be_slow(choose_runtime("cpu", "bfloat16")))
+    assert reason.startswith("train.dtype=bfloat16: this processor has no bfloat16 instructions")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xpu"])
@@ -66,11 +66,9 @@ def test_a_missing_device_is_an_error():
 
 
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="needs a CPU build of PyTorch")
-def test_a_cpu_build_of_pytorch_beside_an_nvidia_gpu_is_named(monkeypatch, tmp_path, capsys):
+def test_a_cpu_build_of_pytorch_beside_an_nvidia_gpu_is_named(monkeypatch, tmp_path):
     runtime = choose_runtime("cpu", "float32")
     monkeypatch.setenv("PATH", str(tmp_path))
-    warn_if_slow(runtime)
-    assert not capsys.readouterr().err
+    assert not list(reasons_to_be_slow(runtime))
     (tmp_path / "nvidia-smi").touch(mode=0o755)
-    warn_if_slow(runtime)
-    assert "but its PyTorch is a CPU build" in capsys.readouterr().err
+    assert "but its PyTorch is a CPU build" in next(reasons_to_be_slow(runtime))

@@ -20,7 +20,7 @@ from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, check_resumable, forbidden_changes
 from training.runs.run_folder import RunFolder, open_checkpoint
 from training.runs.saving import save
-from training.runtime import prepare_machine, warn_if_slow
+from training.runtime import prepare_machine, reasons_to_be_slow
 from training.state import TrainingError, TrainingState
 
 BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
@@ -58,7 +58,6 @@ def open_run(
             state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
         elif state.config.train.ancestor:
             adopt(state, open_ancestor(state.config))
-        warn_if_slow(state.runtime)
         _warn(run, _doubts(run, checkpoint, state))
         with _explained(run, processes.rank):
             if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
@@ -96,6 +95,7 @@ def _warn(run: RunFolder, warnings: Iterable[str]) -> None:
 
 def _doubts(run: RunFolder, checkpoint: Checkpoint | None, state: TrainingState) -> Iterator[str]:
     """Yield what the user has probably not meant."""
+    yield from reasons_to_be_slow(state.runtime)
     if checkpoint and read_file(run.config) != to_yaml(checkpoint.config).encode():
         advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"
         yield f"{run.config} was edited, which has no effect; {advice}"
