@@ -10,7 +10,7 @@ LONGEST_LINE = 1_000  # characters of an error
 HINTS = {IsADirectoryError: "; name a file", FileExistsError: " and is no folder; move or rename it"}
 
 
-class UserError(ValueError, ArgumentTypeError):  # of which argparse shows the message
+class UserError(ValueError, ArgumentTypeError):  # argparse shows its message
     """A mistake of the user, or a fault of the machine. The message is one sentence that says what to do.
 
     status: the exit status of a command that ends with it.
@@ -40,12 +40,12 @@ def explain(error: BaseException) -> str:
     """Return an error as one line: its message for a user, or the type and message of a bug."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         hint = HINTS.get(type(error), "")
-        return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # the second: of a renaming
+        return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # filename2: the new name
     return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 
 def printable(text: str) -> str:
-    """Return lines of text with the control characters escaped that could change what a terminal shows."""
+    """Escape the control characters of a text, except tabs and line ends, because they could control the terminal."""
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda found: one_line(found[0]), text)
 
 

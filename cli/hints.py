@@ -1,4 +1,4 @@
-"""Commands of the project that are shown to a user, who can paste them in the current folder."""
+"""Commands of the project for messages: a user can paste them in the current folder."""
 
 import os
 import shlex
@@ -21,5 +21,5 @@ def to_paste(program: str, *arguments: object) -> str:
 
 
 def shortened(word: object) -> str:
-    """Return a word of a command line, without the current folder if it is a path in it."""
+    """Return a word of a command line; a path inside the current folder becomes relative."""
     return str(word.relative_to(Path.cwd()) if isinstance(word, Path) and word.is_relative_to(Path.cwd()) else word)

@@ -1,7 +1,7 @@
 """What must be checked and set before anything else: import this module first, before torch.
 
 Descriptors: cron and daemons may start a command without standard input, output or error. The next file that is opened
-would take such a place, and receive the messages. So /dev/null takes it.
+would get the free descriptor, and with it the messages, so /dev/null is opened first.
 
 OpenMP: PyTorch reads once how long threads spin at a barrier before they sleep. Waking up costs time: with a spin count
 of 1,000, two threads are no faster than one. Spinning takes time from other processes: with the default, 300,000, each

@@ -10,7 +10,7 @@ from data.encoded_text import EncodedText
 
 Ids = np.ndarray | EncodedText
 BYTES_ON_DEVICE = 1 << 30  # texts up to this size, at 4 bytes per character, are stored on the GPU
-BATCHES_AHEAD = 64  # start positions of so many batches take little longer than those of one
+BATCHES_AHEAD = 64  # computing the start positions of 64 takes little longer than of one
 ROUNDS = 6  # of the Feistel network; 4 rounds suffice with ideal round functions (Luby and Rackoff, 1988)
 
 

@@ -66,7 +66,7 @@ def _open(path: Path, source: list) -> CachedText | None:
         if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
             return None
         return CachedText(**header, ids=EncodedText(file, dtype, first_byte=first_byte, length=length))
-    except (FileNotFoundError, ValueError, LookupError, TypeError):  # or it has the fields of another version
+    except (FileNotFoundError, ValueError, LookupError, TypeError):  # another version may have written it
         return None
 
 
@@ -116,6 +116,6 @@ def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
 
 
 def combined(digests: Sequence[str]) -> str:
-    """Return the SHA-256 of a file or, because the boundaries between files matter, of several digests in order."""
+    """Return the SHA-256 of one file, or of the digests of several in order, because their boundaries matter."""
     kept = [digest for digest in digests if digest]
     return kept[0] if len(kept) == 1 else hashlib.sha256("".join(kept).encode()).hexdigest()

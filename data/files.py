@@ -1,4 +1,4 @@
-"""Files: only real ones are read; written completely or not at all, and by one process at a time."""
+"""Files: read regular files only, write each completely or not at all, and lock folders."""
 
 import contextlib
 import math
@@ -58,7 +58,7 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
         if keep and path.exists():
             path.replace(keep)
         partial.replace(path)
-        with contextlib.suppress(OSError):  # some systems cannot flush a folder, and with it the rename
+        with contextlib.suppress(OSError):  # this flushes the rename; some systems cannot
             descriptor = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -115,8 +115,8 @@ def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process works alone in a folder; this needs no right to write."""
-    with contextlib.suppress(OSError), open_file(folder / "lock") as file:  # it is missing, or there are no locks
+    """Return whether a process has locked the folder. This needs no write permission."""
+    with contextlib.suppress(OSError), open_file(folder / "lock") as file:  # no such file, or no locks
         return not _take(file, shared=True)
     return False
 

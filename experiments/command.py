@@ -10,7 +10,7 @@ from typing import Any
 from cli.command import CommandParser, docstring, report_errors
 from cli.errors import UserError
 
-# What a page, a chart, a report, its table and a packed sweep contain, and files of another origin do not.
+# Text by which to recognise a page, a chart, a report, its table or a packed sweep that an experiment wrote.
 SIGNS = ['href="data:,">\n<style>', "svg { background: var(--ground) }", "Validation loss: the lowest of each run's"]
 SIGNS += ["variant,verdict,loss,", '"sweep": {']
 

@@ -1,4 +1,4 @@
-// Curves that answer to the pointer with their nearest point. data-points of the SVG: [[x, y, text], ...].
+// Shows the point of a curve that is nearest to the pointer. data-points of the SVG: [[x, y, text], ...].
 function answerToPointer(svg) {
   const [tip, dot] = [document.createElement("p"), document.createElementNS(svg.namespaceURI, "circle")];
   tip.className = "tip";

@@ -48,7 +48,7 @@ def main(options: Namespace) -> None:
     print(f"  {to_paste('train.py', *tune)}")
 
 
-class _PlainUnpickler(pickle._Unpickler):  # that in C takes any memory that a file asks for
+class _PlainUnpickler(pickle._Unpickler):  # the one in C allocates whatever a file asks for
     """Reads values of Python's own types; a pickle that names any function or class is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -95,7 +95,7 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     """Turn the errors of content that is not of this kind into a UserError that names `path`."""
     try:
         yield
-    except Exception as error:  # each way to be another file has its own
+    except Exception as error:  # each kind of wrong file raises another one
         if isinstance(error, OSError) or is_out_of_memory(error):
             raise
         reason = (str(error).splitlines() or ["it ends too early"])[0]

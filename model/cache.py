@@ -89,7 +89,7 @@ class KVCache:
         return Places(slice(self.length, end))
 
     def refresh(self) -> None:
-        """Compute again, in place, what was computed from weights, because these may have changed."""
+        """Recompute in place what depends on weights, after they may have changed."""
         for layer in self.layers:
             for compute, (values, like) in layer.computed.items():
                 for old, new in zip(values, compute(like), strict=True):

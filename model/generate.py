@@ -13,7 +13,7 @@ from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
 
 LOWEST_TEMPERATURE = 1e-6  # a lower one counts as 0: only the likeliest could be drawn, and logits might overflow
-ROUNDING = 1e-6  # of sums in float32: 0.5 and 0.3 reach 0.8
+ROUNDING = 1e-6  # tolerance for sums in float32, so that 0.5 + 0.3 reaches 0.8
 UNITS = 2**30  # probabilities are rounded to multiples of 1 / UNITS
 DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not grow with the length
 
@@ -67,7 +67,7 @@ class Sampling:
 
 
 class Sampler:
-    """Draws texts of B streams from a model, one text after another; the first characters of a new one end the last.
+    """Samples texts of B streams from a model, one text after another. Starting a text ends the previous one.
 
     The weights may change between two texts, in place. The texts are the same with and without the cache, also past
     block_size. cuda_graph: on a GPU, record the step of a single character once and replay it in all texts, which is

@@ -29,7 +29,7 @@ from model.norm import make_norm
 from model.positions import POSITIONS, Places
 from model.query_key_norm import QueryKeyNorm
 
-SMALL_VOCABULARY = 256  # of which a one-hot matrix fits into a GPU's memory and time
+SMALL_VOCABULARY = 256  # up to this size, a one-hot matrix is small and fast on a GPU
 INITIAL_QK_SCALE = 12.0  # of learned scales (experiments/studies/RECORDS.md)
 
 
@@ -40,7 +40,7 @@ class TokenEmbedding(nn.Embedding):
         if ids.device.type != "cuda":
             return super().forward(ids)
         if self.num_embeddings <= SMALL_VOCABULARY and torch.is_grad_enabled():
-            # The gradient is a product, too, with sums in a fixed order; PyTorch's others add in any order, or wait.
+            # The gradient is then a product with sums in a fixed order; PyTorch's others sum in any order, or wait.
             one_hot = ids.unsqueeze(-1) == torch.arange(self.num_embeddings, device=ids.device)  # (B, T, V)
             with torch.autocast("cuda", enabled=False):
                 return one_hot.to(self.weight.dtype) @ self.weight

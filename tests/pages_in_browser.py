@@ -1,4 +1,4 @@
-"""Open pages in headless Chromium, and measure what they show."""
+"""Open pages in headless Chromium, act on them, and measure what they show."""
 
 import re
 import shutil
@@ -42,3 +42,61 @@ def luminance(colour):
     red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def texts(browser, selector):
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
+    )
+
+
+def rows(browser, selector):
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].map((row) => [...row.children].map((c) => c.textContent))"
+    )
+    return browser.execute_script(script, selector)
+
+
+def query(browser):
+    """Return the place of the chosen character."""
+    return browser.execute_script(
+        "return [...document.querySelectorAll('.text span')].findIndex((e) => e.matches('.query'))"
+    )
+
+
+def set_caret(browser, place):
+    script = "arguments[0].setSelectionRange(arguments[1], arguments[1]); arguments[0].click()"
+    browser.execute_script(script, find(browser, "#text")[0], place)
+
+
+def type_text(browser, text):
+    """Set the text of the box, also to characters that the driver cannot type."""
+    box = find(browser, "#text")[0]
+    browser.execute_script(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", box, text
+    )
+    return box
+
+
+def click(browser, selector):
+    browser.execute_script("arguments[0].click()", find(browser, selector)[0])
+
+
+def set_field(browser, name, value):
+    browser.execute_script("arguments[0].value = arguments[1]", find(browser, f"[name={name}]")[0], value)
+
+
+def check_looks(browser, width, *, dark):
+    """Assert that the page fits its window, that fields have names, and that text has WCAG 2's contrast of 4.5 to 1."""
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    ground = luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    assert (ground < 0.1) == dark
+    texts = "p, .faint, td, label, h2, h3, summary, a, button:enabled, figure svg text"
+    for selector in texts.split(", "):
+        for element in find(browser, selector)[:10]:
+            attribute = "fill" if "svg" in selector else "color"
+            colour = luminance(element.value_of_css_property(attribute))
+            lighter, darker = max(colour, ground), min(colour, ground)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (selector, element.text)
+    fields = [field for field in find(browser, "input, textarea, select, button") if field.is_displayed()]
+    assert [field.get_attribute("outerHTML") for field in fields if not field.accessible_name] == []

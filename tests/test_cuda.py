@@ -227,7 +227,7 @@ def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
     ],
     ids=["weight", "momentum buffer", "momentum", "learning rate"],
 )
-def test_what_a_graph_cannot_see_is_noticed_at_the_next_log_line(workplace, replace):
+def test_a_replacement_that_a_graph_cannot_see_is_noticed_at_the_next_log_line(workplace, replace):
     state, step = make_step(workplace)
     for _ in range(10):
         step.run()

@@ -1,4 +1,4 @@
-"""The tests of test_cuda.py on a GPU that the CPU plays (fake_gpu/fake_gpu.py says what it can show)."""
+"""The tests of test_cuda.py on a GPU that the CPU simulates; fake_gpu/fake_gpu.py says what this can show."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import torch
 from conftest import ROOT
 
 FAKE_GPU = ROOT / "tests" / "fake_gpu"
-# Captures with few kernels, and mistakes in captured code; then all but those that would show nothing, or need more.
+# FIRST: captures with few kernels, and mistakes in captured code. ALL: every test that the simulation can run.
 FIRST = "kernels or every_kind and muon and default or cannot or noticed or once"
 ALL = "not move and not compiled and not memory and not behind and not explicit_form"
 
@@ -21,7 +21,7 @@ ALL = "not move and not compiled and not memory and not behind and not explicit_
 @pytest.mark.parametrize(
     "choice", [pytest.param(FIRST, marks=pytest.mark.slow), pytest.param(ALL, marks=pytest.mark.nightly)]
 )
-def test_the_tests_of_the_gpu_pass_and_no_capture_fails_unless_a_test_expects_it(tmp_path, choice):
+def test_the_gpu_tests_pass_and_only_captures_fail_that_a_test_expects_to_fail(tmp_path, choice):
     guard, torch_folder = tmp_path / "guard.so", Path(torch.__file__).parent
     folders = [f"-I{torch_folder}/include", f"-L{torch_folder}/lib", f"-Wl,-rpath,{torch_folder}/lib"]
     compile_it = ["g++", FAKE_GPU / "guard.cpp", "-std=c++20", "-shared", "-fPIC", *folders, "-o", guard]

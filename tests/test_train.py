@@ -134,7 +134,7 @@ def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
         assert pool.submit(train.main, ["--config", "tiny.yaml"]).result() == 0
 
 
-def test_settings_that_are_probably_not_meant_are_warned_of(workplace, capsys):
+def test_settings_that_are_probably_mistakes_produce_a_warning(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "train.max_steps=4", "optim.warmup_steps=5"]) == 0
     assert "warning: optim.warmup_steps is longer than the run" in capsys.readouterr().err
     for encoding in ("utf-16-le", "utf-16-be"):

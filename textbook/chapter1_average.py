@@ -1,15 +1,15 @@
 """Chapter 1: how can a position use the positions before it? In the simplest way, it takes their plain average.
 
 A text is a sequence of tokens: characters in this project, words in some examples. Each has a position and a vector of
-numbers, its channels. A model that predicts the next token reads from left to right: a position may use itself and what
-came before, never what comes later. This chapter computes the average of the past in three ways that are equal.
+numbers, its channels. A model that predicts the next token reads from left to right: a position may use itself and the
+positions before it, never those after it. This chapter computes the average of the past in three equal ways.
 
-Only the last of them can be changed into attention. A softmax turns each row z of scores into weights:
+Only the last one can become attention. It uses a softmax, which turns each row z of scores into weights:
 
     softmax(z)_i = exp(z_i) / sum_j exp(z_j)
 
-The weights add up to 1. The largest score stands out, and equal scores get equal weights. So far, all scores are 0, but
-those of the future are -inf, and exp(-inf) = 0.
+The weights add up to 1. The largest score gets the largest weight, and equal scores get equal weights. Here, the scores
+of the future are -inf, and exp(-inf) = 0. All other scores are 0.
 
 Next: python -m textbook 2 takes the scores from the data.
 """
@@ -50,7 +50,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "x, the first of two sequences: three positions of two channels", x[0]
     everything = average_by_matrix(x, torch.ones(3, 3))
     yield "weights of a plain average: each row is ones, divided by their sum", everything["weights"]
-    yield "y = weights x: each position is the average of all, the future too", everything["y"][0]
+    yield "y = weights x: each position is the average of all, even the future", everything["y"][0]
     tril = torch.tril(torch.ones(3, 3))
     yield "tril, a lower triangle: row t has a 1 for each position that t may use", tril
     by_matrix, by_softmax = average_by_matrix(x, tril), average_by_softmax(x, tril)

@@ -1,17 +1,17 @@
 """Chapter 2: which positions matter to a position? In the simplest answer from the data, those that resemble it.
 
 The score of two vectors is their dot product: multiply channel by channel, and add. Suppose that the channels are
-features: how much users like romance and action, and how much films have of them. Features of the same sign add to the
+features: how much users like romance and action, and how much of each a film has. Features of the same sign add to the
 score, opposite signs subtract from it, and small features count little. Nobody can label millions of films, so features
-become parameters: random at first, then fitted to what users liked. Then they mean something, though nobody labelled.
+become parameters: random at first, then fitted to what users liked. They gain a meaning without labels.
 
 Among the words of a text, this is self-attention without parameters:
 
     y = softmax(x x^T) x
 
-Each row of y is a weighted sum of all words. The task decides the features: "the" says little, so its products with all
-other words become small; who walks matters, so that of "cat" and "walks" becomes large. The input is a set: attention
-has no idea of order.
+Each row of y is a weighted sum of all words. Training decides the features. "the" says little, so its scores with other
+words become small; who walks matters, so the score of "cat" and "walks" becomes large. The input is a set: attention
+ignores the order of words.
 
 Next: python -m textbook 3 adds three learned vectors, and hides the future.
 """
@@ -54,7 +54,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     x = torch.tensor([EMBEDDINGS[word] for word in SENTENCE], dtype=torch.float64)
     traced = attend_by_matrix(x)
     yield f"x, chosen by hand: rows for {', '.join(SENTENCE)}", x
-    yield "scores = x x^T: 'cat' matches 'walks', and 'the' no other word", traced["scores"]
+    yield "scores = x x^T: 'cat' matches 'walks'; 'the' matches no other word", traced["scores"]
     yield "weights = softmax(scores), row by row", traced["weights"]
     yield "y = weights x: both rows of 'the' are still the same", traced["y"]
     terms = [f"{weight:.2f} {word}" for weight, word in zip(traced["weights"][1], SENTENCE, strict=True)]
@@ -66,7 +66,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
     yield "The wider the vectors, the larger their products: chapter 3 divides by sqrt(C).\n"
-    yield "     C   length of (3, ..., 3)   deviation of products   the same / sqrt(C)"
+    yield "     C   length of (3, ..., 3)         std of products        std / sqrt(C)"
     for C in (4, 64, 1024):
         a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
         length, spread = torch.full((C,), 3.0).norm(), (a * b).sum(dim=-1).std()

@@ -28,7 +28,7 @@ def one_head(
 ) -> dict[str, Tensor]:
     """Return every value inside a head by name: x (B, T, C), maps (C, D) -> Q, K, V and output (B, T, D).
 
-    The scores and weights between are (B, T, T). tril (T, T) is 0 for each key that a query must not see.
+    The scores and the weights are (B, T, T). tril (T, T) is 0 for each key that a query must not see.
     """
     q, k, v = x @ query_map, x @ key_map, x @ value_map  # (B, T, D) each
     raw = q @ k.transpose(-2, -1)  # (B, T, T); as an einsum, "bid,bjd->bij"
@@ -72,7 +72,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril
     for name, title in FOUR_STEPS.items():
         yield title, one_head(x, *maps, tril=tril)[name]
-    yield "Remove masked_fill, and it is the head of an encoder block again.\n"
+    yield "Without masked_fill, it is the head of an encoder block again.\n"
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
     yield "raw scores with Wk = Wq, symmetric: words need each other equally", symmetric

@@ -1,12 +1,12 @@
 """Chapter 4: why several heads? Because a position can need several things at once.
 
-In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum, in
-which the three cannot be told apart. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts),
-return H sums side by side; a last linear map mixes ("unifies") them. Here, the key of a word is its place. Without
-places, heads alone cannot see that two words are exchanged, because their input is a set.
+In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum,
+which mixes the three. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts), return H sums
+side by side; a last linear map mixes ("unifies") them. In the example, the key of a word is its place. Without places,
+heads cannot notice that two words are exchanged, because their input is a set.
 
-Einsum (Einstein summation) writes products by letters that name axes: multiply, then sum over the letters that the
-result lacks.
+Einsum (Einstein summation) names each axis by a letter. It multiplies, then sums over the letters that are missing in
+the result.
 
 Next: python -m textbook 5 decides which keys a query sees, and makes one layer.
 """
@@ -75,7 +75,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Columns of each head: {', '.join(SENTENCES[0])}\n"
     yield "One head for giver, gift and receiver: the same in both sentences", what_gave_reads([[0, 2, 4]])
     yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]])
-    yield "Heads that look for words miss the exchange", what_gave_reads([[0], [2], [4]], by_place=False)
+    yield "Heads that look for words do not notice the exchange", what_gave_reads([[0], [2], [4]], by_place=False)
 
     a, b = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
     yield "A and B, side by side", torch.stack((a, b), dim=1)

@@ -6,8 +6,8 @@ The heads stand side by side (Concat), and a last map mixes them:
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
     W_i^Q and W_i^K (d_model, d_k), W_i^V (d_model, d_v), W^O (h d_v, d_model)
 
-One big map holds the W_i^Q of all heads as blocks of its columns. Maps have no biases here, although some texts add
-them; bias=True and output_bias=True do so.
+One big map holds the W_i^Q of all heads as blocks of its columns. The maps have no biases here; bias=True and
+output_bias=True add them, as some texts do.
 
 In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
 attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A

@@ -1,6 +1,6 @@
-"""Chapter 6: what is cross-attention for? To write one sequence while reading another, as in translation.
+"""Chapter 6: what is cross-attention for? To write one sequence while reading another, as French from English.
 
-The encoder reads the source; the decoder writes the target and looks up, at each step, what it needs in the source: the
+The encoder reads the source; the decoder writes the target. At each step, it looks up what it needs in the source: the
 query is a word of the French sentence so far, keys and values are the words of the English one. Both consist of blocks:
 attention and a small network (MLP), each added to its input. Reversing a string is the smallest such task: position t
 of the target needs one position of the source, and the model must find out which.

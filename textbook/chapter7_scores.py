@@ -14,8 +14,8 @@ Attention is older than networks: to predict y at x from examples (x_i, y_i), av
 
     f(x) = sum_i y_i K(x - x_i) / sum_j K(x - x_j)
 
-The kernel K is large near 0; its logarithm is the score. A factor 1 / sqrt(2 pi) of a Gaussian K is in every term, and
-so cancels. The method is non-parametric: it learns nothing, and keeps all examples. Only a width w of K can be learned.
+The kernel K is large near 0; its logarithm is the score. The factor 1 / sqrt(2 pi) of a Gaussian K is in every term, so
+it cancels. The method is non-parametric: it keeps all examples and learns no parameters, except perhaps a width w of K.
 
 Next: python -m textbook 8 shows a language model without attention.
 """
@@ -109,7 +109,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "k: three keys, two equal to the queries, the third three times the first", k
     for name, scores in (("uniform", uniform(q, k)), ("dot", dot(q, k)), ("scaled dot", scaled_dot(q, k))):
         yield f"{name}: scores of each query (row) and key (column)", scores
-    yield "gaussian, w = 1: an equal key scores best, not a longer one", Gaussian(learned=False)(q, k)
+    yield "gaussian, w = 1: the equal key scores best, not the longer one", Gaussian(learned=False)(q, k)
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)
     yield "additive, with random weights and 3 random keys of 3 channels", additive(q, keys)

@@ -1,4 +1,4 @@
-"""Chapter 9: what do the chapters make together? A whole GPT in one file, with attention, training and sampling.
+"""Chapter 9: how do the parts form a whole GPT? Here it is in one file, with attention, training and sampling.
 
 Read it from top to bottom. The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B
 sequences of T characters (at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads

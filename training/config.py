@@ -76,8 +76,8 @@ class TrainConfig:
     patience: Annotated[int, "at least 0"] = 0
     # characters to sample at each evaluation
     sample_length: Annotated[int, "at least 0 and at most 100,000"] = 300
-    # where the metrics also go: event files of TensorBoard in the run folder, trackio or Weights & Biases; each needs
-    # `pip install` of its name
+    # where else to send the metrics: TensorBoard (event files in the run folder), trackio or Weights & Biases; `pip
+    # install` the library of that name first
     logger: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
 
     def __post_init__(self):

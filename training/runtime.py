@@ -56,7 +56,7 @@ def choose_runtime(device: str, dtype: str, processes: OneProcess = ONE_PROCESS)
     """
     chosen = choose_device(device, None if processes.size == 1 else processes.local_rank)
     if "OMP_NUM_THREADS" not in os.environ and n_cores() < torch.get_num_threads():
-        torch.set_num_threads(n_cores())  # PyTorch knows no quotas
+        torch.set_num_threads(n_cores())  # PyTorch ignores quotas
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():

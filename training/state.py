@@ -46,7 +46,7 @@ class TrainingError(UserError):
     status = 1
 
 
-WORST_LOSS = 100.0  # nats per character; a working model, on whatever text, is far below
+WORST_LOSS = 100.0  # nats per character; a working model is far below, on any text
 ADVICE = "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
 
 

@@ -16,7 +16,7 @@ from experiments import gpt2
 from training.runs.checkpoint import Checkpoint
 from training.trained_model import TrainedModel
 
-# What every such model's files have in common, by hand: each version of transformers names its own classes.
+# What all such models' files share. Written by hand, because each version of transformers names its own classes.
 FILES = Path(__file__).parent / "gpt2_files"
 PAD_LOGIT = -100.0  # of the token that fills up the shorter texts of a batch, so its probability is 0
 

@@ -8,7 +8,7 @@ from training.runs.checkpoint import Checkpoint
 
 
 def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
-    """Return a checkpoint to sample from, in whose settings the last part of a path stands for the path.
+    """Return a checkpoint for sampling. Its settings have only the last part of each path.
 
     half: with weights in float16, which are read as float32 again.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 from experiments.heads.measures import ROLES, HeadMeasures, measure_heads
 from experiments.heads.model_access import HeadIndex
 
-LEAST = 0.2  # of the weight that uniform attention does not explain, for a role
+LEAST = 0.2  # a head has a role if the excess over uniform attention is at least this share of the possible excess
 BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 
@@ -48,9 +48,9 @@ def viewer_data(
 
 
 def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
-    """Return what a head mostly does, in words, and the measure's figure.
+    """Return the role of a head in words, and the figure that shows it.
 
-    It is the target whose weight exceeds that of uniform attention most, as a share of what is left, if that is LEAST.
+    It is the target with the largest excess over uniform attention, if this is at least LEAST of the possible excess.
     """
     figures = {name: float(measures.figures[name][head]) for name in ROLES}
     excess = {name: (w - u) / (1 - u) for name, w in figures.items() if (u := measures.uniform[name]) < 1 and w >= 0}

@@ -23,9 +23,9 @@ N_PORTS = 20  # to try
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help="a run or a checkpoint, or two"),
     option(
-        "--port", type=whole(0), default=8000, metavar="N", help="the first free one from here on; 0: any (%(default)s)"
+        "--port", type=whole(0), default=8000, metavar="N", help="use the first free port from N; 0: any (%(default)s)"
     ),
-    option("--host", default="127.0.0.1", metavar="ADDRESS", help="0.0.0.0 for a trusted network (%(default)s)"),
+    option("--host", default="127.0.0.1", metavar="ADDRESS", help="0.0.0.0: let a trusted network in (%(default)s)"),
     option("--no-browser", action="store_true", help="open no browser"),
     option("--export", type=replaceable, metavar="FILE", help="write a page that needs no server, and stop"),
     option("--text", metavar="TEXT", help="text of the exported page"),
@@ -47,8 +47,8 @@ def main(options: Namespace) -> None:
     address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}/"
     if options.host not in LOCAL:
         print(
-            "WARNING: for a trusted network only: everybody who reaches this machine can use the model and read what "
-            "others write",
+            "WARNING: use this only on a trusted network: anyone who reaches this machine can use the model and read "
+            "what others write",
             flush=True,
         )
     print(f"Playground at {address} (Ctrl-C ends it), with", *(each.origin for each in opened), flush=True)

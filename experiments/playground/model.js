@@ -37,7 +37,7 @@ class Model {
     return { model: this.index, text: box.value, off: [...this.off] };
   }
 
-  // Passes the answer and what was asked to `show`, or says why there is none.
+  // Passes the answer and the request to `show`, or shows the error.
   async compute(path, show, request = this.request()) {
     const weights = `${this.state.chosen}, step ${this.state.step}`;
     try {
@@ -71,7 +71,7 @@ class Model {
   showReading(answer, request, weights) {
     Object.assign(this, { reading: answer, readText: request.text, ends: endsOf(request.text, this.state.unit) });
     this.root.classList.toggle("stale", request.text !== box.value);
-    this.say(request.text ? "" : "Without a text, the model begins a line.");
+    this.say(request.text ? "" : "Without a text, the model starts a line.");
     this.showBars(answer.next);
     this.viewer.begin(answer.shown);
     const n = answer.shown.length - 1;
@@ -100,7 +100,7 @@ class Model {
     });
   }
 
-  // Adds the cost of a passage with some heads off to a table, which another passage or other weights begin anew.
+  // Adds the loss of a passage with some heads off to a table. A new passage or new weights start a new table.
   showCosts(request, weights, bits) {
     const passage = `${weights}: ${request.text}`;
     if (passage !== this.passage) this.costs.clear();
@@ -116,7 +116,7 @@ class Model {
   }
 
   showInside(answer, request) {
-    if (request.text !== this.readText) return this.lookInside(); // its reading is yet to come
+    if (request.text !== this.readText) return this.lookInside(); // it has not been read yet
     this.lens = answer.lens;
     this.viewer.showMaps(answer.viewer);
     drawText();
@@ -131,7 +131,7 @@ class Model {
     act();
   }
 
-  // The character of the text that has an id of the context window: a character may have several.
+  // Returns the character of the text for an id of the context window; a character may have several ids.
   characterOf(i) {
     return Math.max(0, this.ends.findIndex((end) => end > i + this.reading.start));
   }

@@ -3,7 +3,7 @@
 const FOLLOW_MS = 2000; // between questions for new weights
 const WRITING_MS = 150; // between updates while a text is written
 const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a text is continued
-const AHEAD = 60; // characters of a continuation as one types
+const AHEAD = 60; // characters of a preview while the user types
 const GONE = "The playground does not answer; is it still running?";
 
 const byId = (id) => document.getElementById(id);
@@ -65,7 +65,7 @@ function drawText() {
   const model = models[shown];
   if (!model.reading) return;
   const [characters, known] = [[...box.value], [...model.readText]];
-  const differs = known.findIndex((c, i) => c !== characters[i]); // what is typed since has no shade yet
+  const differs = known.findIndex((c, i) => c !== characters[i]); // what was typed since then has no shade yet
   model.nKnown = differs < 0 ? known.length : differs;
   sheet.show(characters, model.characterOf(0));
   point(kept >= 0 && kept < model.ends.length ? kept : model.characterOf(middleOfLine(model.reading.text)));
@@ -84,7 +84,7 @@ function update() {
   byId("undo").disabled = past.length === 0 || Boolean(writing);
 }
 
-// Answers an action of the user: messages of the one before go.
+// Handles an action of the user, and removes the messages of the previous one.
 function act() {
   document.querySelectorAll(".message").forEach((element) => say("", element));
   byId("again").disabled = true;
@@ -168,7 +168,7 @@ async function copy() {
   try {
     await navigator.clipboard.writeText(box.value);
   } catch {
-    box.select(); // where a page may not write to the clipboard
+    box.select(); // if the page may not write to the clipboard
     document.execCommand("copy");
   }
   say(`Copied ${[...box.value].length} characters.`);
@@ -186,7 +186,7 @@ async function follow() {
   setTimeout(follow, FOLLOW_MS);
 }
 
-// Offers the two models: one shades the text and, on a phone, is the one on show.
+// Lets the user choose between two models: the chosen one shades the text and is the only one shown on a phone.
 function offerPair(states) {
   const show = (index) => {
     shown = Number(index);

@@ -12,7 +12,7 @@ function make(tag, text, attributes = {}, children = []) {
   return element;
 }
 
-// Shows the attention of heads in an element. onChoose(query) hears of characters that are chosen here.
+// Shows the attention of heads in an element. onChoose(query) is called for each character that is chosen here.
 class Viewer {
   constructor(root, onChoose) {
     Object.assign(this, { root, onChoose, head: null, query: 0, buttons: [], names: [], T: 0 });
@@ -27,7 +27,7 @@ class Viewer {
     return this.root.querySelector(`.${name}`);
   }
 
-  // Begins another text, by the labels of its characters; the maps of the one before fade.
+  // Starts a new text, given the labels of its characters. The previous maps fade.
   begin(labels) {
     Object.assign(this, { labels, T: labels.length, query: Math.min(this.query, labels.length - 1), weights: null });
     this.root.classList.add("stale");

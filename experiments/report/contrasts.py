@@ -73,7 +73,7 @@ def find_pair(contrast: str, variants: Sequence[Variant]) -> tuple[Variant, Vari
     if left != right and left in labelled and right in labelled:
         if labelled[left].first.measured_on == labelled[right].first.measured_on:
             return labelled[left], labelled[right]
-        raise UserError(f"--contrast {contrast!r}: the two losses were not measured on the same")
+        raise UserError(f"--contrast {contrast!r}: the two losses were not measured on the same text, part and context")
     known = ", ".join(map(repr, labelled))
     raise UserError(f"--contrast {contrast!r} is not 'A - B' with two of the finished variants: {known}")
 

@@ -74,8 +74,8 @@ def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     ]
     if len(measured) > 1:
         notes.append(
-            "WARNING: these losses are for different texts, parts of a text or context lengths. Those that were not "
-            f"measured as {comparison.baseline.label} was are not compared with it, and not drawn."
+            "WARNING: these losses are for different texts, parts of a text or context lengths. Those not "
+            f"measured like {comparison.baseline.label} are neither compared with it nor drawn."
         )
     n_tests, family = comparison.family.n_tests, comparison.family
     if n_tests:

@@ -87,7 +87,7 @@ class Variant:
 
     @property
     def first(self) -> Run:
-        """One of its runs; all have the same settings, and were measured on the same."""
+        """One of its runs; all have the same settings and the same measured_on."""
         return next(iter(self.runs.values()))
 
     @property

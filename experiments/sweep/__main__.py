@@ -91,7 +91,7 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
     n_before, failed = n_points - len(unfinished), {}
     console = Console(n_before, n_points, doing="Sweep")
     before = f", {n_before} finished before" if n_before else ""
-    console.say(f"Sweep of {n_points} runs in {folder.path}{before}; its report.html shows each as it ends")
+    console.say(f"Sweep of {n_points} runs in {folder.path}{before}; its report.html is updated after each run")
 
     def ended(run: RunFolder, reason: str | None) -> None:
         if reason:
@@ -116,7 +116,7 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
 
 
 def renew_report(path: Path) -> None:
-    """Write the report of a running sweep without a word; no error of it may stop the sweep."""
+    """Write the report of a running sweep silently. An error in it must not stop the sweep."""
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(Exception):
         report([str(path)])
 

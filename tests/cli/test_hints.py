@@ -20,7 +20,7 @@ def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, p
     assert finished.stdout.startswith(f"usage: {program}"), finished.stderr
 
 
-def test_what_a_command_names_inside_the_folder_is_short_and_the_rest_is_quoted(monkeypatch):
+def test_paths_inside_the_folder_are_printed_relative_to_it_and_other_words_are_quoted(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "executable", str(ROOT / ".venv/bin/python"))
     command = to_paste("train.py", "--config", ROOT / "configs/heads.yaml", "--from", Path("runs/a b"))

@@ -39,7 +39,7 @@ def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_messages_to_closed_descriptors_go_into_no_file(tmp_path, closed):
+def test_messages_to_closed_descriptors_are_not_written_to_files(tmp_path, closed):
     program = """import cli.startup, os, subprocess, sys
 with open(sys.argv[1], "w") as file:
     print("output"), print("a message", file=sys.stderr), os.write(2, b"a signal")
@@ -51,7 +51,7 @@ with open(sys.argv[1], "w") as file:
     assert (tmp_path / "data").read_text() == "True"
 
 
-def test_a_full_device_behind_standard_output_is_an_error_and_one_behind_standard_error_ends_the_messages_only():
+def test_a_full_device_is_an_error_at_standard_output_and_only_ends_the_messages_at_standard_error():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         command = [sys.executable, "-m", "textbook", "99"]
         assert subprocess.run(command, cwd=ROOT, stderr=full, timeout=100).returncode == 2

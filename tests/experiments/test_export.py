@@ -70,7 +70,7 @@ def test_safetensors_are_loaded_by_every_command_with_identical_logits(tmp_path,
         assert capsys.readouterr().out.replace(str(folder / "model.safetensors"), "") == of_run
 
 
-def test_half_of_the_bits_give_nearly_the_same_logits(tmp_path):
+def test_16_bits_per_weight_give_nearly_the_same_logits(tmp_path):
     ids, expected = ids_and_logits("modern")
     opened = load_model(exported(tmp_path, "modern", "safetensors", "--half"), "cpu")
     assert {x.dtype for x in opened.checkpoint.tensors.values()} == {torch.float16}
@@ -140,7 +140,7 @@ def test_a_model_of_gpt2s_shape_is_the_same_in_transformers_in_batches_with_padd
 
 
 @pytest.mark.parametrize("settings", ["model.n_kv_head=1 model.mlp=swiglu", "model.head_size=4", "data.level=byte"])
-def test_another_shape_than_gpt2s_is_one_line_that_names_the_settings(workplace, settings, capsys):
+def test_another_shape_than_gpt2s_is_an_error_that_names_the_settings(workplace, settings, capsys):
     train_tiny(workplace, *GPT2, *settings.split(), "train.max_steps=1")
     capsys.readouterr()
     assert export(["--to", "huggingface", "--output", "x"]) == 2

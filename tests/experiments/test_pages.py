@@ -12,13 +12,12 @@ import pytest
 import torch
 from conftest import train_tiny
 from helpers import wait_for
-from pages_in_browser import find, luminance, open_page
+from pages_in_browser import check_looks, click, find, open_page, query, rows, set_caret, set_field, texts, type_text
 
 from experiments.heads.__main__ import main as heads_command
 from experiments.playground.__main__ import main as playground
+from experiments.playground.__main__ import start_server
 from experiments.playground.models import Model
-from experiments.playground.page import make_page
-from experiments.playground.server import PlaygroundServer
 from experiments.report.__main__ import main as report_command
 from training.runs.metrics import read_records
 from training.trained_model import load_model
@@ -49,22 +48,6 @@ def folder(tmp_path_factory):
         assert heads_command(["--over-time", "runs/2-0", "--output", "history.html"]) == 0
         assert playground(["--checkpoint", "runs/2-0", "--text", TEXT, "--export", "exported.html"]) == 0
     return folder
-
-
-def check_looks(browser, width, *, dark):
-    """Assert that the page fits its window, that fields have names, and that text has WCAG 2's contrast of 4.5 to 1."""
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    ground = luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
-    assert (ground < 0.1) == dark
-    texts = "p, .faint, td, label, h2, h3, summary, a, button:enabled, figure svg text"
-    for selector in texts.split(", "):
-        for element in find(browser, selector)[:10]:
-            attribute = "fill" if "svg" in selector else "color"
-            colour = luminance(element.value_of_css_property(attribute))
-            lighter, darker = max(colour, ground), min(colour, ground)
-            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (selector, element.text)
-    fields = [field for field in find(browser, "input, textarea, select, button") if field.is_displayed()]
-    assert [field.get_attribute("outerHTML") for field in fields if not field.accessible_name] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -147,7 +130,7 @@ def test_a_character_is_chosen_in_both_of_two_models_and_a_phone_shows_one_of_th
     assert [viewer.is_displayed() for viewer in find(browser, ".viewer")] == [False, True]
 
 
-def test_curves_answer_to_the_pointer_with_step_loss_and_run(browser, folder):
+def test_pointing_at_a_curve_shows_step_loss_and_run(browser, folder):
     open_page(browser, folder / "report.html")
     loss = """const svg = [...document.querySelectorAll("svg[data-points]")].at(-1), box = svg.getBoundingClientRect();
         const points = JSON.parse(svg.dataset.points), [x, y] = points.at(-1), { width, height } = svg.viewBox.baseVal;
@@ -177,7 +160,7 @@ def play(folder, browser, monkeypatch):
 
     def open_playground(*runs, **window):
         models = [Model(load_model(f"runs/{run}", "cpu")) for run in runs]
-        server = PlaygroundServer(("127.0.0.1", 0), models, make_page())
+        server = start_server("127.0.0.1", 0, models)
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         servers.append(server)
         address = f"http://127.0.0.1:{server.server_address[1]}/"
@@ -205,48 +188,6 @@ def bars(browser):
 
 def expected_bars(run, text, off=()):
     return [(label, pytest.approx(100 * p, abs=0.51)) for label, _, p in reader_of(run).read(text, off)["next"]]
-
-
-def texts(browser, selector):
-    return browser.execute_script(
-        "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
-    )
-
-
-def rows(browser, selector):
-    script = (
-        "return [...document.querySelectorAll(arguments[0])].map((row) => [...row.children].map((c) => c.textContent))"
-    )
-    return browser.execute_script(script, selector)
-
-
-def query(browser):
-    """Return the place of the chosen character."""
-    return browser.execute_script(
-        "return [...document.querySelectorAll('.text span')].findIndex((e) => e.matches('.query'))"
-    )
-
-
-def set_caret(browser, place):
-    script = "arguments[0].setSelectionRange(arguments[1], arguments[1]); arguments[0].click()"
-    browser.execute_script(script, find(browser, "#text")[0], place)
-
-
-def type_text(browser, text):
-    """Set the text of the box, also to characters that the driver cannot type."""
-    box = find(browser, "#text")[0]
-    browser.execute_script(
-        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", box, text
-    )
-    return box
-
-
-def click(browser, selector):
-    browser.execute_script("arguments[0].click()", find(browser, selector)[0])
-
-
-def set_field(browser, name, value):
-    browser.execute_script("arguments[0].value = arguments[1]", find(browser, f"[name={name}]")[0], value)
 
 
 def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, play):
@@ -339,7 +280,7 @@ def test_the_playground_introduces_itself_and_continues_as_one_types(browser, pl
     assert re.fullmatch(r"(training|validation), step 40: \d\.\d{4}", browser.execute_script(curve))
 
 
-def test_the_keyboard_keeps_its_place_when_the_bars_are_drawn_anew(browser, play):
+def test_the_keyboard_focus_stays_when_the_bars_are_drawn_again(browser, play):
     play("3-0")
     type_text(browser, TEXT)
     wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
@@ -351,7 +292,7 @@ def test_the_keyboard_keeps_its_place_when_the_bars_are_drawn_anew(browser, play
         assert browser.switch_to.active_element == find(browser, ".next button")[2]
 
 
-def test_a_mistake_is_named_where_it_is_and_stays_until_the_next_action(browser, play):
+def test_an_error_appears_where_the_mistake_is_and_stays_until_the_next_action(browser, play):
     play("3-0", "2-0")
     type_text(browser, "9 bΩ")
     wait_for(lambda: all(message.text for message in find(browser, ".model .message")))
@@ -368,7 +309,7 @@ def test_a_mistake_is_named_where_it_is_and_stays_until_the_next_action(browser,
     assert not [message for message in find(browser, ".message") if message.text]
     assert bars(browser) == expected_bars("3-0", "9 b")
     type_text(browser, "")
-    wait_for(lambda: "Model B: Without a text, the model begins a line." in find(browser, ".model .message")[1].text)
+    wait_for(lambda: "Model B: Without a text, the model starts a line." in find(browser, ".model .message")[1].text)
     browser.get_log("browser")  # which has the refusals
 
 

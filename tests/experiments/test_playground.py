@@ -162,7 +162,7 @@ def test_a_link_from_another_site_opens_the_page(server):
     assert request(server, "/", **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})[0] == 200
 
 
-def test_an_address_of_ipv6_and_the_next_free_port_are_served(server):
+def test_the_playground_serves_an_ipv6_address_at_the_next_free_port(server):
     with (
         start_server("::1", 0, server.models) as other,
         start_server("127.0.0.1", server.server_address[1], []) as next_,
@@ -173,7 +173,7 @@ def test_an_address_of_ipv6_and_the_next_free_port_are_served(server):
         other.shutdown()
 
 
-def test_a_run_without_a_checkpoint_is_waited_for(run, capsys):
+def test_the_playground_waits_for_the_first_checkpoint_of_a_run(run, capsys):
     away = run.checkpoints.rename(run.path / "away")
     run.checkpoints.mkdir()
     threading.Timer(1, lambda: [file.rename(run.checkpoints / file.name) for file in away.iterdir()]).start()

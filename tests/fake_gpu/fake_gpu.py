@@ -1,13 +1,13 @@
-"""A GPU that a CPU plays, as a plugin of pytest: see `tests/test_fake_gpu.py`.
+"""A GPU that the CPU simulates, as a plugin of pytest: see `tests/test_fake_gpu.py`.
 
 A tensor on this GPU has its numbers in main memory. Every operation on it counts as one kernel and runs on the CPU, in
 order. A capture records the operations and leaves everything as it was; a replay repeats them on the same memory. As on
 a GPU, a capture fails if an operation waits for the device, copies from or to main memory, reads a CPU tensor, or has a
 result whose shape depends on values.
 
-So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes; those that
-PyTorch fuses on GPUs, attention and RMS norm, count as their several steps. It cannot show streams, the order of two
-streams, speed, the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
+So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes. Attention
+and RMS norm, which PyTorch fuses on GPUs, count as several. It cannot show streams, the order of two streams, speed,
+the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
 """
 
 import contextlib
@@ -21,22 +21,22 @@ from types import SimpleNamespace
 
 import safetensors.torch
 import torch
-import torch._dynamo  # it inspects torch, which must still be as it was
+import torch._dynamo  # import it before torch is changed: it inspects torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from model.attention import attend
 
-guard.use_guard()  # in place of that of a PyTorch for GPUs
+guard.use_guard()  # it replaces the guard of a PyTorch for GPUs
 GPU = torch.device("cuda:0")
-# On a GPU, these wait: the size of a result, or a result, is needed in main memory.
+# These wait for a GPU, because a result or its size is needed in main memory.
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "bincount", "unique", "_unique2")
 WORKLESS = ("detach", "lift_fresh", "_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty")
 state = SimpleNamespace(graph=None, sync_debug_mode="default")  # graph: the one that is being captured
 
 
 def launch(_, function, types, args=(), kwargs=None):
-    """Run an operation: on the CPU as it is, or as a kernel of the GPU if it has to do with tensors there."""
+    """Run an operation: on the CPU as it is, or as a kernel of the GPU if it uses tensors there."""
     name, kwargs = function.__name__.partition(".")[0], kwargs or {}
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     ours = [x for x in tensors if isinstance(x, GPUTensor)]
@@ -45,7 +45,7 @@ def launch(_, function, types, args=(), kwargs=None):
     if not ours and target.type == "cpu":
         return function(*args, **kwargs)
     if torch.is_inference_mode_enabled():
-        with EveryOperation():  # autograd, which is off, would have taken it apart
+        with EveryOperation():  # autograd, which is off, would have decomposed it
             results = function.decompose(*args, **kwargs)
         if results is not NotImplemented:
             return results

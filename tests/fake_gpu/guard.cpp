@@ -1,4 +1,4 @@
-// A CUDA device that exists in PyTorch's books only, so that autograd accepts tensors that claim to be on it.
+// Registers a CUDA device that does not exist, so that autograd accepts tensors that claim to be on it.
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -66,7 +66,7 @@ def test_a_missing_device_is_an_error():
 
 
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="needs a CPU build of PyTorch")
-def test_a_cpu_build_of_pytorch_beside_an_nvidia_gpu_is_named(monkeypatch, tmp_path):
+def test_a_cpu_build_of_pytorch_on_a_machine_with_an_nvidia_gpu_is_a_reason_to_be_slow(monkeypatch, tmp_path):
     runtime = choose_runtime("cpu", "float32")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not list(reasons_to_be_slow(runtime))

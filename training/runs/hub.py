@@ -7,7 +7,7 @@ from cli.optional import optional_library
 
 
 def download(name: str, file: str) -> Path:
-    """Return the local copy of a file of hf:USER/NAME. Raises UserError if it cannot be downloaded, nor was before."""
+    """Return the local copy of a file of hf:USER/NAME. Raises UserError if it is neither cached nor available."""
     hub = optional_library("huggingface_hub", name)
     try:
         return Path(hub.hf_hub_download(name.removeprefix("hf:"), file))

@@ -44,9 +44,9 @@ def read_newest_record(path: Path) -> dict[str, Any]:
 
 
 def cut_records(path: Path, step: int, n_bytes: int) -> None:
-    """Cut the file after the last record of a step up to this one that ends within n_bytes.
+    """Cut the file after the last record that ends within n_bytes and is of this step or an earlier one.
 
-    n_bytes alone could be inside a record, because people remove damaged lines.
+    n_bytes alone may lie inside a record if someone has removed a damaged line.
     """
     size = 0
     for record in re.finditer(rb'"step": ?(\d+).*\n', read_file(path)[:n_bytes]):
@@ -62,7 +62,7 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def check_record(record: Any, place: str) -> dict[str, Any]:
-    """Return a record. Raises UserError if it is none, or a field is missing or has a senseless value."""
+    """Return a valid record. Raises UserError if it is not a record, or a field is missing or invalid."""
     if isinstance(record, dict):
         needed = {"step"}.union(*(names for name, names in NEEDED.items() if name in record))
         if needed <= record.keys() and all(_is(record[name], KINDS[name]) for name in KINDS.keys() & record.keys()):

@@ -94,7 +94,7 @@ def _warn(run: RunFolder, warnings: Iterable[str]) -> None:
 
 
 def _doubts(run: RunFolder, checkpoint: Checkpoint | None, state: TrainingState) -> Iterator[str]:
-    """Yield what the user has probably not meant."""
+    """Yield warnings about probable mistakes of the user."""
     yield from reasons_to_be_slow(state.runtime)
     if checkpoint and read_file(run.config) != to_yaml(checkpoint.config).encode():
         advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"

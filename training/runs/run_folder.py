@@ -18,7 +18,7 @@ from training.runs.metrics import append_record, cut_records, read_newest_record
 
 RUNS = Path("runs")
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
-BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # for those who have trained none yet; data/README.md says how it was made
+BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/README.md says how it was made
 
 
 class RunFolder:

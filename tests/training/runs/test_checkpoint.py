@@ -132,7 +132,7 @@ def test_an_intact_file_with_a_wrong_field_is_an_error_in_one_line(tmp_path, fie
 
 @pytest.mark.parametrize("name", ["model.lm_head.weight", "optimizer.exp_avg.lm_head.weight"])
 @pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e300, 1, True, 1j])
-def test_a_tensor_that_has_anything_but_finite_real_numbers_is_an_error(tmp_path, name, bad):
+def test_a_tensor_with_anything_but_finite_real_numbers_is_an_error(tmp_path, name, bad):
     checkpoint = make_checkpoint()
     tensor = checkpoint.tensors[name].to(torch.float64 if isinstance(bad, float) else torch.tensor(bad).dtype)
     tensor[2, 3] = bad

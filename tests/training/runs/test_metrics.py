@@ -65,7 +65,7 @@ def test_the_error_for_a_damaged_line_names_the_file_and_the_line(path, damage):
         read_newest_record(path)
 
 
-def test_records_after_a_step_are_cut_also_if_a_person_has_removed_a_damaged_line(path):
+def test_records_after_a_step_are_cut_even_if_a_person_has_removed_a_damaged_line(path):
     n_bytes, newest = path.stat().st_size, {"step": 3, "changes": []}
     for record in (newest, {"step": 4, "train_loss": 1.5}):
         append_record(path, record)
