@@ -201,9 +201,9 @@ def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cp
 @pytest.mark.parametrize(
     ("name", "overrides", "budget"),
     [
-        ("shakespeare", [], 1080),
+        ("shakespeare", [], 670),
         ("shakespeare_gpt2", [], 480),
-        ("shakespeare", ["model.n_head=6", "model.n_embd=384", "model.conv_width=1"], 1010),
+        ("shakespeare", ["model.n_head=6", "model.n_embd=384", "model.conv_width=1"], 600),
     ],
 )
 def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
@@ -211,10 +211,10 @@ def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
     _, step = make_step(workplace, *overrides, *small, file=ROOT / "configs" / f"{name}.yaml")
     for _ in range(4):
         step.run()
-    kernels = collections.Counter(function.__name__ for function, *_ in step.update.graph.kernels)
+    kernels = collections.Counter(step.update.graph.kernels)
     assert kernels.total() <= budget, kernels.most_common()
     # They add in any order, or wait.
-    assert not {"index_add.default", "index_put_.default", "embedding_dense_backward.default"} & {*kernels}
+    assert not {"index_add", "index_put_", "embedding_dense_backward"} & {*kernels}
 
 
 @pytest.mark.parametrize(

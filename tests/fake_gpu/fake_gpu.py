@@ -5,9 +5,8 @@ order. A capture records the operations and leaves everything as it was; a repla
 a GPU, a capture fails if an operation waits for the device, copies from or to main memory, reads a CPU tensor, or has a
 result whose shape depends on values.
 
-So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes. Attention
-and RMS norm, which PyTorch fuses on GPUs, count as several. It cannot show streams, the order of two streams, speed,
-the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
+So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes. It cannot
+show streams, the order of two streams, speed, the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
 """
 
 import contextlib
@@ -59,7 +58,8 @@ def launch(_, function, types, args=(), kwargs=None):
         graph.protect([x.memory for x in ours])
     results = function(*args, **kwargs)
     if graph:
-        graph.kernels.append((function, args, kwargs, tree_leaves(results)))
+        graph.steps.append((function, args, kwargs, tree_leaves(results)))
+        graph.kernels.append(name)
     if target.type == "cpu":
         return results
     known = {id(x.memory): x for x in ours}  # an operation in place returns its input
@@ -111,13 +111,13 @@ class EveryOperation(TorchDispatchMode):
 
 
 class Graph:
-    """A CUDA graph: `kernels` are calls that write to the same memory at every replay."""
+    """A CUDA graph: its steps are calls that write to the same memory at every replay."""
 
     def __init__(self):
-        self.kernels, self.before = [], {}  # before: the memory that the capture must not change
+        self.steps, self.kernels, self.before = [], [], {}  # before: the memory that the capture must not change
 
     def replay(self):
-        for function, args, kwargs, results in self.kernels:
+        for function, args, kwargs, results in self.steps:
             for old, new in zip(results, tree_leaves(function(*args, **kwargs)), strict=True):
                 if isinstance(old, torch.Tensor) and old is not new:
                     old.copy_(new)
@@ -139,14 +139,46 @@ def capture(graph, stream=None):
             storage.copy_(old)
 
 
+class Fused(torch.autograd.Function):
+    """Runs a function for which PyTorch has one kernel on GPUs, and another for its gradients."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda")
+    def forward(ctx, function, *inputs):
+        ctx.function, ctx.inputs = function, inputs
+        with one_kernel(function.__name__):
+            return function(*inputs)
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")
+    def backward(ctx, dy):
+        inputs = [x.detach().requires_grad_() for x in ctx.inputs]
+        with one_kernel(f"{ctx.function.__name__}_backward"), torch.enable_grad():
+            return None, *torch.autograd.grad(ctx.function(*inputs), inputs, dy)
+
+
+@contextlib.contextmanager
+def one_kernel(name):
+    kernels = state.graph.kernels if state.graph else []
+    before = len(kernels)
+    yield
+    kernels[before:] = [name]
+
+
 def rms_norm(x, shape):
-    y = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (y * (y.square().mean(-1, keepdim=True) + torch.finfo(y.dtype).eps).rsqrt()).to(x.dtype)
+    def fused_rms_norm(x):
+        y = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (y * (y.square().mean(-1, keepdim=True) + torch.finfo(y.dtype).eps).rsqrt()).to(x.dtype)
+
+    return Fused.apply(fused_rms_norm, x)
 
 
 def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
-    mask = {} if attn_mask is None else {"visible" if attn_mask.dtype == torch.bool else "bias": attn_mask}
-    return attend(q, k, v, **mask, causal=is_causal, dropout=dropout_p, form="explicit")
+    def fused_attention(q, k, v):
+        mask = {} if attn_mask is None else {"visible" if attn_mask.dtype == torch.bool else "bias": attn_mask}
+        return attend(q, k, v, **mask, causal=is_causal, dropout=dropout_p, form="explicit")
+
+    return fused_attention(q, k, v) if dropout_p else Fused.apply(fused_attention, q, k, v)  # backward draws anew
 
 
 def save(tensors, metadata, save=safetensors.torch.save):

@@ -27,13 +27,8 @@ def calm(tmp_path_factory):
 
 
 def test_two_processes_train_like_one(workplace):
-    settings = [
-        "model.dropout=0",
-        "train.dtype=float32",
-        "train.accumulate=2",
-        "train.grow_context_at=[0.5]",
-        "train.log_every_steps=1",
-    ]
+    settings = ["model.dropout=0", "train.dtype=float32", "train.accumulate=2", "train.grow_context_at=[0.5]"]
+    settings += ["train.log_every_steps=1"]
     finish(train(2, *settings, name="two"))
     import train as command
 
@@ -94,35 +89,21 @@ def test_a_run_without_restarts_ends_with_the_cause_when_a_process_is_killed(wor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
-def test_a_signal_to_torchrun_stops_all_processes_at_the_same_step_and_the_run_resumes_exactly(workplace, calm, number):
+@pytest.mark.parametrize("to", ["torchrun", "one process"])
+def test_a_signal_stops_all_processes_at_the_same_step_and_the_run_resumes_exactly(workplace, calm, number, to):
     process = train(2, *LONG, name="stopped")
     wait_for_step("stopped", 30)
-    process.send_signal(number)
+    os.kill(process.pid if to == "torchrun" else workers(process)[1], number)
     output, _ = finish(process, expected=1)
     assert f"Stopped by {number.name} after step" in output
     finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/stopped"))
     assert_same_state(Path("runs/stopped/checkpoints/latest.safetensors"), calm / "checkpoints/latest.safetensors")
 
 
-@pytest.mark.slow
-def test_a_signal_to_one_process_stops_all(workplace):
-    process = train(2, *LONG, name="stopped")
-    wait_for_step("stopped", 30)
-    os.kill(workers(process)[1], signal.SIGTERM)
-    output, _ = finish(process, expected=1)
-    assert "Stopped by SIGTERM after step" in output
-    assert Path("runs/stopped/checkpoints/latest.safetensors").exists()
-
-
 @pytest.mark.nightly
 def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
-    half = [
-        "data.corpus=selmere",
-        "model.dropout=0",
-        "train.max_steps=40",
-        "train.dtype=float32",
-        "optim.decay_fraction=0",
-    ]
+    half = ["data.corpus=selmere", "model.dropout=0", "train.max_steps=40", "train.dtype=float32"]
+    half += ["optim.decay_fraction=0"]
     for n in (1, 4):
         finish(train(2, *half, name=f"on-{n}"))
     finish(train(1, *half, "train.max_steps=80", name="whole"))
@@ -132,13 +113,17 @@ def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
         assert losses(Path(f"runs/on-{n}"), "train_loss")[-1] == pytest.approx(end, abs=2e-3)
 
 
-def test_a_process_whose_others_never_start_gives_up(workplace):
-    environment = os.environ | {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
-    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", "--timeout", "1"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-    assert result.returncode == 1
+def one_line_of_train(environment, *options, expected):
+    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", *options]
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert result.returncode == expected
     (line,) = lines_of_train(result.stderr)
+    return line
+
+
+def test_a_process_whose_others_never_start_gives_up(workplace):
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "9"}
+    line = one_line_of_train(environment | {"MASTER_ADDR": "127.0.0.1"}, "--timeout", "1", expected=1)
     assert line.startswith("train.py: process 1: another process of this run has ended or cannot be reached")
 
 
@@ -151,9 +136,5 @@ def test_train_py_starts_the_processes_of_a_run_by_itself(workplace):
 
 
 def test_an_environment_that_is_not_that_of_torchrun_is_an_error_in_one_line(workplace):
-    environment = os.environ | {"WORLD_SIZE": "2", "RANK": "0"}
-    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-    assert result.returncode == 2
-    (line,) = lines_of_train(result.stderr)
+    line = one_line_of_train({"WORLD_SIZE": "2", "RANK": "0"}, expected=2)
     assert "WORLD_SIZE is set, but LOCAL_RANK" in line

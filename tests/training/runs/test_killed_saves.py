@@ -54,14 +54,8 @@ def counting_sync(descriptor):
 os.fsync = counting_sync
 sys.exit(train.main(sys.argv[4:]))
 """
-POINTS = [
-    "before the write",
-    "in the middle of the write",
-    "before the flush",
-    "before the first rename",
-    "between the renames",
-    "before the folder's flush",
-]
+POINTS = ["before the write", "in the middle of the write", "before the flush", "before the first rename"]
+POINTS += ["between the renames", "before the folder's flush"]
 SETTINGS = ["train.checkpoint_every_steps=10", "train.eval_every_steps=100", "train.device=cpu"]
 
 

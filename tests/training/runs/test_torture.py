@@ -4,6 +4,7 @@ TORTURE_ROUNDS=100 python -m pytest -m nightly tests/training/runs/test_torture.
 """
 
 import contextlib
+import functools
 import os
 import random
 import resource
@@ -120,11 +121,7 @@ class Torture:
                 self.rng.choice([flip_bit, truncate, fill_with_zeros])(self.run.latest, self.rng)
 
     def play(self):
-        faults = [
-            lambda: self.send(signal.SIGKILL),
-            lambda: self.send(signal.SIGTERM),
-            lambda: self.send(signal.SIGINT),
-        ]
+        faults = [functools.partial(self.send, s) for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)]
         faults += [self.kill_during_save, self.fill_disk, self.damage]
         if self.processes == 1:  # torchrun waits for its processes after the first
             faults.append(lambda: self.send(signal.SIGINT, signal.SIGINT))
