@@ -7,6 +7,7 @@ SHAPE = {
     "qk_norm": False,
     "logit_softcap": 0,
     "conv_width": 1,
+    "ngrams": (),
     "score": "scaled_dot",
 }
 LINEAR_MAPS = {"attention.qkv": "attn.c_attn", "attention.proj": "attn.c_proj"}

@@ -10,19 +10,34 @@ from model.config import LayerShape, ModelConfig
 from model.positions import Places
 
 
+class Inputs:
+    """Stores the inputs (B, size, ...) of a layer that also reads the n_before positions before: first, zeros."""
+
+    def __init__(self, n_before: int, batch_size: int, size: int, *channels: int, **options: Any):
+        self.n_before = n_before
+        self.stored = torch.zeros(batch_size, n_before + size, *channels, **options)
+
+    def update(self, x: Tensor, index: slice | Tensor) -> Tensor:
+        """Write x (B, T, ...) at positions `index` (see `Places`); return (B, n_before + T, ...), with those before."""
+        if isinstance(index, slice):
+            self.stored[:, index.start + self.n_before : index.stop + self.n_before] = x
+            return self.stored[:, index.start : index.stop + self.n_before]
+        self.stored.index_copy_(1, index + self.n_before, x.to(self.stored.dtype))
+        rows = index[0] + torch.arange(self.n_before + len(index), device=x.device)  # (n_before + T,)
+        return self.stored.index_select(1, rows)
+
+
 class LayerCache:
     """One layer's keys and values, (B, K, size, D) each for K key heads, and the inputs of its convolution.
 
-    inputs: (B, W - 1 + size, C), starting with the zeros before the text; C is 0 without a convolution. options: the
-    dtype and device.
+    options: the dtype and device.
     """
 
     def __init__(self, config: ModelConfig, layer: LayerShape, batch_size: int, size: int, **options: Any):
         shape = (batch_size, layer.n_kv_head, size, layer.head_size)
         self.keys, self.values = torch.zeros(shape, **options), torch.zeros(shape, **options)
-        self.n_before = config.conv_width - 1
-        channels = config.n_embd if self.n_before else 0
-        self.inputs = torch.zeros(batch_size, self.n_before + size, channels, **options)
+        width = config.conv_width
+        self.inputs = Inputs(width - 1, batch_size, size, config.n_embd if width > 1 else 0, **options)
         self.computed: dict[Callable, Any] = {}
 
     def once(self, compute: Callable, like: Tensor) -> Any:
@@ -42,18 +57,9 @@ class LayerCache:
         k, v = k.to(self.keys.dtype), v.to(self.values.dtype)
         return self.keys.index_copy_(2, index, k), self.values.index_copy_(2, index, v)
 
-    def update_inputs(self, x: Tensor, index: slice | Tensor) -> Tensor:
-        """Write inputs x (B, T, C) of the convolution; return them with the W - 1 before, (B, W - 1 + T, C)."""
-        if isinstance(index, slice):
-            self.inputs[:, index.start + self.n_before : index.stop + self.n_before] = x
-            return self.inputs[:, index.start : index.stop + self.n_before]
-        self.inputs.index_copy_(1, index + self.n_before, x.to(self.inputs.dtype))
-        rows = index[0] + torch.arange(self.n_before + len(index), device=x.device)  # (W - 1 + T,)
-        return self.inputs.index_select(1, rows)
-
 
 class KVCache:
-    """The caches of all layers for B sequences of equal length, for inference. Pass it to `GPT.forward`.
+    """The caches of all layers, and the ids, of B sequences of equal length, for inference. Pass it to `GPT.forward`.
 
     dtype, device: those of the model. If its weights change, `clear` and `refresh` the cache.
 
@@ -75,6 +81,7 @@ class KVCache:
         self.layers = [
             LayerCache(config, layer, batch_size, size, dtype=dtype, device=device) for layer in config.layers
         ]
+        self.ids = Inputs(max(config.ngrams, default=1) - 1, batch_size, size, dtype=torch.long, device=device)
         self.every_place = torch.arange(size, device=device)
         self.length: int | Tensor = self.every_place.new_zeros(1) if static else 0  # how many positions were read
 

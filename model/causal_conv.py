@@ -26,7 +26,7 @@ class CausalConv(nn.Module):
             return hand_written.causal_conv(x, self.weight)
         T, n_before = x.size(1), len(self.weight)
         # (B, W - 1 + T, C): the W - 1 inputs before, then x
-        whole = F.pad(x, (0, 0, n_before, 0)) if cache is None else cache.update_inputs(x, places.index)
+        whole = F.pad(x, (0, 0, n_before, 0)) if cache is None else cache.inputs.update(x, places.index)
         y = x
         for back, w in enumerate(self.taps(x) if cache is None else cache.once(self.taps, x), start=1):
             y = torch.addcmul(y, whole[:, n_before - back : n_before - back + T], w)  # (B, T, C)

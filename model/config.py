@@ -50,6 +50,12 @@ class ModelConfig:
     # width of a causal convolution before each MLP; 1: none. With 3, the MLP also reads the two characters before, so
     # attention is no longer the only way between positions
     conv_width: Annotated[int, "at least 1 and at most 1,000"] = 1
+    # memory of n-grams: for each n in the list, such as `[2, 3, 4]`, the last n characters look up a learned vector in
+    # a table; `[]`: none. With it, attention is no longer the only way between positions
+    ngrams: tuple[Annotated[int, "at least 1 and at most 1,000"], ...] = ()
+    ngram_rows: Size = 65_536  # rows of each table; n-grams share them at random
+    ngram_width: Size = 32  # width of the rows
+    ngram_dropout: BelowOne = 0.5  # probability that a row is dropped in training
     qk_norm: bool = True  # normalise queries and keys before their product
     # with `qk_norm` and `score: scaled_dot`, the score is this scale times the cosine of query and key: a number,
     # `learned` (one per head), or `sqrt_head_size` (√D, which harms narrow heads)

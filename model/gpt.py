@@ -8,7 +8,8 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - an output matrix of its own, not that of the embeddings
 - a soft cap on the logits
 - zeros in the last map of each layer and in the output matrix at the start
-- as options: a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other scoring functions
+- as options: a memory of n-grams, a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other
+  scoring functions
 
 `model/README.md` says what each is worth.
 """
@@ -25,6 +26,7 @@ from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
 from model.intermediates import Intermediates
+from model.ngrams import NgramMemory
 from model.norm import make_norm
 from model.positions import POSITIONS, Places
 from model.query_key_norm import QueryKeyNorm
@@ -60,6 +62,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
+        self.ngrams = NgramMemory(config) if config.ngrams else None
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
@@ -74,6 +77,8 @@ class GPT(nn.Module):
         embeddings              normal, std 0.3          the size of what the first blocks soon add; GPT-2's 0.02
                                                          would be lost in it (experiments/studies/RECORDS.md)
         attention.qkv, mlp.up   normal, std 1/sqrt(in)   keeps the variance of their input
+        ngrams.proj             normal, std 1/sqrt(in)   the same
+        ngrams.rows             0                        an n-gram that was never seen adds nothing
         attention.proj          0                        every block starts as the identity
         mlp.proj                0                        the same
         lm_head                 0                        all characters are equally likely: the loss starts at ln V
@@ -89,7 +94,7 @@ class GPT(nn.Module):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
+            elif isinstance(module, nn.Embedding) and not module.sparse:
                 nn.init.normal_(module.weight, std=0.3)
             elif isinstance(module, QueryKeyNorm) and module.log_scale is not None:
                 nn.init.constant_(module.log_scale, math.log(INITIAL_QK_SCALE))
@@ -113,6 +118,8 @@ class GPT(nn.Module):
             raise ValueError(f"{T} positions do not fit into model.block_size={block_size}")
         places = Places(slice(0, T)) if cache is None else cache.places(T)
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
+        if self.ngrams is not None:
+            x = x + self.ngrams(ids, places, cache)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
             x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i], kept)

@@ -89,6 +89,7 @@ class TrainingState:
         if self.average.model is not self.model:
             models["trained"] = self.model
         tensors = {f"{kind}.{name}": x for kind, model in models.items() for name, x in model.state_dict().items()}
+        tensors.pop("trained.ngrams.rows.weight", None)  # the same tensor as model.ngrams.rows.weight
         for name, parameter in self.model.named_parameters():
             for optimizer in self.optimizers:
                 for kind, value in optimizer.state.get(parameter, {}).items():
@@ -101,7 +102,7 @@ class TrainingState:
         tensors: Mapping[str, Tensor] = state["tensors"]
         weights, trained = part_of(tensors, "model."), part_of(tensors, "trained.")
         self.average.model.load_state_dict(weights)
-        self.model.load_state_dict(trained or weights)
+        self.model.load_state_dict(weights | trained)
         parameters = dict(self.model.named_parameters())
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
         for name, value in part_of(tensors, "optimizer.").items():

@@ -44,7 +44,7 @@ class TrainingStep:
         """Take one step: the next batches, new weights, and the progress."""
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
-        if config.model.dropout:
+        if config.model.dropout or config.model.ngrams:
             # Dropout depends on (seed, step, process) only, hashed into the 32 bits of a CPU seed: no state is saved.
             entropy = [config.train.seed, step, self.processes.rank]
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
@@ -85,7 +85,8 @@ class TrainingStep:
         state.loss_sum += self.processes.sum(torch.stack(losses).sum()) / self.processes.size
         state.loss_count += 1
         if config.optim.grad_clip:
-            nn.utils.clip_grad_norm_(state.model.parameters(), config.optim.grad_clip)
+            dense = (p for p in state.model.parameters() if p.grad is not None and not p.grad.is_sparse)
+            nn.utils.clip_grad_norm_(dense, config.optim.grad_clip)
         for optimizer in state.optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -10,7 +10,7 @@ from data.vocabulary import Vocabulary
 from experiments.heads.measures import HeadMeasures, measure_heads
 from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
 from experiments.heads.passages import Passage, find_passages
-from experiments.heads.silence import silenced
+from experiments.heads.silence import NGRAMS, silenced
 from model.gpt import GPT
 from training.evaluation import Evaluation, evaluate
 from training.runtime import Runtime
@@ -25,6 +25,7 @@ class Analysis:
     passages: of each head, the passages in which it attends most strongly to one character. loss: of the whole model,
     nats per character over n_characters. losses_without: the loss with only this head silenced. order: the heads, the
     least important first. cumulative: the losses with the first 1, 2, ... heads of the order silenced.
+    loss_without_ngrams: None for a model that has no memory of n-grams.
     """
 
     measures: HeadMeasures
@@ -34,6 +35,7 @@ class Analysis:
     losses_without: dict[HeadIndex, float]
     order: list[HeadIndex]
     cumulative: list[float]
+    loss_without_ngrams: float | None
 
     @property
     def heads(self) -> list[HeadIndex]:
@@ -53,7 +55,7 @@ def analyse(
     measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
     passages = find_passages(read_windows(model, vocabulary, ids, n_windows), N_PASSAGES)
 
-    def evaluate_without(silent: Collection[HeadIndex]) -> Evaluation:
+    def evaluate_without(silent: Collection[HeadIndex | str]) -> Evaluation:
         with silenced(model, silent):
             return evaluate(model, ids, runtime, n_characters=n_characters)
 
@@ -63,4 +65,5 @@ def analyse(
     order = sorted(heads, key=losses.__getitem__)  # of equal losses, the earlier layer first
     several = tqdm(range(1, len(order) + 1), desc="Silencing several heads", disable=None, leave=False)
     cumulative = [evaluate_without(order[:n]).loss for n in several]
-    return Analysis(measures, passages, whole.loss, whole.n_characters, losses, order, cumulative)
+    no_ngrams = evaluate_without([NGRAMS]).loss if model.ngrams else None
+    return Analysis(measures, passages, whole.loss, whole.n_characters, losses, order, cumulative, no_ngrams)

@@ -11,7 +11,7 @@ class Model {
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
     this.viewer = new Viewer(this.part("viewer"), (query) => point(this.characterOf(query), true));
-    const switches = state.heads.map((name, head) => make("button", name, { onclick: () => this.flip(head) }));
+    const switches = state.parts.map((name, head) => make("button", name, { onclick: () => this.flip(head) }));
     this.part("switches").append(...switches);
     this.part("checkpoint").onchange = (event) => this.choose(event.target.value);
     this.part("inside").open = Boolean(exported) || innerWidth >= 960;
@@ -105,7 +105,7 @@ class Model {
     const passage = `${weights}: ${request.text}`;
     if (passage !== this.passage) this.costs.clear();
     this.passage = passage;
-    this.costs.set(request.off.map((head) => this.state.heads[head]).join(" ") || "none", bits);
+    this.costs.set(request.off.map((head) => this.state.parts[head]).join(" ") || "none", bits);
     const [first] = this.costs.values();
     const rows = [...this.costs].map(([heads, cost]) => {
       const change = cost === first ? "" : `${cost < first ? "\u2212" : "+"}${Math.abs(cost - first).toFixed(3)}`;

@@ -58,7 +58,7 @@ class Model:
             "step": checkpoint.step,
             "checkpoints": list(files),
             "chosen": next((name for name, file in files.items() if file == self.path), ""),
-            "heads": [str(head) for head in self.reader.heads],
+            "parts": [str(part) for part in self.reader.parts],
             "opening": self.opening,
             "unit": self.reader.trained.vocabulary.unit,
             "measured_on": [text, config.block_size],

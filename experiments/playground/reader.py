@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from experiments.heads.measures import HeadMeasures
-from experiments.heads.model_access import all_heads
-from experiments.heads.silence import silenced
+from experiments.heads.model_access import HeadIndex, all_heads
+from experiments.heads.silence import NGRAMS, silenced
 from experiments.heads.viewer import viewer_data, visible
 from model.generate import Sampler, Sampling, window_start
 from training.sampling.texts import StopText, stream_texts
@@ -24,12 +24,13 @@ SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a l
 class Reader:
     """A model that answers the requests about a text, in float32 and one at a time.
 
-    off: the heads to silence, by their place in `all_heads`.
+    off: what to silence, by its place in `parts`: the heads and, if the model has it, the memory of n-grams.
     """
 
     def __init__(self, trained: TrainedModel):
         self.trained, self.model = trained, trained.model
         self.heads = all_heads(self.model)
+        self.parts: list[HeadIndex | str] = [*self.heads, *([NGRAMS] if self.model.ngrams else [])]
         self.labels = [visible(c, trained.vocabulary.unit) for c in trained.vocabulary.characters]
         self._lock = threading.Lock()
 
@@ -90,7 +91,7 @@ class Reader:
     @contextlib.contextmanager
     def _turn(self, off: Sequence[int]) -> Iterator[None]:
         """Wait until no other request uses the model, and silence heads meanwhile."""
-        with self._lock, silenced(self.model, [self.heads[i] for i in off]):
+        with self._lock, silenced(self.model, [self.parts[i] for i in off]):
             yield
 
     def _likeliest(self, probabilities: Tensor, n: int) -> list[tuple[str, str, float]]:

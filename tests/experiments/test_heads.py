@@ -170,7 +170,7 @@ def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, h
 
 @pytest.mark.parametrize(("n_characters", "n_scored"), [(None, 320), (64, 64)])
 def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively(n_characters, n_scored):
-    model, runtime = three_heads(), choose_runtime("cpu", "float32")
+    model, runtime = three_heads(ngrams=(2, 3)), choose_runtime("cpu", "float32")
     ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 160)])
     result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=n_characters)
     starts = range(0, 320, 320 * 16 // n_scored)  # of windows that are spread evenly
@@ -191,3 +191,5 @@ def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulativ
     with silenced(model, result.order[:4]):
         assert result.cumulative[3] == loss(model)
     assert result.measures.n_characters == 3 * 15
+    model.ngrams.proj.weight.data.zero_()
+    assert result.loss_without_ngrams == loss(model)

@@ -57,7 +57,7 @@ def in_float64(text, off=()):
     trained = load_model("runs/tiny")
     model, vocabulary = trained.model.double(), trained.vocabulary
     ids = torch.from_numpy(vocabulary.encode(text).astype(np.int64))[None]
-    with silenced(model, [Reader(load_model("runs/tiny")).heads[i] for i in off]):
+    with silenced(model, [Reader(load_model("runs/tiny")).parts[i] for i in off]):
         return model(ids)[0].log_softmax(-1), ids[0], vocabulary
 
 

@@ -20,6 +20,7 @@ FORMS = {
     "rotary heads per layer": {"n_head": (1, 2)},
     "convolution": {"conv_width": 3},
     "convolution of the previous position": GPT2 | {"conv_width": 2},
+    "n-grams": {"ngrams": (1, 3, 4), "ngram_rows": 50},
     "fixed scale": {"qk_scale": 10.0},
     "scale of the head size": {"qk_scale": "sqrt_head_size"},
     "grouped queries": {"n_head": 10, "n_kv_head": 5},

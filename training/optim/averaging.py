@@ -18,9 +18,13 @@ class WeightAverage:
 
     def __init__(self, trained: GPT, model: GPT, fraction: float):
         self.trained, self.model, self.fraction = trained, model, fraction
+        if trained.ngrams is not None and model.ngrams is not None:
+            model.ngrams.rows = trained.ngrams.rows  # not averaged: a step changes few of them
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
         """Add the present weights to the average. n_steps: how many steps it then has, 1, 2, ..."""
         share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
-        torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), share)
+        pairs = zip(self.model.parameters(), self.trained.parameters(), strict=True)
+        averages, weights = zip(*(pair for pair in pairs if pair[0] is not pair[1]), strict=True)
+        torch._foreach_lerp_(averages, weights, share)

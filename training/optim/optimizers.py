@@ -20,7 +20,9 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     in_blocks = set(map(id, matrices))
     head = model.lm_head.weight
-    rest = [p for p in model.parameters() if id(p) not in in_blocks and p is not head]
+    rows = [] if model.ngrams is None else [model.ngrams.rows.weight]
+    others = in_blocks | set(map(id, [head, *rows]))
+    rest = [p for p in model.parameters() if id(p) not in others]
     on_gpu = rest[0].device.type == "cuda"
     betas = (config.beta1, config.beta2)
     optimizers: list[Optimizer] = []
@@ -34,6 +36,8 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
+    if rows:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
+        optimizers.append(torch.optim.SGD(rows, lr=config.ngram_lr, fused=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
         if on_gpu:  # in device memory, where a captured step reads it

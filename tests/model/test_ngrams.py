@@ -1,0 +1,77 @@
+"""The memory of n-grams, compared with one that looks up n-grams one by one in float64."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import make_model
+
+from model.generate import Sampler
+from model.gpt import GPT
+from model.ngrams import LOW_BITS, MULTIPLIER
+from model.positions import Places
+
+V, BLOCK_SIZE = 12, 8
+SETTINGS = {"ngrams": (1, 2, 4), "ngram_rows": 1000, "ngram_width": 3, "block_size": BLOCK_SIZE}
+
+
+def row_of(symbols):
+    """Return the row of an n-gram in its table, in Python's integers. Symbols are ids + 1, or 0 before the window."""
+    hashed = 0
+    for symbol in reversed(symbols):
+        hashed = (hashed + symbol) * MULTIPLIER % 2**64
+    signed = hashed - 2**64 if hashed >= 2**63 else hashed
+    return (signed >> LOW_BITS) % SETTINGS["ngram_rows"]
+
+
+def expected_embedding(model, ids):
+    """Return the embeddings (T, C) of a window of ids, with one vector per n-gram."""
+    rows = model.ngrams.rows.weight.detach().double().numpy().reshape(3, SETTINGS["ngram_rows"], 3)
+    proj = model.ngrams.proj.weight.detach().double().numpy().reshape(-1, 3, 3)  # (C, n-grams, width)
+    symbols = [0] * 3 + [i + 1 for i in ids]
+    result = []
+    for t, i in enumerate(ids):
+        y = model.token_embedding.weight[i].detach().double().numpy()
+        for k, n in enumerate(SETTINGS["ngrams"]):
+            y = y + proj[:, k] @ rows[k, row_of(symbols[t + 4 - n : t + 4])]
+        result.append(y)
+    return np.array(result)
+
+
+def test_log_probabilities_equal_those_of_looking_up_each_ngram_in_float64():
+    model = make_model(V, **SETTINGS).double()
+    plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
+    plain.load_state_dict({name: x for name, x in model.state_dict().items() if "ngrams" not in name})
+    ids = torch.randint(V, (2, BLOCK_SIZE))
+    given = torch.from_numpy(np.stack([expected_embedding(model, window.tolist()) for window in ids]))
+    plain.token_embedding.register_forward_hook(lambda *_: given)
+    torch.testing.assert_close(model(ids).log_softmax(-1), plain(ids).log_softmax(-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_text_is_the_same_with_and_without_the_cache_past_the_context_length(seed):
+    model, prompt = make_model(V, **SETTINGS), torch.randint(V, (2, 1 + seed))
+    cached, plain = (Sampler(model, 2, use_cache=use).generate(prompt, 30, seed=seed) for use in (True, False))
+    assert torch.equal(torch.stack(list(cached)), torch.stack(list(plain)))
+
+
+def test_a_step_changes_only_the_rows_that_its_windows_read():
+    model, ids = make_model(V, **SETTINGS).train(), torch.tensor([[3, 5, 3, 5]])
+    model(ids).sum().backward()
+    symbols = [0, 0, 0, 4, 6, 4, 6]
+    read = {1000 * k + row_of(symbols[t + 4 - n : t + 4]) for k, n in enumerate((1, 2, 4)) for t in range(4)}
+    assert len(read) == 2 + 3 + 4
+    assert set(model.ngrams.rows.weight.grad.coalesce().indices()[0].tolist()) <= read
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_drops_half_of_the_rows_and_doubles_the_others_in_training_only(training):
+    model = make_model(V, **SETTINGS | {"ngrams": (1,)})
+    with torch.no_grad():
+        model.ngrams.rows.weight.fill_(1)
+        model.ngrams.proj.weight.zero_()[:3].copy_(torch.eye(3))
+    ids = torch.randint(V, (100, BLOCK_SIZE))
+    y = model.train(training).ngrams(ids, Places(slice(0, BLOCK_SIZE)))[..., :3].detach()
+    assert torch.equal(y, y[..., :1].expand_as(y))  # a row is dropped as a whole
+    if training:
+        assert set(y.unique().tolist()) == {0, 2}
+    assert y.mean() == pytest.approx(1, abs=0.15 if training else 0)
