@@ -1,21 +1,21 @@
 """The page of a checkpoint: attention over a text, and the targets and importance of heads."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from experiments.drawing import draw_if_possible
+from experiments.drawing import SERIES, Chart, draw_if_possible, draw_svg, line_style
 from experiments.heads.analysis import Analysis
-from experiments.heads.heads_charts import draw_charts
 from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.viewer import visible
 from experiments.pages import render
-from experiments.playground.models import Model
-from experiments.playground.page import answers
+from experiments.playground.models import Model, answers
 from training.trained_model import TrainedModel
 
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
+MOST_NAMED_HEADS = 40
 
 
 def make_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis], text: str) -> str:
@@ -55,3 +55,33 @@ def pieces(passage: Passage, unit: str) -> list[tuple[str, str]]:
     if gap := range(key + AFTER + 1, query - BEFORE):
         shown[gap.start : gap.stop] = [("weight", f" ({len(gap):,} characters) ")]
     return [*shown[max(0, key - BEFORE) :], ("weight", f" {passage.weight:.2f}")]
+
+
+def draw_charts(analysis: Analysis, name: str) -> list[Chart]:
+    """Return the charts of a model. name: unique on the page.
+
+    Raises UserError if matplotlib is not installed.
+    """
+    charts = {
+        "Loss without one head": ("Increase of the validation loss with only this head silenced.", _importance),
+        "Loss without several heads": ("Silenced one after another, the least important first.", _cumulative),
+    }
+    return [
+        Chart(title, title, caption, draw_svg(f"{name} {title}", partial(draw, analysis=analysis)))
+        for title, (caption, draw) in charts.items()
+    ]
+
+
+def _importance(axes, analysis: Analysis) -> None:
+    order = analysis.order[::-1]
+    axes.bar(range(len(order)), [analysis.losses_without[head] - analysis.loss for head in order], color=SERIES[0])
+    names = list(map(str, order)) if len(order) <= MOST_NAMED_HEADS else []
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")
+
+
+def _cumulative(axes, analysis: Analysis) -> None:
+    losses = [analysis.loss, *analysis.cumulative]
+    axes.plot(range(len(losses)), losses, **line_style(0) | {"markersize": 4})
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set(xlabel="number of silenced heads, least important first", ylabel="validation loss, nats per character")

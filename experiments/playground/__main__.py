@@ -11,9 +11,9 @@ from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option, replaceable, whole
-from experiments.playground.models import Model
-from experiments.playground.page import export, make_page
-from experiments.playground.server import LOCAL, PlaygroundServer
+from experiments.pages import render
+from experiments.playground.models import Model, answers
+from experiments.playground.server import LOCAL, PAGE, PlaygroundServer
 from training.runs.run_folder import checkpoint_in
 from training.trained_model import TrainedModel, load_model
 
@@ -39,7 +39,7 @@ def main(options: Namespace) -> None:
     opened = [load_when_saved(path, options.device) for path in options.checkpoint]
     models = [Model(each) for each in opened]
     if options.export:
-        replace_text(options.export, export(models, options.text))
+        replace_text(options.export, render(PAGE, title="Playground", exported=answers(models, options.text)))
         print(f"{options.export} shows the text without a server")
         return
     server = start_server(options.host, options.port, models)
@@ -71,7 +71,7 @@ def start_server(host: str, port: int, models: list[Model]) -> PlaygroundServer:
     """Return a server at the first free port from `port` on. Raises UserError if there is none."""
     for number in range(port, port + N_PORTS):
         try:
-            return PlaygroundServer((host, number), models, make_page())
+            return PlaygroundServer((host, number), models)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             if getattr(error, "errno", None) != errno.EADDRINUSE:

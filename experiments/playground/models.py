@@ -1,9 +1,12 @@
 """The models of a playground: those of the checkpoints of the runs that it was started with."""
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
+from experiments.heads.measures import HeadMeasures
 from experiments.playground.reader import Reader
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
@@ -66,3 +69,10 @@ class Model:
             "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
             "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
         }
+
+
+def answers(models: Sequence[Model], text: str, measures: Sequence[HeadMeasures] = ()) -> dict[str, Any]:
+    """Return what a page without a server shows. measures: of the heads of each model, for their roles."""
+    pairs = zip_longest(models, measures)
+    shown = [model.reader.read(text) | model.reader.look_inside(text, measures=each) for model, each in pairs]
+    return {"models": [model.state() | {"opening": text} for model in models], "shown": shown}

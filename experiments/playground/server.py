@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 
 import torch
 
+from experiments.pages import render
 from experiments.playground.models import Model
 from model.generate import Sampling
 
+PAGE = "playground/playground.html"
 MOST_BYTES = 1 << 16  # of a request
 MOST_AT_ONCE = 16  # requests in work
 LONGEST_OUTPUT = 2_000  # characters
@@ -26,11 +28,11 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], models: list[Model], page: str):
+    def __init__(self, address: tuple[str, int], models: list[Model]):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, Handler)
-        self.models, self.page = models, page
+        self.models, self.page = models, render(PAGE, title="Playground", exported=None)
         self.hosts = {address[0], *LOCAL}
         self.any_host = address[0] in ("0.0.0.0", "::")  # then the page may have any name
         self.free = threading.Semaphore(MOST_AT_ONCE)

@@ -15,7 +15,6 @@ from experiments.heads.silence import silenced
 from experiments.playground.__main__ import main as playground
 from experiments.playground.__main__ import start_server
 from experiments.playground.models import Model
-from experiments.playground.page import make_page
 from experiments.playground.reader import Reader
 from experiments.playground.server import MOST_AT_ONCE, PlaygroundServer
 from model.generate import Sampling
@@ -29,7 +28,7 @@ WRITING = REQUEST | {"length": 30, "temperature": 0.8, "top_k": None, "top_p": 1
 @pytest.fixture
 def server(trained, monkeypatch):
     monkeypatch.chdir(trained)
-    with PlaygroundServer(("127.0.0.1", 0), [Model(load_model("runs/tiny"))], make_page()) as server:
+    with PlaygroundServer(("127.0.0.1", 0), [Model(load_model("runs/tiny"))]) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
