@@ -1,5 +1,7 @@
 """Export a trained model for other programs: python -m experiments.export --to safetensors --output my-model"""
 
+import dataclasses
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -9,8 +11,7 @@ from data.files import replace_text
 from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
 from experiments.export.model_card import model_card
-from experiments.export.published import published
-from training.runs.checkpoint import save_checkpoint
+from training.runs.checkpoint import Checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import EXPORTED
 from training.trained_model import load_model
@@ -39,6 +40,26 @@ def main(options: Namespace) -> None:
         write_huggingface(trained, options.output)
     replace_text(options.output / "README.md", card)
     print(f"{trained.path} is now also in {options.output.resolve()}; its README.md says how to load and publish it")
+
+
+def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
+    """Return a checkpoint for sampling, without paths of this machine: its settings have the last part of each.
+
+    half: with weights in float16, which are read as float32 again.
+    """
+    data, train = checkpoint.config.data, checkpoint.config.train
+    val_corpus = _plain_name(data.val_corpus) if data.val_corpus else None
+    data = dataclasses.replace(data, corpus=_plain_name(data.corpus), val_corpus=val_corpus, fallback=None)
+    train = dataclasses.replace(train, ancestor=_plain_name(train.ancestor) if train.ancestor else None)
+    config = dataclasses.replace(checkpoint.config, data=data, train=train)
+    text = {**checkpoint.corpus, "name": _plain_name(checkpoint.corpus["name"])}
+    model = checkpoint.without_training_state()
+    tensors = {name: x.half() if half else x for name, x in model.tensors.items()}
+    return dataclasses.replace(model, config=config, corpus=text, tensors=tensors)
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^\w .-]+", "-", Path(name).name).strip(".") or "text"
 
 
 if __name__ == "__main__":
