@@ -6,13 +6,9 @@ from typing import Any
 from cli.errors import UserError
 
 
-def optional_library(module: str, purpose: str, packages: str = "") -> Any:
-    """Return a module. Raises UserError, which names the packages to install, if it is missing.
-
-    packages: all that the purpose needs, if it needs more than the module's.
-    """
+def optional_library(name: str, purpose: str) -> Any:
+    """Return the module of a library, whose package has the same name. Raises UserError if it is missing."""
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(name)
     except ImportError:
-        packages = packages or module.partition(".")[0]
-        raise UserError(f"{purpose} needs {packages.replace(' ', ' and ')}: pip install {packages}") from None
+        raise UserError(f"{purpose} needs {name}: pip install {name}") from None

@@ -43,7 +43,7 @@ def _read_chunks(path: Path) -> Iterator[bytes]:
     """Yield the unpacked content of a file in chunks; the last one is empty."""
     suffix = path.suffix.lower()
     if suffix == ".zst" and sys.version_info < (3, 14):
-        optional_library("backports.zstd", f"{path}: a .zst file", "backports.zstd")
+        optional_library("backports.zstd", f"{path}: a .zst file")
     try:
         if suffix == ".zip":
             with zipfile.ZipFile(path) as archive:

@@ -13,11 +13,6 @@ def render(template: str, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals["source"] = source
+    environment.globals["source"] = lambda path: (HERE / path).read_text(encoding="utf-8")  # a style sheet or script
     environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys
     return environment.get_template(template).render(values)
-
-
-def source(path: str) -> str:
-    """Return a style sheet or script as it is, for templates. path: from this folder."""
-    return (HERE / path).read_text(encoding="utf-8")

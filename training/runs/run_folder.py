@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
+from cli.optional import optional_library
 from data.files import exclusive, remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.hub import download
 from training.runs.metrics import append_record, cut_records, read_newest_record
 
 RUNS = Path("runs")
@@ -189,7 +189,7 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
         files = [file for folder in folders if (file := checkpoint_in(folder))]
         return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
     if path.as_posix().startswith("hf:"):
-        return download(path.as_posix(), EXPORTED)
+        return _download(path.as_posix())
     if not path.exists():
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if not path.is_dir():
@@ -197,6 +197,16 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     if file := checkpoint_in(path):
         return file
     raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path, root)}")
+
+
+def _download(name: str) -> Path:
+    """Return the local copy of the model hf:USER/NAME. Raises UserError if it is neither cached nor available."""
+    hub = optional_library("huggingface_hub", name)
+    try:
+        return Path(hub.hf_hub_download(name.removeprefix("hf:"), EXPORTED))
+    except Exception as error:  # of the library, the network or the Hub
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{name}: cannot be downloaded: {type(error).__name__}: {reason}") from None
 
 
 def checkpoint_in(folder: Path) -> Path | None:
