@@ -16,8 +16,7 @@ import argparse
 from collections.abc import Sequence
 
 from cli.command import CommandParser, report_errors, run_command
-from cli.errors import UserError
-from cli.hints import PROJECT, shortened, to_paste
+from cli.hints import PROJECT, shortened
 from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
@@ -46,11 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
     add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for another process (300)")
-    add("--sweep", "--workers", nargs="+", action="extend", help=argparse.SUPPRESS)  # see experiments.sweep
     options = parser.parse_intermixed_args(arguments)
-    if options.sweep:
-        same = [argument for argument in (sys.argv[1:] if arguments is None else arguments) if argument != "--sweep"]
-        raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', *same)}")
     if not (options.config or options.resume):
         config = shortened(PROJECT / "configs/shakespeare.yaml")
         parser.error(f"name a config or a run, such as --config {config} or --resume runs/shakespeare")

@@ -93,7 +93,7 @@ def test_outside_the_experiments_sweeps_are_only_recognised_and_reported():
     files = {
         file.relative_to(ROOT).as_posix() for file in product_files() if "sweep" in file.read_text(encoding="utf-8")
     }
-    assert {name for name in files if not name.startswith("experiments/")} == {"train.py", "training/config_file.py"}
+    assert {name for name in files if not name.startswith("experiments/")} == {"training/config_file.py"}
 
 
 def test_tests_import_no_other_tests():

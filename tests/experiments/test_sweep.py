@@ -156,23 +156,12 @@ def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, caps
     assert "runs/tiny: another process is running this sweep" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (
-            ["tiny.yaml", "--sweep", "model.n_head=[1,3]", "train.seed=0,1"],
-            "tiny.yaml 'model.n_head=[1,3]' train.seed=0,1",
-        ),
-        (["swept.yaml", "--workers", "2"], "swept.yaml --workers 2"),
-        (["swept.yaml"], "swept.yaml"),
-    ],
-)
-def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys, arguments, command):
+def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys):
     (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}\n")
-    assert train.main(["--config", *arguments]) == 2
+    assert train.main(["--config", "swept.yaml"]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("train.py: this is a sweep; start it with ")
-    assert errors.endswith(f" -m experiments.sweep --config {command}\n")
+    assert errors.endswith(" -m experiments.sweep --config swept.yaml\n")
 
 
 @pytest.mark.parametrize(
