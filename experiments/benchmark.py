@@ -1,7 +1,6 @@
 """Measure training, sampling and memory beside the speed of this machine: python -m experiments.benchmark"""
 
 import functools
-import json
 import multiprocessing
 import statistics
 import time
@@ -9,7 +8,7 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -73,7 +72,6 @@ class Figure:
 
 @command(
     option("--quick", action="store_true", help="fewer repeats, and smaller batches on a CPU"),
-    option("--json", type=Path, metavar="FILE", help="write all values to this file"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),
     option("--config", type=Path, metavar="FILE", help="measure this config instead of three usual models"),
     option("overrides", nargs="*", metavar="section.key=value", help="override settings of --config"),
@@ -88,29 +86,16 @@ def main(options: Namespace) -> None:
     configs = {name: load_config(file, overrides) for name, file in files.items()}
     if options.quick and device.type == "cpu" and not options.config:  # a step of 64 windows takes up to 15 s
         configs["GPT-2 6/6/384"] = load_config(MODELS["GPT-2 6/6/384"], [*overrides, "train.batch_size=8"])
-    machine = f"{choose_runtime(str(device), 'auto')}, {processor_name()}, PyTorch {torch.__version__}"
-    print(machine, flush=True)
-    figures: list[Figure] = []
-
-    def add(measured: list[Figure]) -> None:
-        figures.extend(measured)
-        print(*measured, sep="\n", flush=True)
-        if options.json:  # after each model, so that an interrupted benchmark keeps its figures
-            values = [asdict(figure) | {"median": figure.median} for figure in figures]
-            options.json.write_text(json.dumps({"machine": machine, "figures": values}, indent=1) + "\n")
-
+    print(f"{choose_runtime(str(device), 'auto')}, {processor_name()}, PyTorch {torch.__version__}", flush=True)
     dtypes = ["float32", "bfloat16"] if has_fast_bfloat16(device) else ["float32"]  # others emulate it, for minutes
     products = {dtype: measure_product(device, dtype) for dtype in dtypes}
-    add(list(products.values()))
+    print(*products.values(), sep="\n", flush=True)
     speeds = {dtype: 1e9 * figure.median for dtype, figure in products.items()}
     for name, config in configs.items():
         # Each model has its own process, so that its peak memory is that of this model alone.
-        try:
-            pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        except OSError as error:
-            raise UserError(f"/dev/shm: {error.strerror}; Python's multiprocessing needs it") from None
-        with pool:
-            add(pool.submit(measure_model, name, config, speeds, repeats).result())
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            figures = pool.submit(measure_model, name, config, speeds, repeats).result()
+        print(*figures, sep="\n", flush=True)
 
 
 def measure_model(name: str, config: Config, products: Mapping[str, float], repeats: int) -> list[Figure]:
