@@ -32,7 +32,7 @@ class ModelConfig:
     Raises ValueError, naming the setting, if a value is invalid.
     """
 
-    n_layer: Annotated[int, "at least 1 and at most 1,000"] = 4  # number of blocks
+    n_layer: Annotated[int, "at least 0 and at most 1,000"] = 4  # number of blocks; 0: a model without attention
     # heads per block: one number, or a list with one number per block, such as `[8, 4, 4, 2]`
     n_head: Size | tuple[Size, ...] = 4
     n_kv_head: Size | None = None  # number of key and value heads, each shared by several query heads; null: `n_head`

@@ -85,7 +85,8 @@ class TrainingStep:
         state.loss_sum += self.processes.sum(torch.stack(losses).sum()) / self.processes.size
         state.loss_count += 1
         if config.optim.grad_clip:
-            dense = (p for p in state.model.parameters() if p.grad is not None and not p.grad.is_sparse)
+            # PyTorch cannot clip sparse gradients.
+            dense = [p for name, p in state.model.named_parameters() if name != "ngrams.rows.weight"]
             nn.utils.clip_grad_norm_(dense, config.optim.grad_clip)
         for optimizer in state.optimizers:
             optimizer.step()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from cli.errors import UserError
 from data.batches import Ids
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
@@ -27,7 +28,9 @@ class HeadIndex(NamedTuple):
 
 
 def all_heads(model: GPT) -> list[HeadIndex]:
-    """Return every head of the model, layer by layer."""
+    """Return every head of the model, layer by layer. Raises UserError if there is none."""
+    if not model.blocks:
+        raise UserError("the model has no heads, because model.n_layer=0")
     return [HeadIndex(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
 
 

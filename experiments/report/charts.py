@@ -45,9 +45,9 @@ def spoken_setting(key: str) -> str:
 
 
 def main_setting(variants: list[Variant]) -> str | None:
-    """Return the first numeric setting that varies, starting with the head count, or None if there is none."""
+    """Return the first numeric setting that varies, starting with head count and length of training, or None."""
     configs = [flat(variant.first.config) for variant in variants]
-    for key in ["model.n_head", *configs[0]]:
+    for key in ["model.n_head", "train.max_steps", *configs[0]]:
         values = {config[key] for config in configs}
         if len(values) > 1 and all(type(value) in (int, float) for value in values):
             return key

@@ -30,7 +30,7 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
         {"params": rest, "weight_decay": 0.0},
         {"params": [head], "weight_decay": config.lm_head_weight_decay},
     ]
-    if config.name == "muon":
+    if config.name == "muon" and matrices:
         settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
         optimizers.append(Muon(matrices, dtype=dtype, **settings))
     else:
