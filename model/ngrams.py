@@ -1,11 +1,14 @@
 """A memory of n-grams: it learns what follows the last few characters, so that attention need not.
 
-For each n of `model.ngrams`, the last n characters choose a row of a table, and its vector joins the embedding. A hash
-function chooses the row, so the table has a fixed size, and different n-grams may share a row (hash embeddings:
+For each n of `model.ngrams`, the last n characters choose a row of one table, and its vector joins the embedding. A
+hash function chooses the row, so the table has a fixed size, and different n-grams may share a row (hash embeddings:
 Svenstrup et al., 2017). modded-nanogpt (since its record 62, pull request 201) and nanochat (pull request 854) do so
 with tokens.
 """
 
+from typing import Any
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,21 +20,30 @@ from model.positions import Places
 
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
+PRIOR = 4.0  # a row that the training text reads so often has half of its weight
+BATCH = 1 << 20  # characters to count at once
+MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 
 
 class NgramMemory(nn.Module):
     """ids (B, T) -> vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
-    Positions before the window count as one more character. In training, each row is dropped with probability
-    `model.ngram_dropout`, because the rows of rare n-grams would otherwise memorise the text. On a CPU, the gradient of
-    the rows is sparse: a step changes only those that its windows read.
+    Positions before the window count as one more character. The rows of rare n-grams would memorise the text, so a row
+    that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
+    without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
+    On a CPU, the gradient of the rows is sparse: a step changes only those that its windows read.
+
+    counts: (rows,), the c of each row; before `count`, MOST.
     """
+
+    counts: Tensor
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.lengths, self.n_rows, self.dropout = config.ngrams, config.ngram_rows, config.ngram_dropout
-        zeros = torch.zeros(len(self.lengths) * self.n_rows, config.ngram_width)
+        self.lengths, self.dropout = config.ngrams, config.ngram_dropout
+        zeros = torch.zeros(config.ngram_rows, config.ngram_width)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
+        self.register_buffer("counts", torch.full((config.ngram_rows,), MOST))
         self.proj = nn.Linear(len(self.lengths) * config.ngram_width, config.n_embd, bias=False)
 
     def forward(self, ids: Tensor, places: Places, cache: KVCache | None = None) -> Tensor:
@@ -44,9 +56,23 @@ class NgramMemory(nn.Module):
             rows = self.rows.weight.index_select(0, index.flatten()).view(*index.shape, -1)  # (B, T, K, width)
         else:
             rows = self.rows(index)
+        seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)
+        if self.training:
+            seen = (seen - 1).clamp(min=0)
+        share = seen / (seen + PRIOR)  # (B, T, K, 1)
         if self.training and self.dropout:
-            rows = rows * keep_mask(rows[..., :1], self.dropout)
-        return self.proj(rows.flatten(2))
+            share = share * keep_mask(share, self.dropout)
+        return self.proj((rows * share).flatten(2))
+
+    @torch.no_grad()
+    def count(self, ids: Any) -> None:
+        """Set the counts to those of the training text ids (N,), whose slices are NumPy arrays."""
+        n_before, counts = max(self.lengths) - 1, torch.zeros(len(self.counts))
+        for start in range(0, len(ids), BATCH):
+            symbols = torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64)) + 1
+            index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
+            counts += torch.bincount(index.flatten(), minlength=len(counts))
+        self.counts.copy_(counts.clamp(max=MOST))
 
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, K) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
@@ -55,5 +81,5 @@ class NgramMemory(nn.Module):
         for n in range(1, max(self.lengths) + 1):
             hashed = (hashed + symbols[:, symbols.size(1) - T - n + 1 :][:, :T]) * MULTIPLIER  # wraps, modulo 2^64
             if n in self.lengths:
-                index.append((hashed >> LOW_BITS) % self.n_rows + len(index) * self.n_rows)
+                index.append((hashed >> LOW_BITS) % self.rows.num_embeddings)
         return torch.stack(index, -1)

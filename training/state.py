@@ -72,6 +72,8 @@ class TrainingState:
             return GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
 
         self.model = new_model()
+        if self.model.ngrams is not None:
+            self.model.ngrams.count(corpus.split(config.data.split, config.model.block_size).train)
         fraction = config.optim.average_fraction
         averaged = new_model().requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
@@ -89,7 +91,8 @@ class TrainingState:
         if self.average.model is not self.model:
             models["trained"] = self.model
         tensors = {f"{kind}.{name}": x for kind, model in models.items() for name, x in model.state_dict().items()}
-        tensors.pop("trained.ngrams.rows.weight", None)  # the same tensor as model.ngrams.rows.weight
+        for shared in ("ngrams.rows.weight", "ngrams.counts"):  # the same tensors in both models
+            tensors.pop(f"trained.{shared}", None)
         for name, parameter in self.model.named_parameters():
             for optimizer in self.optimizers:
                 for kind, value in optimizer.state.get(parameter, {}).items():

@@ -19,7 +19,8 @@ class WeightAverage:
     def __init__(self, trained: GPT, model: GPT, fraction: float):
         self.trained, self.model, self.fraction = trained, model, fraction
         if trained.ngrams is not None and model.ngrams is not None:
-            model.ngrams.rows = trained.ngrams.rows  # not averaged: a step changes few of them
+            # Not averaged: a step changes few of them.
+            model.ngrams.rows, model.ngrams.counts = trained.ngrams.rows, trained.ngrams.counts
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:

@@ -13,6 +13,7 @@ from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
 from data.files import read_file
 from data.sources import MissingTextError
+from model.ngrams import MOST
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.processes import OneProcess, naming_lost
@@ -181,4 +182,8 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
         rows = weights[name].mean(0, keepdim=True).repeat(len(now), 1)
         rows[places] = weights[name]
         weights[name] = rows
+    if state.model.ngrams is not None:
+        if places.tolist() != list(range(len(before))):  # the n-grams of other ids have other rows
+            weights |= {name: torch.zeros_like(weights[name]) for name in ("ngrams.rows.weight", "ngrams.counts")}
+        weights["ngrams.counts"] = (weights["ngrams.counts"] + state.model.ngrams.counts.cpu()).clamp(max=MOST)
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
