@@ -53,7 +53,7 @@ class ModelConfig:
     # memory of n-grams: for each n in the list, such as `[2, 3, 4]`, the last n characters look up a learned vector in
     # a table; `[]`: none. With it, attention is no longer the only way between positions
     ngrams: tuple[Annotated[int, "at least 1 and at most 1,000"], ...] = ()
-    ngram_rows: Size = 131_072  # rows of the table, which n-grams share at random
+    ngram_rows: Size = 262_144  # rows of the table, which n-grams share at random
     ngram_width: Size = 32  # width of the rows
     ngram_dropout: BelowOne = 0.5  # probability that a row is dropped in training
     qk_norm: bool = True  # normalise queries and keys before their product

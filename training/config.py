@@ -20,7 +20,7 @@ class OptimConfig:
     name: Literal["adamw", "muon"] = "muon"  # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
     lr: Positive = 0.003  # peak learning rate of AdamW; beside Muon, the recipes use 0.012
     muon_lr: Positive = 0.02  # peak learning rate of Muon
-    ngram_lr: Positive = 140.0  # peak learning rate of SGD, for the rows of `model.ngrams`
+    ngram_lr: Positive = 400.0  # peak learning rate of SGD, for the rows of `model.ngrams`
     muon_momentum: BelowOne = 0.95  # momentum of Muon
     beta1: BelowOne = 0.9  # first beta of AdamW
     beta2: BelowOne = 0.95  # second beta of AdamW
