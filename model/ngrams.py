@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.dropout import keep_mask
+from model.dropout import dropout
 from model.positions import Places
 
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
@@ -59,9 +59,7 @@ class NgramMemory(nn.Module):
         seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)
         if self.training:
             seen = (seen - 1).clamp(min=0)
-        share = seen / (seen + PRIOR)  # (B, T, K, 1)
-        if self.training and self.dropout:
-            share = share * keep_mask(share, self.dropout)
+        share = dropout(seen / (seen + PRIOR), self.dropout, training=self.training)  # (B, T, K, 1)
         return self.proj((rows * share).flatten(2))
 
     @torch.no_grad()

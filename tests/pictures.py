@@ -1,6 +1,7 @@
-"""Take the pictures of the pages, in a folder with runs/shakespeare: python PATH/tests/pictures.py
+"""Take the pictures of the pages, in a folder with runs/shakespeare and runs/plain: python PATH/tests/pictures.py
 
-It needs Chromium, its driver and selenium, and the page that `python -m experiments.heads` has written into the run.
+It needs Chromium, its driver and selenium, and the pages that the commands of experiments/README.md write into these
+runs: heads.html and heads-over-time.html.
 """
 
 import sys
@@ -28,6 +29,7 @@ def main():
         ("playground", playground, 1400, 820),
         ("playground_phone", playground, 390, 900),
         ("heads_page", heads, 1000, 1000),
+        ("heads_over_time", Path("runs/plain/heads-over-time.html").resolve(), 920, 1000),
     ):
         open_page(browser, page, width, height)
         browser.implicitly_wait(30)
@@ -36,7 +38,7 @@ def main():
             box.clear()
             box.send_keys(TEXT)
             find(browser, ".model:not(.stale) button.head canvas, .model:not(.stale) .inside:not([open])")
-        find(browser, ".next button, .keys li")
+        find(browser, ".next button, .keys li, figure svg")
         browser.execute_script("return new Promise((done) => setTimeout(done, 2000))")
         browser.save_screenshot(str(ROOT / "experiments" / "studies" / f"{name}.png"))
     browser.quit()
