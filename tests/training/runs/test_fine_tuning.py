@@ -19,6 +19,8 @@ from training.trained_model import load_model
 
 ODD = "~\x85\u2028'\"#:%&*!|>\ufeff😀\t \n"
 NEW_TEXT = "Ünder the wall, 9 cats & dogs; 'quoted' \"twice\" #1 ~\t\u2028😀\n" * 30
+MEMORIES = ["memory/checkpoints/best.safetensors", "tex/checkpoints/step-0.safetensors"]
+MEMORIES += ["new/checkpoints/step-0.safetensors"]
 OPTIONS = ["--config", "tiny.yaml", "train.dtype=float32"]
 
 
@@ -48,6 +50,18 @@ def test_the_run_starts_with_the_ancestors_predictions_and_knows_new_characters(
     for i in unknown:
         torch.testing.assert_close(logits[1][:, i], capped)
     assert yaml.safe_load((RunFolder(new.run_folder).config).read_text())["train"]["ancestor"] == "runs/old"
+
+
+def test_rows_of_ngrams_are_kept_and_their_counts_add_up_unless_the_characters_have_other_ids(ancestor):
+    ngrams, keep = "model.ngrams=[2,3]", "train.keep_checkpoints=3"
+    assert train.main([*OPTIONS, "train.name=memory", ngrams]) == 0
+    for text in ("text.txt", "new.txt"):
+        start = ["--from", "runs/memory", f"data.corpus={text}", f"train.name={text[:3]}", ngrams, keep]
+        assert train.main([*OPTIONS, *start]) == 0
+    old, same, other = (load_checkpoint(Path("runs") / path).weights for path in MEMORIES)
+    torch.testing.assert_close(same["ngrams.rows.weight"], old["ngrams.rows.weight"], rtol=0, atol=0)
+    torch.testing.assert_close(same["ngrams.counts"], 2 * old["ngrams.counts"])
+    assert not other["ngrams.rows.weight"].any() and other["ngrams.counts"].any()
 
 
 def test_it_resumes_exactly_even_without_its_ancestor(ancestor):
