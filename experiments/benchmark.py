@@ -133,7 +133,11 @@ def flops_per_character(model: GPT, block_size: int) -> int:
 
     These are 6 for each weight of a matrix product and, including masked scores, 12 T for each channel of all heads.
     """
-    matrices = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2 and "embedding" not in name)
+    matrices = sum(
+        p.numel()
+        for name, p in model.named_parameters()
+        if p.ndim == 2 and "embedding" not in name and "rows" not in name
+    )
     heads = sum(layer.n_head * layer.head_size for layer in model.config.layers)
     return 6 * matrices + 12 * block_size * heads
 

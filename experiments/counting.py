@@ -1,5 +1,6 @@
 """Measure what counting n-grams predicts: python -m experiments.counting --config configs/shakespeare.yaml"""
 
+import dataclasses
 from argparse import Namespace
 from pathlib import Path
 
@@ -8,26 +9,28 @@ import numpy as np
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import open_corpus
-from experiments.command import command, option
+from experiments.command import command, option, whole
 from training.config_file import load_config
 
 
 @command(
     option("--config", type=Path, required=True, metavar="FILE", help="a config, which names the text"),
     option("--longest", type=int, choices=range(1, 10), default=6, metavar="N", help="longest n-gram (%(default)s)"),
-    option("--characters", type=int, metavar="N", help="count only the first ones of the training split"),
+    option("--characters", type=whole(1), metavar="N", help="count only the first ones of the training split"),
     option("settings", nargs="*", metavar="SETTING=VALUE", help="settings of the config, such as data.corpus=my.txt"),
 )
 def main(options: Namespace) -> None:
     config = load_config(options.config, options.settings)
-    corpus = open_corpus(config.data)
+    corpus = open_corpus(dataclasses.replace(config.data, fallback=None))
     split = corpus.split(config.data.split, config.model.block_size)
     training, validation = (np.asarray(ids[:]).astype(np.int64) for ids in (split.train, split.validation))
     training = training[: options.characters]
     if len(corpus.vocabulary) ** options.longest >= 2**63:
         raise UserError(f"--longest {options.longest} is too long for {len(corpus.vocabulary)} different symbols")
+    if len(training) < options.longest:
+        raise UserError(f"--characters {options.characters} must be at least --longest {options.longest}")
     for n, loss in enumerate(losses(training, validation, len(corpus.vocabulary), options.longest), start=1):
-        print(f"{n}-grams: {loss:.4f} nats per character over {len(validation) - 1:,} characters", flush=True)
+        print(f"{n}-grams: {loss:.4f} nats per character over {len(validation) - 1:,} of {corpus.name}", flush=True)
 
 
 def losses(training: np.ndarray, validation: np.ndarray, vocabulary_size: int, longest: int) -> list[float]:

@@ -84,6 +84,8 @@ class ModelConfig:
             raise ValueError(
                 f"model.attention=fused computes scaled_dot scores only; set model.attention=auto for {self.score}"
             )
+        if len(set(self.ngrams)) < len(self.ngrams):
+            raise ValueError(f"model.ngrams={list(self.ngrams)} names a length twice")
         for layer in dict.fromkeys(self.layers):  # equal layers have the same mistake
             self._check_heads(layer)
 

@@ -21,7 +21,7 @@ from model.positions import Places
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
 PRIOR = 4.0  # a row that the training text reads so often has half of its weight
-BATCH = 1 << 20  # characters to count at once
+COUNTED, BATCH = 1 << 24, 1 << 20  # characters to count, and how many of them at once
 MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 
 
@@ -31,9 +31,9 @@ class NgramMemory(nn.Module):
     Positions before the window count as one more character. The rows of rare n-grams would memorise the text, so a row
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
     without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
-    On a CPU, the gradient of the rows is sparse: a step changes only those that its windows read.
 
-    counts: (rows,), the c of each row; before `count`, MOST.
+    counts: (rows,), the c of each row; before `count`, MOST. rows.sparse: make a sparse gradient, so that a step
+    changes only the rows that its windows read; `TrainingState` switches that off where only dense ones work.
     """
 
     counts: Tensor
@@ -52,10 +52,10 @@ class NgramMemory(nn.Module):
         # (B, n_before + T)
         symbols = F.pad(symbols, (n_before, 0)) if cache is None else cache.ids.update(symbols, places.index)
         index = self.index(symbols)  # (B, T, K)
-        if index.device.type == "cuda":  # a CUDA graph cannot capture sparse gradients
-            rows = self.rows.weight.index_select(0, index.flatten()).view(*index.shape, -1)  # (B, T, K, width)
+        if self.rows.sparse:
+            rows = self.rows(index)  # (B, T, K, width)
         else:
-            rows = self.rows(index)
+            rows = self.rows.weight.index_select(0, index.flatten()).view(*index.shape, -1)
         seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)
         if self.training:
             seen = (seen - 1).clamp(min=0)
@@ -64,9 +64,9 @@ class NgramMemory(nn.Module):
 
     @torch.no_grad()
     def count(self, ids: Any) -> None:
-        """Set the counts to those of the training text ids (N,), whose slices are NumPy arrays."""
+        """Set the counts to those of the first COUNTED ids (N,) of the training text, whose slices are NumPy arrays."""
         n_before, counts = max(self.lengths) - 1, torch.zeros(len(self.counts))
-        for start in range(0, len(ids), BATCH):
+        for start in range(0, min(len(ids), COUNTED), BATCH):
             symbols = torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64)) + 1
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
             counts += torch.bincount(index.flatten(), minlength=len(counts))

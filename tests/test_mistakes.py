@@ -13,6 +13,7 @@ IN_A_FILE = [
     ("model: {zzz: 4}", "unknown key model.zzz; configs/README.md lists all settings"),
     ("model:\n  n_head: 4\n  n_head: 8", "line 3: 'n_head' is given twice"),
     ("model: {n_head: four}", "model.n_head=four must be a whole number or a list in brackets"),
+    ("model: {ngrams: [2, 3, 2]}", "model.ngrams=[2, 3, 2] names a length twice"),
     ("model: {n_embd: 4.0}", "model.n_embd=4.0 must be a whole number"),
     ("model: {n_embd: [4]}", "model.n_embd=['4'] must be a whole number"),
     ("model: {n_embd: }", "model.n_embd= must be a whole number"),

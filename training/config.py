@@ -20,7 +20,8 @@ class OptimConfig:
     name: Literal["adamw", "muon"] = "muon"  # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
     lr: Positive = 0.003  # peak learning rate of AdamW; beside Muon, the recipes use 0.012
     muon_lr: Positive = 0.02  # peak learning rate of Muon
-    ngram_lr: Positive = 400.0  # peak learning rate of SGD, for the rows of `model.ngrams`
+    # peak learning rate of SGD, for the rows of `model.ngrams`; per character of a step, because the loss is a mean
+    ngram_lr: Positive = 0.2
     muon_momentum: BelowOne = 0.95  # momentum of Muon
     beta1: BelowOne = 0.9  # first beta of AdamW
     beta2: BelowOne = 0.95  # second beta of AdamW
@@ -35,7 +36,8 @@ class OptimConfig:
     final_lr_fraction: Fraction = 0.0  # final learning rate as a fraction of the peak
     # evaluate, sample and save with averaged weights; with 0.1, their mean age is 10 % of the run so far; 0 disables it
     average_fraction: BelowOne = 0.0
-    grad_clip: NotNegative = 0.0  # maximum norm of the gradient; 0 disables clipping
+    # maximum norm of the gradient, without the rows of `model.ngrams`; 0 disables clipping
+    grad_clip: NotNegative = 0.0
 
     def __post_init__(self):
         check_rules("optim", self)

@@ -47,7 +47,7 @@ class TrainingError(UserError):
 
 
 WORST_LOSS = 100.0  # nats per character; a working model is far below, on any text
-ADVICE = "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
+ADVICE = "lower optim.lr, optim.muon_lr or optim.ngram_lr, or set optim.grad_clip=1"
 
 
 class DivergedError(TrainingError):
@@ -73,11 +73,15 @@ class TrainingState:
 
         self.model = new_model()
         if self.model.ngrams is not None:
+            # CUDA graphs, NCCL and MPS need dense gradients.
+            self.model.ngrams.rows.sparse = runtime.device.type == "cpu"
             self.model.ngrams.count(corpus.split(config.data.split, config.model.block_size).train)
         fraction = config.optim.average_fraction
         averaged = new_model().requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
-        self.optimizers: list[Optimizer] = make_optimizers(self.model, config.optim, dtype=runtime.dtype)
+        self.optimizers: list[Optimizer] = make_optimizers(
+            self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
+        )
         self.progress = Progress()
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 

@@ -12,7 +12,7 @@ from model.config import ModelConfig
 from model.gpt import GPT
 
 
-@pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"positions": "learned", "mlp": "gelu"}])
+@pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"ngrams": (2,), "mlp": "gelu"}])
 def test_operations_per_character_equal_the_count_of_pytorch(settings):
     config = ModelConfig(n_layer=3, n_head=2, n_embd=24, block_size=12, attention="explicit", **settings)
     model, ids = GPT(config, 17), torch.zeros(5, 12, dtype=torch.long)

@@ -40,4 +40,5 @@ def test_the_command_counts_the_first_characters_of_the_training_split(workplace
     counting(["--config", "tiny.yaml", "--longest", "2", "--characters", "50"])
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("1-grams: ") and second.startswith("2-grams: ")
-    assert counting(["--config", "tiny.yaml", "--longest", "9", "data.level=byte"]) == 2
+    for mistake in (["--longest", "9", "data.level=byte"], ["--characters", "1"]):
+        assert counting(["--config", "tiny.yaml", *mistake]) == 2

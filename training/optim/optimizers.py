@@ -9,7 +9,9 @@ from training.config import OptimConfig
 from training.optim.muon import Muon
 
 
-def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = torch.bfloat16) -> list[Optimizer]:
+def make_optimizers(
+    model: GPT, config: OptimConfig, *, characters: int = 1, dtype: torch.dtype = torch.bfloat16
+) -> list[Optimizer]:
     """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
@@ -37,7 +39,7 @@ def make_optimizers(model: GPT, config: OptimConfig, *, dtype: torch.dtype = tor
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
     if rows:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
-        optimizers.append(torch.optim.SGD(rows, lr=config.ngram_lr, fused=on_gpu))
+        optimizers.append(torch.optim.SGD(rows, lr=config.ngram_lr * characters, fused=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
         if on_gpu:  # in device memory, where a captured step reads it

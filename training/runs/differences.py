@@ -8,7 +8,7 @@ from training.config import Config
 from training.runs.checkpoint import Checkpoint, CheckpointError
 
 # Settings of the model that may change when a run resumes: a trained model computes the same with any of them.
-FREE_TO_CHANGE = ("model.dropout", "model.attention")
+FREE_TO_CHANGE = ("model.dropout", "model.ngram_dropout", "model.attention")
 # Other settings that must not change. With another train.eval_characters, the best loss so far would not be comparable.
 FIXED = ("data.split", "data.level", "train.eval_characters", "train.ancestor", "optim.name")
 

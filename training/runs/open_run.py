@@ -11,7 +11,6 @@ import torch
 from cli.errors import UserError, error_file, explain
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
-from data.files import read_file
 from data.sources import MissingTextError
 from model.ngrams import MOST
 from training.config import Config
@@ -94,10 +93,17 @@ def _warn(run: RunFolder, warnings: Iterable[str]) -> None:
         print(f"train.py: warning: {warning}", file=sys.stderr)
 
 
+def _was_edited(run: RunFolder, checkpoint: Checkpoint) -> bool:
+    """Return whether config.yaml has other values than the checkpoint. Earlier versions had fewer settings."""
+    with contextlib.suppress(UserError):
+        return load_config(run.config) != checkpoint.config
+    return True
+
+
 def _doubts(run: RunFolder, checkpoint: Checkpoint | None, state: TrainingState) -> Iterator[str]:
     """Yield warnings about probable mistakes of the user."""
     yield from reasons_to_be_slow(state.runtime)
-    if checkpoint and read_file(run.config) != to_yaml(checkpoint.config).encode():
+    if checkpoint and _was_edited(run, checkpoint):
         advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"
         yield f"{run.config} was edited, which has no effect; {advice}"
     if state.config.optim.warmup_steps > state.config.train.max_steps:
