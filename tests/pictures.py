@@ -29,7 +29,7 @@ def main():
         ("playground", playground, 1400, 820),
         ("playground_phone", playground, 390, 900),
         ("heads_page", heads, 1000, 1000),
-        ("heads_over_time", Path("runs/plain/heads-over-time.html").resolve(), 920, 1000),
+        ("heads_over_time", Path("runs/plain/heads-over-time.html").resolve(), 920, 1150),
     ):
         open_page(browser, page, width, height)
         browser.implicitly_wait(30)
