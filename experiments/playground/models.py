@@ -45,14 +45,11 @@ class Model:
         self.reader = Reader(load_model(path, str(self.reader.trained.runtime.device)))
         self.path = path
 
-    def follow(self) -> None:
-        """Use the new weights if the run has replaced the checkpoint."""
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows besides the text; of the new weights, if the run has replaced the checkpoint."""
         for name, path in self.checkpoints().items():
             if path == self.path and path.stat().st_mtime_ns != self.changed_ns:
                 self.choose(name)
-
-    def state(self) -> dict[str, Any]:
-        """Return what the page shows besides the text."""
         checkpoint, config = self.reader.trained.checkpoint, self.reader.model.config
         records = read_records(self.run.metrics) if self.run and self.run.metrics.is_file() else []
         files, text, n_head = self.checkpoints(), Path(checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")

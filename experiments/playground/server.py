@@ -36,6 +36,7 @@ class PlaygroundServer(ThreadingHTTPServer):
         self.hosts = {address[0], *LOCAL}
         self.any_host = address[0] in ("0.0.0.0", "::")  # then the page may have any name
         self.free = threading.Semaphore(MOST_AT_ONCE)
+        self.choosing = threading.Lock()  # or a state that is being made could undo a choice
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -98,14 +99,15 @@ class Handler(BaseHTTPRequestHandler):
         self._send(self.server.page, "text/html")
 
     def _state(self) -> None:
-        for model in self.server.models:
-            model.follow()
-        self._send_json({"models": [model.state() for model in self.server.models]})
+        with self.server.choosing:
+            states = [model.state() for model in self.server.models]
+        self._send_json({"models": states})
 
     def _choose(self, model: int, checkpoint: str) -> None:
-        chosen = self.server.models[model]
-        chosen.choose(checkpoint)
-        self._send_json(chosen.state())
+        with self.server.choosing:
+            self.server.models[model].choose(checkpoint)
+            state = self.server.models[model].state()
+        self._send_json(state)
 
     def _read(self, model: int, text: str, off: list[int]) -> None:
         self._send_json(self.server.models[model].reader.read(text, off))

@@ -3,7 +3,6 @@
 import math
 import pickle
 import re
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -132,7 +131,6 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
         (lambda saved, itos: saved["model_args"].update(n_head=5), "n_head=5 does not divide"),
         (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
         (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),
-        (lambda saved, itos: saved["model"].update(big=torch.ones(1).expand(10**6, 10**6)), "larger than the file"),
         (lambda saved, itos: saved["model"]["transformer.ln_f.weight"].fill_(math.nan), "must be finite real"),
         (lambda saved, itos: saved["model"].update({"lm_head.weight": torch.ones(8, C).bool()}), "but is torch.bool"),
         (lambda saved, itos: itos.update({8: "d"}), "it has 8 ids, but the vocabulary 9"),
@@ -150,9 +148,7 @@ def test_files_that_do_not_fit_are_one_line(folder, change, message, capsys):
     assert message in line
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x80\x04", b"nonsense", b"(" * 10**5, b"Nr\xff\xff\xff\x7f.", pickle.dumps([1, 2])]
-)
+@pytest.mark.parametrize("content", [b"", b"\x80\x04", b"nonsense", b"(" * 10**5, pickle.dumps([1, 2])])
 @pytest.mark.parametrize("name", ["ckpt.pt", "meta.pkl"])
 def test_damaged_files_are_one_line(folder, name, content, capsys):
     write_files(folder, nanogpt_checkpoint(bias=False))
@@ -160,14 +156,6 @@ def test_damaged_files_are_one_line(folder, name, content, capsys):
     imported(status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
-
-
-def test_a_compressed_checkpoint_is_not_unpacked(folder, capsys):
-    write_files(folder, nanogpt_checkpoint(bias=False))
-    with zipfile.ZipFile("ckpt.pt", "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("archive/data.pkl", bytes(10**6))
-    imported(status=2)
-    assert "ckpt.pt: is not a checkpoint of nanoGPT (it is compressed" in capsys.readouterr().err
 
 
 def test_a_text_with_characters_that_the_model_does_not_know_is_an_error(folder, capsys):

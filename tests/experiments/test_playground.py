@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,15 @@ def test_other_checkpoints_are_chosen_by_name_only_and_the_page_follows_a_run(tr
     assert ask(server, "/read", text=TEXT)["next"] != reading["next"]
     status, content = request(server, "/choose", {"model": 0, "checkpoint": "latest"})
     assert (json.loads(content)["step"], json.loads(content)["chosen"]) == (40, "latest")
+
+
+def test_a_choice_of_a_checkpoint_is_kept_while_pages_follow_the_run(server):
+    with ThreadPoolExecutor(4) as pages:
+        for name in ["step 0", "latest"] * 10:
+            states = [pages.submit(request, server, "/state") for _ in range(8)]
+            assert request(server, "/choose", {"model": 0, "checkpoint": name})[0] == 200
+            assert [state.result()[0] for state in states] == [200] * 8
+            assert json.loads(request(server, "/state")[1])["models"][0]["chosen"] == name
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}])
