@@ -166,6 +166,7 @@ def play(folder, browser, monkeypatch):
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         open_page(browser, address, **window)
         wait_for(lambda: find(browser, ".next button"))
+        wait_for(lambda: len(find(browser, "button.head[aria-pressed=true]")) == len(find(browser, ".inside[open]")))
         return address
 
     yield open_playground
