@@ -1,10 +1,8 @@
 """The frame of a command: its arguments, its output streams, and its exit status after an error."""
 
 import argparse
-import ast
 import contextlib
 import difflib
-import inspect
 import os
 import re
 import signal
@@ -12,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cli.errors import explain, is_for_user, is_out_of_memory, one_line
 
@@ -98,11 +96,6 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
             print(f"{program}: standard output: {error.strerror}", file=sys.stderr)
             return 1
         raise
-
-
-def docstring(module: Any) -> str:
-    """Return the docstring of a module from its source, because `python -OO` drops it."""
-    return ast.get_docstring(ast.parse(inspect.getsource(module))) or ""
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:

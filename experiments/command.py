@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.command import CommandParser, docstring, report_errors
+from cli.command import CommandParser, report_errors
 from cli.errors import UserError
 
 # Text by which to recognise a page, a chart, a report, its table or a packed sweep that an experiment wrote.
@@ -32,7 +32,7 @@ def command(*options, memory: str = "close other programs"):
         name = module.__spec__.name.removesuffix(".__main__") if module.__spec__ else work.__module__
 
         def main(arguments: Sequence[str] | None = None) -> int:
-            parser = CommandParser(prog=name, description=docstring(module))
+            parser = CommandParser(prog=name, description=module.__doc__)
             for names, settings in options:
                 parser.add_argument(*names, **settings)
             chosen = parser.parse_intermixed_args(arguments)

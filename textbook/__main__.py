@@ -3,14 +3,13 @@
 import cli.startup  # noqa: F401, I001 - before torch
 
 import inspect
-import sys
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
 import textbook
-from cli.command import CommandParser, docstring, report_errors, run_command
+from cli.command import CommandParser, report_errors, run_command
 from cli.errors import UserError
 from textbook import (
     chapter1_average,
@@ -38,8 +37,8 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
     """
     if number is None:
         for chapter in CHAPTERS:
-            print(docstring(chapter).partition("?")[0] + "?")
-        letters = fill(docstring(textbook).split("\n\n")[1], 80)
+            print(str(chapter.__doc__).partition("?")[0] + "?")
+        letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
         print(f"\n{letters}\n\nShow the first with python -m textbook 1")
         return
     if not 1 <= number <= len(CHAPTERS):
@@ -51,7 +50,7 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
         raise UserError(f"chapter {number} has nothing to draw")
     if output:
         check_drawing(output)
-    *introduction, following = docstring(chapter).split("\n\n")
+    *introduction, following = str(chapter.__doc__).split("\n\n")
     for paragraph in introduction:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
     matrices = {}
@@ -67,7 +66,7 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = CommandParser(prog="textbook", description=docstring(sys.modules[__name__]))
+    parser = CommandParser(prog="textbook", description=__doc__)
     parser.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture (needs matplotlib)")
     parser.add_argument("--steps", type=positive, metavar="N", help="train for N steps (chapters 6 and 9)")
