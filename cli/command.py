@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import difflib
+import errno
 import os
 import re
 import signal
@@ -57,15 +58,6 @@ def silence_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def output_works() -> bool:
-    """Return whether standard output can be written; its errors name no file."""
-    try:
-        print(flush=True)
-    except OSError:
-        return False
-    return True
-
-
 def report_errors(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
     """Run `work` and return the exit status.
 
@@ -91,7 +83,7 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         if is_out_of_memory(error):
             print(f"{program}: out of memory; {memory}", file=sys.stderr)
             return 1
-        if isinstance(error, OSError) and not output_works():
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # of standard output: errors of files name them
             silence_output()
             print(f"{program}: standard output: {error.strerror}", file=sys.stderr)
             return 1
