@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from cli.errors import UserError
-from cli.optional import optional_library
+from cli.optional import load_pyplot
 
 # Placeholder colours of the charts, each of which becomes a CSS variable of the page.
 INK, LINE = "#010203", "#040506"
@@ -35,14 +35,6 @@ class Chart:
     title: str
     caption: str
     svg: str
-
-
-def load_pyplot():
-    """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
-    optional_library("matplotlib", "drawing").use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def draw_if_possible(draw: Callable[[], list[Chart]]) -> list[Chart]:

@@ -27,9 +27,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from cli.optional import load_pyplot
 from model.attention import masked_softmax
 from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
-from textbook.matrices import load_pyplot
 
 N_EXAMPLES, N_TEST, NOISE, FIT_STEPS = 50, 50, 0.5, 300
 

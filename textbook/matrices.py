@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from cli.errors import UserError
-from cli.optional import optional_library
+from cli.optional import load_pyplot
 
 FORMATS = (".png", ".svg", ".pdf")
 N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
@@ -38,14 +38,6 @@ def check_drawing(path: Path) -> None:
     if not path.parent.is_dir():
         raise UserError(f"{path.parent}: no such folder")
     load_pyplot()
-
-
-def load_pyplot():
-    """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
-    optional_library("matplotlib", "drawing").use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:

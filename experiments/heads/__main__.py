@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cli.command import run_command
 from cli.errors import UserError
+from cli.optional import load_pyplot
 from data.files import replace_text
 from experiments.command import command, option, replaceable, whole
-from experiments.drawing import load_pyplot
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import make_page
 from experiments.heads.heads_table import heads_table
