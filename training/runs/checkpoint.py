@@ -121,21 +121,8 @@ def _parse(content: bytes) -> Checkpoint:
     vocabulary = make_vocabulary(characters, config.data.level)
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
-    corpus = json.loads(header["corpus"])
-    if not (isinstance(corpus["name"], str) and isinstance(corpus["digest"], str)):
-        raise TypeError(f"its corpus cannot be {corpus!r:.40}")
-    progress, tensors = _progress(json.loads(header["progress"])), safetensors.torch.load(content)
-    return Checkpoint(config, vocabulary, corpus, progress, tensors)
-
-
-def _progress(values: Mapping[str, Any]) -> Progress:
-    """Return the progress. Raises TypeError if a value has another type than its default, or is negative."""
-    progress = Progress(**values)
-    for name, default in vars(Progress()).items():
-        kind, value = (int, float) if isinstance(default, float) else type(default), getattr(progress, name)
-        if not isinstance(value, kind) or (kind is int and value < 0):
-            raise TypeError(f"its progress cannot have {name}={value!r:.40}")
-    return progress
+    corpus, progress = json.loads(header["corpus"]), Progress(**json.loads(header["progress"]))
+    return Checkpoint(config, vocabulary, corpus, progress, safetensors.torch.load(content))
 
 
 def check_weights(checkpoint: Checkpoint) -> None:
