@@ -4,41 +4,22 @@ import contextlib
 import math
 import os
 import secrets
-import stat
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from cli.errors import UserError
 
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe does not wait for its other end
 SHORT_WAIT_S, POLL_S = 0.5, 0.05  # waits for a lock: `is_locked` holds one for an instant
 
 
-def open_file(path: Path, mode: Literal["rb", "ab"] = "rb") -> BinaryIO:
-    """Open a file that a user has named. Raises UserError if it is a pipe or a device, which might not end."""
-    if not can_be_name(str(path)):
-        raise UserError(f"{path}: no file can have this name")
-    file = open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_WAIT, 0o666))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise UserError(f"{path}: is a pipe or a device; give a file")
-    return file
-
-
-def can_be_name(text: str) -> bool:
-    """Return whether a text can be the name of a file: not if it has NUL or half of a surrogate pair."""
-    try:
-        return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-
-
 def read_file(path: Path) -> bytes:
-    with open_file(path) as file:
-        return file.read()
+    """Read a file that a user has named. Raises UserError if it is a pipe or a device, which might not end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: is a pipe or a device; give a file")
+    return path.read_bytes()
 
 
 @contextlib.contextmanager
@@ -98,7 +79,7 @@ def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, end_s = folder / "lock", time.monotonic() + SHORT_WAIT_S
-    with open_file(path, "ab") as file:
+    with path.open("ab") as file:
         try:
             while not _take(file):
                 if time.monotonic() > end_s:
@@ -116,7 +97,7 @@ def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]
 
 def is_locked(folder: Path) -> bool:
     """Return whether a process has locked the folder. This needs no write permission."""
-    with contextlib.suppress(OSError), open_file(folder / "lock") as file:  # no such file, or no locks
+    with contextlib.suppress(OSError), (folder / "lock").open("rb") as file:  # no such file, or no locks
         return not _take(file, shared=True)
     return False
 

@@ -20,7 +20,7 @@ import yaml
 
 from cli.errors import UserError, checking_values
 from cli.hints import PROJECT, shortened, to_paste
-from data.files import can_be_name, read_file
+from data.files import read_file
 from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
@@ -136,8 +136,6 @@ def _check_key(key: str, known: Sequence[str]) -> None:
 
 def _convert(key: str, value: Any, hint: Any) -> Any:
     """Convert a value to the type of its setting; files give text, checkpoints give typed values."""
-    if isinstance(value, str) and key != "data.characters" and not can_be_name(value):
-        raise UserError(f"{key}={_shown(value)} contains a character that no name can have")
     is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
     kinds = typing.get_args(hint) if is_union else (hint,)
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # null is no text

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
-from data.files import open_file, read_file
+from data.files import read_file
 
 NEEDED = {  # which fields a record must have, by one that it has
     "val_loss": {"elapsed_s", "corpus", "val_characters", "val_split_characters", "val_context"},
@@ -16,7 +16,7 @@ NEEDED = {  # which fields a record must have, by one that it has
 
 
 def append_record(path: Path, record: dict[str, Any]) -> None:
-    with open_file(path, "ab") as file:
+    with path.open("ab") as file:
         file.write(json.dumps(record).encode() + b"\n")
 
 
