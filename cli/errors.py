@@ -27,7 +27,7 @@ def checking_values(place: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, RecursionError) as error:  # a value in thousands of brackets
+    except ValueError as error:
         raise UserError(f"{place}{error}") from None
 
 

@@ -29,7 +29,6 @@ IN_A_FILE = [
     ("- model", "a config has the sections"),
     ("model: {n_head: 4", "is not a config (line 1: "),
     ("? [a]\n: b", "is not a config (line 1: "),
-    ("[" * 1500, "is not a config"),
     ("model: \x00", "is not a config"),
     ("model: \udcff", "is not a config"),
 ]

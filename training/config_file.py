@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import math
 import re
-import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -48,7 +47,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         close = difflib.get_close_matches(path.stem, others, n=1)
         hint = f"; did you mean {shortened(others[close[0]])}?" if close else ""
         raise UserError(f"{path}: no such file in {Path.cwd()}{hint}") from None
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
             reason = f"line {error.problem_mark.line + 1}: {error.problem}"
@@ -181,5 +180,5 @@ def _spoken(kind: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else reprlib.repr(value)  # bounded: YAML aliases can describe huge values
+    text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

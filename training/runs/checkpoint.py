@@ -97,7 +97,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         checkpoint = _parse(content)
         check_weights(checkpoint)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error})") from None
     return checkpoint
 
