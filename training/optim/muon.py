@@ -59,8 +59,7 @@ class Muon(torch.optim.Optimizer):
     also moves it towards 0, so decay never works against the update.
 
     dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. A group's `lr` may be a
-    tensor, which a CUDA graph reads at every replay; its momentum and weight decay are constants of the graph. Raises
-    ValueError if a parameter is not a matrix.
+    tensor, which a CUDA graph reads at every replay; its momentum and weight decay are constants of the graph.
     """
 
     def __init__(
@@ -74,9 +73,6 @@ class Muon(torch.optim.Optimizer):
     ):
         self.dtype = dtype
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
-        for group in self.param_groups:
-            if any(p.ndim != 2 for p in group["params"]):
-                raise ValueError("Muon takes matrices only; give other parameters to AdamW")
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # no closure: the gradients are given

@@ -71,11 +71,6 @@ def test_weight_decay_of_muon_shrinks_only_the_weights_that_the_update_moves_tow
     torch.testing.assert_close(decayed, plain - torch.where(towards_0, 0.1 * 0.5 * before, 0))
 
 
-def test_muon_rejects_parameters_that_are_not_matrices():
-    with pytest.raises(ValueError, match="Muon takes matrices"):
-        Muon([torch.nn.Parameter(torch.zeros(3))])
-
-
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_and_the_head_decay(name):
     model = GPT(ModelConfig(n_layer=2, n_embd=16, n_head=2, norm="layer", bias=True, positions="learned"), 11)
