@@ -90,8 +90,7 @@ class Workers:
 
 
 def _reason(run: RunFolder, status: int) -> str:
-    names = {number.value: number.name for number in signal.Signals}  # without real-time signals
-    reason = f"ended by {names.get(-status, f'signal {-status}')}" if status < 0 else f"exit status {status}"
+    reason = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     with contextlib.suppress(FileNotFoundError):
         reason = run.error.read_text(encoding="utf-8").strip()
     return f"{reason} (full output: {run.path / OUTPUT})"

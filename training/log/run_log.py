@@ -151,9 +151,7 @@ class RunLog:
 def commit() -> str | None:
     """Return the Git commit of this code, with "-dirty" after it if files have changed, or None if it is unknown."""
     command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    # Neither a repository that the variables of a Git hook name, nor one around a copy without history.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment["GIT_CEILING_DIRECTORIES"] = str(PROJECT.parent)
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(PROJECT.parent)}  # no repository around a copy
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
