@@ -2,7 +2,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cli.errors import UserError
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
 from training.config import Config
@@ -17,24 +16,6 @@ def test_the_context_doubles_where_the_config_says_so():
     config = build_config({"model": {"block_size": 64}, "train": {"max_steps": 10, "grow_context_at": [0.25, 0.8]}})
     assert [context_length(config, step) for step in range(10)] == [16] * 3 + [32] * 5 + [64] * 2
     assert context_length(Config(), 0) == Config().model.block_size
-
-
-@pytest.mark.parametrize("parts", ["[0.8,0.4]", "[0]", "[1]", "[0.5,0.5]", "0.5", "[a]"])
-def test_invalid_fractions_for_context_growth_are_an_error(parts):
-    with pytest.raises(ValueError, match=r"train\.grow_context_at"):
-        build_config({}, [f"train.grow_context_at={parts}"])
-
-
-def test_a_context_length_that_cannot_be_halved_often_enough_is_an_error():
-    with pytest.raises(ValueError, match="must be a multiple of 4"):
-        build_config({"model": {"block_size": 18}, "train": {"grow_context_at": [0.2, 0.4]}})
-
-
-def test_context_growth_is_unchanged_after_a_round_trip_through_yaml(workplace):
-    config = load_config(workplace / "tiny.yaml", ["train.grow_context_at=[0.25, 0.5]"])
-    assert config.train.grow_context_at == (0.25, 0.5)
-    with pytest.raises(UserError):
-        load_config(workplace / "tiny.yaml", ["train.grow_context_at=[2]"])
 
 
 def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_windows(workplace):
