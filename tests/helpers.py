@@ -67,7 +67,8 @@ def assert_same_state(a, b):
 
 def differences(a, b):
     """Return the names of tensors and other values in which two checkpoints differ."""
-    found = [name for name in a.tensors.keys() | b.tensors.keys() if not _are_equal(name, a.tensors, b.tensors)]
+    found = [*(a.tensors.keys() ^ b.tensors.keys())]
+    found += [name for name in a.tensors.keys() & b.tensors.keys() if not torch.equal(a.tensors[name], b.tensors[name])]
     progress = [vars(each.progress) | dict.fromkeys(MEASURED) for each in (a, b)]
     settings = [dataclasses.asdict(each.config) for each in (a, b)]
     for each in settings:
@@ -90,10 +91,6 @@ def run_differences(run, expected):
     if run.samples.read_bytes() != expected.samples.read_bytes():
         found.append("samples.txt")
     return found + [path.name for path in run.path.rglob("*.part")]
-
-
-def _are_equal(name, ours, theirs):
-    return name in ours and name in theirs and torch.equal(ours[name], theirs[name])
 
 
 def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):

@@ -28,10 +28,6 @@ A, B = Loss("a", 1.50, 1.51, 1.52, 1.53), Loss("b", 1.501, 1.512, 1.521, 1.532)
 C, D = Loss("c", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8, 1.2)
 
 
-def test_a_contrast_names_two_variants():
-    assert find_pair("a - b", [A, B]) == (A, B)
-
-
 @pytest.mark.parametrize("contrast", ["a", "a-b", "a - e", "a - a", ""])
 def test_a_contrast_of_unknown_variants_is_an_error_that_names_those_there_are(contrast):
     with pytest.raises(ValueError, match="is not 'A - B' with two of the finished variants: 'a', 'b'"):

@@ -65,12 +65,6 @@ def test_a_sampler_writes_a_second_text_with_weights_that_have_changed():
                 parameter.mul_(1.5)
 
 
-def test_the_seed_determines_the_text():
-    model, prompt = make_model(), torch.tensor([[1]])
-    assert torch.equal(write(model, prompt, 30, seed=7), write(model, prompt, 30, seed=7))
-    assert not torch.equal(write(model, prompt, 30, seed=7), write(model, prompt, 30, seed=8))
-
-
 def test_a_text_does_not_depend_on_the_number_of_streams():
     model, prompt = make_model(), torch.tensor([[1, 2]])
     together = write(model, prompt.expand(4, -1), 20, seed=7)
@@ -101,13 +95,11 @@ LOGITS = torch.tensor([[0.4, 0.1, 0.3, 0.2]]).log()
         (Sampling(), [0.4, 0.1, 0.3, 0.2]),
         (Sampling(temperature=0), [1, 0, 0, 0]),
         (Sampling(temperature=0.5), [16 / 30, 1 / 30, 9 / 30, 4 / 30]),
-        (Sampling(temperature=1e-30), [1, 0, 0, 0]),
         (Sampling(top_k=2), [4 / 7, 0, 3 / 7, 0]),
         (Sampling(top_k=100), [0.4, 0.1, 0.3, 0.2]),
         (Sampling(top_p=0.69), [4 / 7, 0, 3 / 7, 0]),
         (Sampling(top_p=0.71), [4 / 9, 0, 3 / 9, 2 / 9]),
         (Sampling(top_p=0.7), [4 / 7, 0, 3 / 7, 0]),
-        (Sampling(top_p=1e-9), [1, 0, 0, 0]),
         (Sampling(top_p=1e-50), [1, 0, 0, 0]),
         (Sampling(temperature=1e-50), [1, 0, 0, 0]),
         (Sampling(min_p=0.6), [4 / 7, 0, 3 / 7, 0]),

@@ -47,10 +47,7 @@ def cases():
     }
 
 
-every_operation = pytest.mark.parametrize(("form", "plain", "inputs"), cases().values(), ids=cases())
-
-
-@every_operation
+@pytest.mark.parametrize(("form", "plain", "inputs"), cases().values(), ids=cases())
 def test_an_operation_equals_its_definition_in_values_and_gradients(form, plain, inputs):
     learned = [x for x in inputs if x.requires_grad]
     actual, expected = form(*inputs), plain(*inputs)
@@ -60,11 +57,6 @@ def test_an_operation_equals_its_definition_in_values_and_gradients(form, plain,
         torch.autograd.grad((actual * weights).sum(), learned),
         torch.autograd.grad((expected * weights).sum(), learned),
     )
-
-
-@every_operation
-def test_a_hand_written_gradient_equals_finite_differences(form, plain, inputs):
-    assert torch.autograd.gradcheck(form, inputs)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.05, 1.0, 300.0])

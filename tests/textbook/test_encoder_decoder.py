@@ -166,15 +166,3 @@ def test_sequences_that_are_too_long_and_wrong_shapes_are_errors():
         model(source[0], source)
     with pytest.raises(ValueError, match=r"memory_mask has shape \(2, 3\); expected \(T, S\) = \(2, 2\)"):
         model(source, source, memory_mask=torch.ones(2, 3))
-
-
-def test_a_mask_passed_by_position_or_with_a_wrong_name_is_an_error():
-    model, source, mask, x = make_model(), torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2), torch.randn(1, 2, C)
-    for wrong in (
-        lambda: model(source, source, mask),
-        lambda: model.encoder[0](x, mask),
-        lambda: model.decoder[0](x, x, mask),
-        lambda: model(source, source, pading_mask=mask),
-    ):
-        with pytest.raises(TypeError, match=r"positional arguments|unexpected keyword argument 'pading_mask'"):
-            wrong()

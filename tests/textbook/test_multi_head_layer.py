@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from model.scoring import uniform
-from textbook.chapter4_heads import split_heads
 from textbook.chapter5_layer import MultiHeadAttention, combine_masks
 from textbook.chapter9_gpt import Head
 
@@ -91,7 +90,6 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[0, ..., :3]),
             r"queries has shape \(5, 3\); expected \(B, length, 3\)",
         ),
-        (lambda q, k, v: split_heads(q, 4), r"a width of 6 cannot be split into n_head=4"),
         (lambda q, k, v: Head(6, 3, block_size=4)(q), r"x has 5 positions; the mask has 4: raise block_size"),
     ],
 )

@@ -67,11 +67,6 @@ def test_an_evaluation_can_be_stopped_and_restores_training():
     assert model.training
 
 
-def test_an_untrained_model_has_the_logarithm_of_the_vocabulary_size_as_its_loss():
-    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=BLOCK_SIZE), V)
-    assert evaluate(model, np.arange(9, dtype=np.uint8), CPU).loss == pytest.approx(math.log(V))
-
-
 def test_evaluation_is_repeatable_and_does_not_affect_training():
     model, ids = make_model(dropout=0.5), np.arange(60, dtype=np.uint8) % V
     random_state = torch.get_rng_state()

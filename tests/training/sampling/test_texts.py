@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data.vocabulary import UnknownCharacterError, Vocabulary
+from data.vocabulary import Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling
 from model.gpt import GPT
@@ -57,11 +57,6 @@ def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, tr
     stream.close()  # as at a stop text
     assert model.training == training
     assert texts == set(drawn(model, "ab", 1))
-
-
-def test_an_unknown_character_in_the_prompt_is_an_error(model):
-    with pytest.raises(UnknownCharacterError, match="'X'"):
-        sample_text(sampler(model), VOCABULARY, "aXb", 5, seed=0)
 
 
 def test_a_model_prepared_for_sampling_keeps_its_logits_and_follows_new_weights_and_another_dtype(model):
