@@ -32,7 +32,7 @@ from training.step import TrainingStep
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
-    memory = "lower train.batch_size, model.block_size or model.n_embd"
+    memory = "lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows"
     return report_errors("train.py", lambda: run(parse(arguments)), memory=memory)
 
 

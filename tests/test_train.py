@@ -157,7 +157,7 @@ def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workpla
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.n_head=1", "model.n_embd=1000000"]) == 1
     assert capsys.readouterr().err == (
-        "train.py: out of memory; lower train.batch_size, model.block_size or model.n_embd\n"
+        "train.py: out of memory; lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows\n"
     )
     assert not (workplace / "runs").exists()  # so that the next run is not tiny-2
 

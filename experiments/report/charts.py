@@ -25,7 +25,7 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
 
     if key := main_setting([row.variant for row in ends]):
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
-        add("loss", f"Validation loss against {spoken_setting(key)}", caption, _loss_against, key)
+        add("loss", f"Validation loss against {spoken_setting(key)}", caption, draw_loss_against, key)
     if any(row.difference for row in rows):
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         height = 1.2 + 0.35 * len(rows)
@@ -54,7 +54,7 @@ def main_setting(variants: list[Variant]) -> str | None:
     return None
 
 
-def _loss_against(axes, comparison: Comparison, key: str) -> None:
+def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
     """Draw means and standard errors over seeds, and seeds as dots, with one line per choice of the other settings."""
     name = key.partition(".")[2]
     lines: dict[str, list] = {}

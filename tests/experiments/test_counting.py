@@ -2,12 +2,13 @@
 
 import math
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.counting import losses
-from experiments.counting import main as counting
+from experiments.counting.__main__ import losses, spread
+from experiments.counting.__main__ import main as counting
 
 TRAINING, VALIDATION = "abracadabra, abra cadabra; abba" * 3, "cabbra dabra, ab"
 
@@ -36,9 +37,19 @@ def test_the_losses_are_those_of_counting_one_context_at_a_time():
         assert loss == pytest.approx(-sum(map(math.log, expected)) / len(places))
 
 
-def test_the_command_counts_the_first_characters_of_the_training_split(workplace, capsys):
-    counting(["--config", "tiny.yaml", "--longest", "2", "--characters", "50"])
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("1-grams: ") and second.startswith("2-grams: ")
-    for mistake in (["--longest", "9", "data.level=byte"], ["--characters", "1"]):
-        assert counting(["--config", "tiny.yaml", *mistake]) == 2
+def test_stretches_come_from_all_parts_of_a_text():
+    assert spread(np.arange(41), 17, 4).tolist() == [*range(4), *range(12, 16), *range(24, 28), *range(36, 40)]
+    assert spread(np.arange(41), 41, 4).tolist() == [*range(41)]
+
+
+def test_the_command_counts_as_many_characters_as_a_run_reads_and_draws_both(runs, capsys):
+    pytest.importorskip("matplotlib")
+    command = ["--config", "tiny.yaml", "--longest", "2"]
+    assert counting([*command, "--beside", "runs/1-0", "--output", "both.svg"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("960 characters counted")  # 12 steps of 5 windows of 16
+    assert f"counting: length of the training, in steps of 80 characters 12, validation loss {line.split()[-1]}" in (
+        Path("both.svg").read_text()
+    )
+    for mistake in (["--longest", "9", "data.level=byte"], ["--output", "both.svg"]):
+        assert counting([*command, *mistake]) == 2

@@ -3,34 +3,62 @@
 import dataclasses
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import open_corpus
-from experiments.command import command, option, whole
+from data.files import replace_text
+from experiments.command import command, option, replaceable
+from experiments.drawing import draw_svg, line_style, stand_alone
+from experiments.report.charts import draw_loss_against
+from experiments.report.runs import find_runs
+from experiments.report.table import compare
 from training.config_file import load_config
 
 
 @command(
     option("--config", type=Path, required=True, metavar="FILE", help="a config, which names the text"),
     option("--longest", type=int, choices=range(1, 10), default=6, metavar="N", help="longest n-gram (%(default)s)"),
-    option("--characters", type=whole(1), metavar="N", help="count only the first ones of the training split"),
+    option("--beside", type=Path, metavar="SWEEP", help="count as many characters as each of its runs reads"),
+    option("--output", type=replaceable, metavar="FILE.svg", help="draw the losses of --beside and of counting"),
     option("settings", nargs="*", metavar="SETTING=VALUE", help="settings of the config, such as data.corpus=my.txt"),
 )
 def main(options: Namespace) -> None:
+    if bool(options.output) != bool(options.beside):
+        raise UserError("--output needs a --beside, and --beside an --output")
     config = load_config(options.config, options.settings)
     corpus = open_corpus(dataclasses.replace(config.data, fallback=None))
     split = corpus.split(config.data.split, config.model.block_size)
     training, validation = (np.asarray(ids[:]).astype(np.int64) for ids in (split.train, split.validation))
-    training = training[: options.characters]
     if len(corpus.vocabulary) ** options.longest >= 2**63:
         raise UserError(f"--longest {options.longest} is too long for {len(corpus.vocabulary)} different symbols")
-    if len(training) < options.longest:
-        raise UserError(f"--characters {options.characters} must be at least --longest {options.longest}")
-    for n, loss in enumerate(losses(training, validation, len(corpus.vocabulary), options.longest), start=1):
-        print(f"{n}-grams: {loss:.4f} nats per character over {len(validation) - 1:,} of {corpus.name}", flush=True)
+    variants = find_runs([options.beside]).variants if options.beside else []
+    trained = {each.first.config.train.max_steps: each.first.config.tokens_per_step for each in variants}
+    lowest = {}
+    for steps in sorted(trained) or [0]:
+        read = spread(training, steps * trained[steps], config.model.block_size) if steps else training
+        found = losses(read, validation, len(corpus.vocabulary), options.longest)
+        words = ", ".join(f"{n}-grams {loss:.4f}" for n, loss in enumerate(found, start=1))
+        print(f"{len(read):,} characters counted, nats per character of {corpus.name}: {words}", flush=True)
+        lowest[steps] = min(found)
+
+    def draw(axes: Any) -> None:
+        axes.plot(list(lowest), list(lowest.values()), label="counting", **line_style(3))
+        draw_loss_against(axes, compare(variants), "train.max_steps")
+        axes.set_xlabel(f"length of the training, in steps of {trained[steps]:,} characters")
+
+    if options.output:
+        replace_text(options.output, stand_alone(draw_svg("counting", draw)))
+
+
+def spread(ids: np.ndarray, n: int, length: int) -> np.ndarray:
+    """Return about n ids of a text, in stretches of this length from all parts of it; all of them if n is more."""
+    stretches = ids[: len(ids) // length * length].reshape(-1, length)
+    chosen = np.linspace(0, len(stretches) - 1, n // length).round().astype(int)
+    return stretches[chosen].ravel() if n < len(ids) else ids
 
 
 def losses(training: np.ndarray, validation: np.ndarray, vocabulary_size: int, longest: int) -> list[float]:

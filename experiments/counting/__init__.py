@@ -1,0 +1,1 @@
+"""The loss of counted n-grams, to compare models with."""
