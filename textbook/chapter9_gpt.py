@@ -4,7 +4,8 @@ Read it from top to bottom. The layers are those of GPT-2 (Radford et al., 2019)
 sequences of T characters (at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads
 of D = head_size channels; V = vocab_size characters in the vocabulary.
 
-Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains.
+Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
+`textbook/README.md` shows what attention is for, beside a table of the last characters.
 """
 
 from collections.abc import Iterator
