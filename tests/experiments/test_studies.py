@@ -1,4 +1,4 @@
-"""The tables of the study of heads follow from the committed metrics."""
+"""The tables of the studies of heads and of n-grams follow from the committed metrics."""
 
 import dataclasses
 import json
@@ -14,16 +14,16 @@ from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
 STUDIES = ROOT / "experiments" / "studies"
-REPORTS = re.findall(
-    r"^python (-m experiments\.report experiments/studies/heads/\w+\.jsonl .*)$",
-    (STUDIES / "heads.md").read_text(encoding="utf-8"),
-    re.MULTILINE,
-)
+PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("heads.md", "README.md"))
+REPORTS = re.findall(r"^python (-m experiments\.report experiments/studies/\w+/\w+\.jsonl .*)$", PAGES, re.MULTILINE)
 
-# The parts of each plan.
-PLANNED = dict.fromkeys(
-    ("rates", "rates_quarter", "tuned", "positions", "positions_800", "code_heads", "code_recipe"), "plan.md"
-) | dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "plan_adamw_rate.md")
+# The plan of each part.
+PLANNED = {
+    **dict.fromkeys(("rates", "rates_quarter", "tuned", "positions", "positions_800"), "heads/plan.md"),
+    **dict.fromkeys(("code_heads", "code_recipe"), "heads/plan.md"),
+    **dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "heads/plan_adamw_rate.md"),
+    **dict.fromkeys(("memory",), "ngrams/plan.md"),
+}
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
     1: ("tuned", "8-heads", "4-heads", range(8, 16)),
@@ -44,15 +44,19 @@ FAMILY = {
 
 
 def test_every_part_of_the_study_has_a_command():
-    packed = {path.name for path in (STUDIES / "heads").glob("*.jsonl")}
+    packed = {path.name for path in STUDIES.glob("*/*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 13
+    assert len(packed) == 16
+
+
+def packed_lines(part):
+    (file,) = STUDIES.glob(f"*/{part}.jsonl")
+    return file.read_text(encoding="utf-8").splitlines()
 
 
 def packed_losses(part):
     """Return the lowest validation loss of each run of a packed sweep, by the name of its point."""
-    lines = (STUDIES / "heads" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
-    runs = [json.loads(line) for line in lines[1:]]
+    runs = [json.loads(line) for line in packed_lines(part)[1:]]
     return {run["point"]: min(r["val_loss"] for r in run["records"] if "val_loss" in r) for run in runs}
 
 
@@ -72,8 +76,7 @@ def holm(p_values):
 
 def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment():
     stats = pytest.importorskip("scipy.stats")
-    page = (STUDIES / "heads.md").read_text(encoding="utf-8")
-    section = page.partition("## The 14 contrasts of the plan")[2].partition("\n## ")[0].replace("\N{MINUS SIGN}", "-")
+    section = PAGES.partition("## The 14 contrasts of the plan")[2].partition("\n## ")[0].replace("\N{MINUS SIGN}", "-")
     cells = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| \d", line)]
     assert [int(row[0]) for row in cells] == [*FAMILY] == [*range(1, 15)]
 
@@ -104,6 +107,11 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
         *(("per_layer", f"many-{when}", "same-number", range(8)) for when in ("early", "late")),
         *(("adamw_rate", f"n_head={n}", f"n_head={n // 2}", range(8)) for n in (2, 4, 8, 16, 32)),
         ("adamw_rate_2000", "8-heads", "4-heads", range(8, 12)),
+        *(
+            ("memory", f"both,max_steps={steps}", f"{other}-alone,max_steps={steps}", range(20, 23))
+            for steps in (61, 122, 245, 490, 980, 2450)
+            for other in ("attention", "n-grams")
+        ),
         *FAMILY.values(),
     ],
 )
@@ -113,8 +121,7 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
     found = stats.ttest_rel(a, b)
     interval = found.confidence_interval(0.95)
     mean = sum(a) / len(a) - sum(b) / len(b)
-    page = " ".join((STUDIES / "heads.md").read_text(encoding="utf-8").split())
-    page = page.replace("\N{MINUS SIGN}", "-").replace("+", "")
+    page = " ".join(PAGES.split()).replace("\N{MINUS SIGN}", "-").replace("+", "")
     for sign in (1, -1):  # the page may name the difference in either direction
         low, high = sorted((sign * interval.low, sign * interval.high))
         if f"{sign * mean:.4f} [{low:.4f}, {high:.4f}]" in page:
@@ -122,11 +129,10 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
     raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
 
 
-@pytest.mark.parametrize("part", [part for part in PLANNED if (STUDIES / "heads" / f"{part}.yaml").is_file()])
+@pytest.mark.parametrize("part", [part for part in PLANNED if [*STUDIES.glob(f"*/{part}.yaml")]])
 def test_a_packed_part_has_the_settings_of_its_sweep(part):
-    sweep = STUDIES / "heads" / part
-    with sweep.with_suffix(".jsonl").open(encoding="utf-8") as file:
-        plans = make_plan(json.loads(file.readline())), make_plan(read_settings(sweep.with_suffix(".yaml")))
+    (sweep,) = STUDIES.glob(f"*/{part}.yaml")
+    plans = make_plan(json.loads(packed_lines(part)[0])), make_plan(read_settings(sweep))
     packed, ours = ([(point.name, dataclasses.asdict(point.config)) for point in plan.points] for plan in plans)
     for _, settings in packed + ours:
         del settings["train"]["name"]
@@ -135,13 +141,12 @@ def test_a_packed_part_has_the_settings_of_its_sweep(part):
 
 @pytest.mark.parametrize(("part", "plan"), PLANNED.items())
 def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
-    lines = (STUDIES / "heads" / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
-    for commit in {json.loads(line)["records"][-1]["commit"] for line in lines}:
-        command = ["git", "-C", str(ROOT), "show", f"{commit}:experiments/studies/heads/{plan}"]
+    for commit in {json.loads(line)["records"][-1]["commit"] for line in packed_lines(part)[1:]}:
+        command = ["git", "-C", str(ROOT), "show", f"{commit}:experiments/studies/{plan}"]
         found = subprocess.run(command, capture_output=True)
         if found.returncode:
             pytest.skip("this checkout lacks the history")
-        assert found.stdout == (STUDIES / "heads" / plan).read_bytes()
+        assert found.stdout == (STUDIES / plan).read_bytes()
 
 
 def test_the_study_of_scaling_compares_one_process_with_two():
