@@ -177,8 +177,10 @@ async function copy() {
 // Shows new weights of a run in progress.
 async function follow() {
   try {
+    const before = models.map((model) => model.state);
     const { models: states } = await (await ask("state")).json();
-    if (states.filter((state, i) => models[i].show(state)).length) update();
+    const isNew = (state, i) => models[i].state === before[i] && models[i].show(state); // unless chosen meanwhile
+    if (states.filter(isNew).length) update();
     if (byId("message").textContent === GONE) say("");
   } catch (error) {
     explain(error);
