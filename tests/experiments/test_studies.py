@@ -22,7 +22,7 @@ PLANNED = {
     **dict.fromkeys(("rates", "rates_quarter", "tuned", "positions", "positions_800"), "heads/plan.md"),
     **dict.fromkeys(("code_heads", "code_recipe"), "heads/plan.md"),
     **dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "heads/plan_adamw_rate.md"),
-    **dict.fromkeys(("memory",), "ngrams/plan.md"),
+    **dict.fromkeys(("memory", "code"), "ngrams/plan.md"),
 }
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
@@ -46,7 +46,7 @@ FAMILY = {
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in STUDIES.glob("*/*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 16
+    assert len(packed) == 17
 
 
 def packed_lines(part):
@@ -112,6 +112,7 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
             for steps in (61, 122, 245, 490, 980, 2450)
             for other in ("attention", "n-grams")
         ),
+        ("code", "both", "attention", range(20, 22)),
         *FAMILY.values(),
     ],
 )
