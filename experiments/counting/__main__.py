@@ -28,7 +28,7 @@ from training.config_file import load_config
 )
 def main(options: Namespace) -> None:
     if bool(options.output) != bool(options.beside):
-        raise UserError("--output needs a --beside, and --beside an --output")
+        raise UserError("--output and --beside need each other")
     config = load_config(options.config, options.settings)
     corpus = open_corpus(dataclasses.replace(config.data, fallback=None))
     split = corpus.split(config.data.split, config.model.block_size)
@@ -37,9 +37,13 @@ def main(options: Namespace) -> None:
         raise UserError(f"--longest {options.longest} is too long for {len(corpus.vocabulary)} different symbols")
     variants = find_runs([options.beside]).variants if options.beside else []
     trained = {each.first.config.train.max_steps: each.first.config.tokens_per_step for each in variants}
+    if len(set(trained.values())) > 1 or any(not corpus.digest.startswith(each.first.text) for each in variants):
+        raise UserError(f"{options.beside}: needs runs on {corpus.name} that all read as much in a step")
     lowest = {}
     for steps in sorted(trained) or [0]:
         read = spread(training, steps * trained[steps], config.model.block_size) if steps else training
+        if min(len(read), len(validation)) < options.longest:
+            raise UserError(f"{corpus.name} is too short to count {options.longest}-grams; lower --longest")
         found = losses(read, validation, len(corpus.vocabulary), options.longest)
         words = ", ".join(f"{n}-grams {loss:.4f}" for n, loss in enumerate(found, start=1))
         print(f"{len(read):,} characters counted, nats per character of {corpus.name}: {words}", flush=True)

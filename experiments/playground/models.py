@@ -41,9 +41,9 @@ class Model:
         """Use another checkpoint. Raises UserError if there is none of this name."""
         if (path := self.checkpoints().get(name)) is None:
             raise UserError(f"there is no checkpoint called {name!r:.40}")
-        self.changed_ns = path.stat().st_mtime_ns
+        changed_ns = path.stat().st_mtime_ns
         self.reader = Reader(load_model(path, str(self.reader.trained.runtime.device)))
-        self.path = path
+        self.path, self.changed_ns = path, changed_ns
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows besides the text; of the new weights, if the run has replaced the checkpoint."""

@@ -51,5 +51,8 @@ def test_the_command_counts_as_many_characters_as_a_run_reads_and_draws_both(run
     assert f"counting: length of the training, in steps of 80 characters 12, validation loss {line.split()[-1]}" in (
         Path("both.svg").read_text()
     )
-    for mistake in (["--longest", "9", "data.level=byte"], ["--output", "both.svg"]):
+    Path("other.txt").write_text("abc\n" * 300)
+    other = ["--beside", "runs/1-0", "--output", "both.svg", "data.corpus=other.txt"]
+    tiny = ["--longest", "5", "model.block_size=1", "data.corpus=other.txt", "data.split=[0.999,0.001,0]"]
+    for mistake in (["--longest", "9", "data.level=byte"], ["--output", "both.svg"], other, tiny):
         assert counting([*command, *mistake]) == 2
