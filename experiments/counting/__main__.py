@@ -22,7 +22,7 @@ from training.config_file import load_config
 @command(
     option("--config", type=Path, required=True, metavar="FILE", help="a config, which names the text"),
     option("--longest", type=int, choices=range(1, 10), default=6, metavar="N", help="longest n-gram (%(default)s)"),
-    option("--beside", type=Path, metavar="SWEEP", help="count as many characters as each of its runs reads"),
+    option("--beside", type=Path, metavar="SWEEP", help="count as many characters as its runs read"),
     option("--output", type=replaceable, metavar="FILE.svg", help="draw the losses of --beside and of counting"),
     option("settings", nargs="*", metavar="SETTING=VALUE", help="settings of the config, such as data.corpus=my.txt"),
 )
@@ -59,7 +59,7 @@ def main(options: Namespace) -> None:
 
 
 def spread(ids: np.ndarray, n: int, length: int) -> np.ndarray:
-    """Return about n ids of a text, in stretches of this length from all parts of it; all of them if n is more."""
+    """Return about n ids of a text, in stretches of this length from all parts of it; all ids of a shorter text."""
     stretches = ids[: len(ids) // length * length].reshape(-1, length)
     chosen = np.linspace(0, len(stretches) - 1, n // length).round().astype(int)
     return stretches[chosen].ravel() if n < len(ids) else ids

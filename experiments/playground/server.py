@@ -36,7 +36,7 @@ class PlaygroundServer(ThreadingHTTPServer):
         self.hosts = {address[0], *LOCAL}
         self.any_host = address[0] in ("0.0.0.0", "::")  # then the page may have any name
         self.free = threading.Semaphore(MOST_AT_ONCE)
-        self.choosing = threading.Lock()  # or a state that is being made could undo a choice
+        self.choosing = threading.Lock()  # held while a checkpoint loads: a state could undo a choice
 
 
 class Handler(BaseHTTPRequestHandler):
