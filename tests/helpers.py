@@ -138,9 +138,9 @@ def finished_sweep(name, plan, folder, **where):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not condition():
-        assert time.monotonic() < end, "waited for a minute"
+        assert time.monotonic() < end, "waited for three minutes"
         time.sleep(0.005)
 
 

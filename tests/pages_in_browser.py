@@ -37,6 +37,15 @@ def find(browser, selector):
     return browser.find_elements("css selector", selector)
 
 
+def wait_for(condition):
+    """Wait until a condition holds of the page, which may replace its elements meanwhile."""
+    from selenium.common.exceptions import StaleElementReferenceException
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    passing = (StaleElementReferenceException, IndexError)
+    WebDriverWait(None, 180, 0.01, passing).until(lambda _: condition())
+
+
 def luminance(colour):
     """Return the relative luminance of a CSS rgb(...), as defined by WCAG 2."""
     red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])

@@ -237,6 +237,6 @@ def test_text_is_printed_while_it_is_sampled(trained):
         assert len(process.stdout.read(300)) == 300  # long before the end
         process.stdout.close()  # as `head` does
         errors = process.stderr.read().decode()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=180) == 0
     assert "Error" not in errors
     assert "Exception" not in errors

@@ -63,7 +63,7 @@ def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
         env=os.environ | {"WORLD_SIZE": "2"},
         capture_output=True,
         text=True,
-        timeout=60,  # detects a hang
+        timeout=180,  # detects a hang
     )
     assert (finished.returncode, finished.stdout) == (status, "done\n")
     assert error in finished.stderr

@@ -36,7 +36,7 @@ with StopRequest() as stop:
     print("still here")
 """
     stopped = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, preexec_fn=heed_signals
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=180, preexec_fn=heed_signals
     )
     assert (stopped.stdout, stopped.returncode) == ("SIGINT\n", 143)
     assert stopped.stderr.endswith("Stopped at once; unsaved steps are lost.\n")
@@ -61,7 +61,7 @@ def test_signals_that_the_parent_process_ignores_stay_ignored(workplace):
 def test_a_run_continues_if_the_output_pipe_is_closed(workplace):
     train_200_steps = f"{sys.executable} {ROOT / 'train.py'} --config tiny.yaml train.max_steps=200"
     command = f"{train_200_steps} | head -n 1; exit ${{PIPESTATUS[0]}}"
-    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.safetensors").step == 200
 
@@ -87,7 +87,7 @@ def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace
         termios.tcsetwinsize(follower, (24, width))
         command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
         with subprocess.Popen(command, stdout=follower, stderr=follower) as process:
-            process.wait(timeout=60)
+            process.wait(timeout=180)
             shown = read_available(leader)
         assert process.returncode == 0
         assert "\rTraining" in shown
@@ -101,7 +101,7 @@ def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace
 def test_lines_are_printed_to_a_pipe_even_if_standard_error_is_a_terminal(workplace):
     leader, follower = pty.openpty()
     command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
-    piped = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=60)
+    piped = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=180)
     assert "step 10/40" in piped.stdout  # as in `train.py | tee log`
     os.close(follower)
     os.close(leader)

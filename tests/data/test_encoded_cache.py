@@ -163,5 +163,5 @@ def test_processes_that_need_the_same_text_encode_it_once_and_those_that_wait_sa
         messages = {process.stderr.readline() for process in processes}
     waiting = f"Waiting for {cache / 'encoded'}: another process is encoding a text; if none is, delete "
     assert messages == {f"{waiting}{cache / 'encoded/lock'} and start again\n"}
-    n_calls = [process.communicate(timeout=60)[0] for process in processes]
+    n_calls = [process.communicate(timeout=180)[0] for process in processes]
     assert sorted(n_calls) == ["0\n", "0\n", "1\n"]

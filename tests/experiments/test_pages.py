@@ -11,8 +11,19 @@ import numpy as np
 import pytest
 import torch
 from conftest import train_tiny
-from helpers import wait_for
-from pages_in_browser import check_looks, click, find, open_page, query, rows, set_caret, set_field, texts, type_text
+from pages_in_browser import (
+    check_looks,
+    click,
+    find,
+    open_page,
+    query,
+    rows,
+    set_caret,
+    set_field,
+    texts,
+    type_text,
+    wait_for,
+)
 
 from experiments.heads.__main__ import main as heads_command
 from experiments.playground.__main__ import main as playground

@@ -37,7 +37,7 @@ def stopped_run(config, *overrides, after_step, with_signal):
         if line.startswith(f"step {after_step}/"):
             process.send_signal(with_signal)
             break
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=180)
     return subprocess.CompletedProcess(command, process.returncode, "".join(lines) + rest, errors)
 
 
