@@ -16,7 +16,7 @@ from model.scoring import Score, check_widths, scaled_dot
 
 
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
-    """Return a lower-triangular mask of T queries, the last positions, and S keys: (T, S), True where visible."""
+    """Return the causal mask (T, S), True where visible: the T queries are the last of the S positions."""
     return torch.ones(T, S, dtype=torch.bool, device=device).tril(diagonal=S - T)
 
 

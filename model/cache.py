@@ -11,7 +11,7 @@ from model.positions import Places
 
 
 class Inputs:
-    """Stores the inputs (B, size, ...) of a layer that also reads the n_before positions before: first, zeros."""
+    """Stores a layer's inputs (B, size, ...), after zeros for the n_before positions before the first."""
 
     def __init__(self, n_before: int, batch_size: int, size: int, *channels: int, **options: Any):
         self.n_before = n_before

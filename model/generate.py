@@ -67,7 +67,7 @@ class Sampling:
 
 
 class Sampler:
-    """Samples texts of B streams from a model, one text after another. Starting a text ends the previous one.
+    """Samples B texts (streams) from a model at once; `generate` starts new ones and ends those before.
 
     The weights may change between two texts, in place. The texts are the same with and without the cache, also past
     block_size. cuda_graph: on a GPU, record the step of a single character once and replay it in all texts, which is

@@ -11,7 +11,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - as options: a memory of n-grams, a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other
   scoring functions
 
-`model/README.md` says what each is worth.
+`model/README.md` says what some of them are worth.
 """
 
 import math
@@ -42,7 +42,7 @@ class TokenEmbedding(nn.Embedding):
         if ids.device.type != "cuda":
             return super().forward(ids)
         if self.num_embeddings <= SMALL_VOCABULARY and torch.is_grad_enabled():
-            # The gradient is then a product with sums in a fixed order; PyTorch's others sum in any order, or wait.
+            # A product sums its gradient in a fixed order; PyTorch's other backward passes sum in any order, or wait.
             one_hot = ids.unsqueeze(-1) == torch.arange(self.num_embeddings, device=ids.device)  # (B, T, V)
             with torch.autocast("cuda", enabled=False):
                 return one_hot.to(self.weight.dtype) @ self.weight

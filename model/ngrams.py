@@ -20,7 +20,7 @@ from model.positions import Places
 
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
-PRIOR = 4.0  # a row that the training text reads so often has half of its weight
+PRIOR = 4.0  # a row that the training text reads this many times has half of its weight
 COUNTED, BATCH = 1 << 24, 1 << 20  # characters to count, and how many of them at once
 MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 

@@ -18,9 +18,9 @@ class OptimConfig:
     """Section `optim` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
     name: Literal["adamw", "muon"] = "muon"  # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
-    lr: Positive = 0.003  # peak learning rate of AdamW; beside Muon, the recipes use 0.012
+    lr: Positive = 0.003  # peak learning rate of AdamW; `configs/shakespeare.yaml` has 0.012
     muon_lr: Positive = 0.02  # peak learning rate of Muon
-    # peak learning rate of SGD, for the rows of `model.ngrams`; per character of a step, because the loss is a mean
+    # peak learning rate of SGD for the rows of `model.ngrams`, multiplied by the number of characters in a step
     ngram_lr: Positive = 0.2
     muon_momentum: BelowOne = 0.95  # momentum of Muon
     beta1: BelowOne = 0.9  # first beta of AdamW
