@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from io import StringIO
 
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
 from data.files import read_file
 from model.generate import Sampler, Sampling
@@ -39,23 +39,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
     prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
-    add("--length", type=int, default=500, metavar="N", help="characters to sample (%(default)s)")
-    add("--samples", type=int, default=1, metavar="N", help="number of texts (%(default)s)")
+    add("--length", type=whole(0), default=500, metavar="N", help="characters to sample (%(default)s)")
+    add("--samples", type=whole(1), default=1, metavar="N", help="number of texts (%(default)s)")
     add("--temperature", type=float, default=0.8, metavar="X", help="lower is more predictable, 0 is greedy (0.8)")
     add("--top-k", type=int, metavar="K", help="sample from the K likeliest characters only")
     add("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest whose probabilities add up to P (1)")
     add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the best (0)")
     add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; may be repeated")
-    add("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
+    add("--seed", type=whole(0), default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
     return parser.parse_args(arguments)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, load the model, and continue the prompt or the lines of standard input."""
-    for name, lowest in (("length", 0), ("samples", 1), ("seed", 0)):
-        if (value := getattr(options, name)) < lowest:
-            raise UserError(f"--{name} {value} must be at least {lowest}")
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
     filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}

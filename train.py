@@ -66,10 +66,10 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     """Train to the end of the run and return the exit status. changes: settings that differ from earlier sessions."""
     settings, progress = state.config.train, state.progress
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
-    train_ids, val_ids, _ = state.corpus.split(state.config.data.split, state.config.model.block_size)
+    val_ids = state.split.validation
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
     with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
-        step = TrainingStep(state, train_ids)
+        step = TrainingStep(state)
         log.introduce(changes)
         if changes:  # a process that is killed before its next save does not lose them
             save(run, state, elapsed_s=clock.elapsed_s)

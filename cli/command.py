@@ -13,7 +13,7 @@ from collections.abc import Callable
 from io import TextIOWrapper
 from typing import NoReturn
 
-from cli.errors import explain, is_for_user, is_out_of_memory, one_line
+from cli.errors import UserError, explain, is_for_user, is_out_of_memory, one_line
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -24,9 +24,21 @@ class CommandParser(argparse.ArgumentParser):
             message = unknown[0]  # argparse also lists the valid arguments after it
             if close := difflib.get_close_matches(unknown[1], self._option_string_actions, n=1):
                 message += f"; did you mean {close[0]}?"
-            elif any(action.dest == "overrides" for action in self._actions):
+            elif any("=" in str(action.metavar) for action in self._actions):
                 message += "; write settings without dashes, as in model.n_head=8"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+def whole(lowest: int) -> Callable[[str], int]:
+    """Return the type of a whole number from `lowest` on, below 2^63, the limit of PyTorch's seeds."""
+
+    def parse(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if lowest <= int(text) < 2**63:
+                return int(text)
+        raise UserError(f"{text} must be a whole number, at least {lowest} and below 2^63")
+
+    return parse
 
 
 class Messages(TextIOWrapper):

@@ -52,17 +52,11 @@ class TrainingBatches:
         """
         starts = self.starts(window)[self.part]
         if self.ids_on_device is None:
-            windows = self._move(_read_windows(self.ids, starts, self.block_size))
+            windows = to_device(torch.from_numpy(_read_windows(self.ids, starts, self.block_size)), self.device)
         else:
-            windows = self.ids_on_device[self._move(starts)[:, None] + self.offsets].long()
+            starts_on_device = to_device(torch.from_numpy(starts), self.device)
+            windows = self.ids_on_device[starts_on_device[:, None] + self.offsets].long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
-
-    def _move(self, array: np.ndarray) -> Tensor:
-        """Return the array as a tensor on the device, without waiting for a GPU."""
-        tensor = torch.from_numpy(array)
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
 
     def starts(self, first: int) -> np.ndarray:
         """Return the positions in the text at which the windows of a batch start, (batch_size,) int64.
@@ -93,18 +87,21 @@ def evaluation_windows(
     Every window holds block_size characters; the last one holds the remainder. n_characters: score only as many whole
     windows as contain this many characters, spread evenly.
     """
-    n_full = (len(ids) - 1) // block_size
-    n_windows = n_full
-    if n_characters is not None:
-        n_windows = min(n_full, -(-n_characters // block_size))
+    n_full, n_left = divmod(len(ids) - 1, block_size)
+    wanted = len(ids) - 1 if n_characters is None else n_characters
+    n_windows = min(n_full, -(-wanted // block_size))
     batches = [range(first, min(first + batch_size, n_windows)) for first in range(0, n_windows, batch_size)]
-    n_left = (len(ids) - 1) % block_size
-    if n_left and (n_characters is None or n_characters > n_full * block_size):
+    if n_left and wanted > n_full * block_size:
         batches.append(range(n_windows, n_windows + 1))  # a shorter window; the only one of ids without a whole one
     for numbers in batches:
         starts = [i * n_full // max(n_windows, 1) * block_size for i in numbers]
         windows = torch.from_numpy(_read_windows(ids, starts, block_size))
         yield windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on the device, without waiting for a GPU."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def _read_windows(ids: Ids, starts: Iterable[int], block_size: int) -> np.ndarray:

@@ -46,7 +46,8 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
             finally:
                 os.close(descriptor)
     except OSError as error:
-        error.filename = str(path)  # a full disk gives no name
+        if error.filename in (None, str(partial)):  # a full disk gives no name
+            error.filename = str(path)
         raise
     finally:
         partial.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ import torch
 
 from cli.command import run_command
 from cli.errors import UserError
+from cli.hints import PROJECT
 from data.corpus import open_corpus
 from experiments.command import command, option
 from model.generate import Sampler
@@ -34,14 +35,14 @@ from training.sampling.texts import prepare_for_sampling
 from training.state import TrainingState
 from training.step import TrainingStep
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = PROJECT / "configs"
 MODELS = {
     "shakespeare.yaml": CONFIGS / "shakespeare.yaml",
     "GPT-2 4/4/128": CONFIGS / "shakespeare_gpt2_cpu.yaml",  # layers, heads, width
     "GPT-2 6/6/384": CONFIGS / "shakespeare_gpt2.yaml",
 }
 # The text is bundled; all steps have the full context length, even if the recipe grows it.
-OVERRIDES = ["data.corpus=selmere", "train.grow_context_at=[]"]
+OVERRIDES = ["data.corpus=selmere", "data.split=[0.9,0.1,0]", "train.grow_context_at=[]"]
 MATRIX_SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (1024, 2048)}
 WARM_UP = {"cpu": 1, "cuda": 5, "mps": 2}  # steps before the first measured one; on a GPU, the fifth replays a graph
 BLOCK_S = 0.5  # steps are timed in blocks of about this duration
@@ -123,9 +124,8 @@ def measure_model(name: str, config: Config, products: Mapping[str, float], repe
 
 def make_step(config: Config) -> TrainingStep:
     """Return the training step of a new model on the config's text."""
-    corpus = open_corpus(config.data)
-    state = TrainingState(config, corpus, choose_runtime(config.train.device, config.train.dtype))
-    return TrainingStep(state, corpus.split(config.data.split, config.model.block_size).train)
+    runtime = choose_runtime(config.train.device, config.train.dtype)
+    return TrainingStep(TrainingState(config, open_corpus(config.data), runtime))
 
 
 def flops_per_character(model: GPT, block_size: int) -> int:

@@ -1,6 +1,5 @@
 """The frame of an experiment's command: its options, their types, its errors and its exit status."""
 
-import contextlib
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -41,18 +40,6 @@ def command(*options, memory: str = "close other programs"):
         return main
 
     return decorate
-
-
-def whole(lowest: int) -> Callable[[str], int]:
-    """Return the type of a whole number from `lowest` on, below 2^63, the limit of PyTorch's seeds."""
-
-    def parse(text: str) -> int:
-        with contextlib.suppress(ValueError):
-            if lowest <= int(text) < 2**63:
-                return int(text)
-        raise UserError(f"{text} must be a whole number, at least {lowest} and below 2^63")
-
-    return parse
 
 
 def replaceable(name: str | Path) -> Path:

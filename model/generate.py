@@ -69,24 +69,15 @@ class Sampling:
 class Sampler:
     """Samples B texts (streams) from a model at once; `generate` starts new ones and ends those before.
 
-    The weights may change between two texts, in place. The texts are the same with and without the cache, also past
-    block_size. cuda_graph: on a GPU, record the step of a single character once and replay it in all texts, which is
-    faster; only one thread of a process may do so.
+    The weights may change between two texts, in place. cuda_graph: on a GPU, record the step of a single character once
+    and replay it in all texts, which is faster; only one thread of a process may do so.
     """
 
     @torch.inference_mode()
-    def __init__(
-        self,
-        model: GPT,
-        n_streams: int,
-        *,
-        sampling: Sampling = Sampling(),
-        use_cache: bool = True,
-        cuda_graph: bool = False,
-    ):
+    def __init__(self, model: GPT, n_streams: int, *, sampling: Sampling = Sampling(), cuda_graph: bool = False):
         device, dtype = model.lm_head.weight.device, model.lm_head.weight.dtype
         on_gpu = device.type == "cuda"
-        cache = KVCache(model.config, n_streams, dtype=dtype, device=device, static=on_gpu) if use_cache else None
+        cache = KVCache(model.config, n_streams, dtype=dtype, device=device, static=on_gpu)
         drawn = torch.zeros(n_streams, dtype=torch.long, device=device)
 
         # It holds local names only: in a reference cycle, graph and cache would outlive the sampler.
@@ -95,7 +86,7 @@ class Sampler:
             drawn.copy_(_draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform))
 
         self.model, self.cache, self.drawn, self.draw = model, cache, drawn, draw
-        self.draw_one = CapturedFunction(draw, model) if cuda_graph and on_gpu and use_cache else draw
+        self.draw_one = CapturedFunction(draw, model) if cuda_graph and on_gpu else draw
 
     @torch.inference_mode()
     def generate(
@@ -109,9 +100,8 @@ class Sampler:
         """
         if prompt.size(1) < 1:
             raise ValueError("prompt must contain at least one character")
-        if self.cache is not None:
-            self.cache.clear()
-            self.cache.refresh()
+        self.cache.clear()
+        self.cache.refresh()
         draws = _uniform_draws(seed, range(len(prompt)) if streams is None else streams, prompt.device)
         n_seen, block_size = prompt.size(1), self.model.config.block_size
         start = window_start(n_seen, block_size)
@@ -125,11 +115,10 @@ class Sampler:
             unread = ids[:, None]
             context.append(unread)
             new_start = window_start(n_seen, block_size)
-            if self.cache is None or new_start > start:
+            if new_start > start:
                 unread = torch.cat(context, dim=1)[:, new_start - start :]
                 start, context = new_start, [unread]
-                if self.cache is not None:
-                    self.cache.clear()  # every character has a new position in the window
+                self.cache.clear()  # every character has a new position in the window
 
 
 def window_start(n_seen: int, block_size: int) -> int:

@@ -74,10 +74,11 @@ class NgramMemory(nn.Module):
 
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, K) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
-        T = symbols.size(1) - max(self.lengths) + 1
+        longest = max(self.lengths)
+        T = symbols.size(1) - longest + 1
         hashed, index = torch.zeros_like(symbols[:, :T]), list[Tensor]()
-        for n in range(1, max(self.lengths) + 1):
-            hashed = (hashed + symbols[:, symbols.size(1) - T - n + 1 :][:, :T]) * MULTIPLIER  # wraps, modulo 2^64
+        for n in range(1, longest + 1):
+            hashed = (hashed + symbols[:, longest - n :][:, :T]) * MULTIPLIER  # wraps, modulo 2^64
             if n in self.lengths:
                 index.append((hashed >> LOW_BITS) % self.rows.num_embeddings)
         return torch.stack(index, -1)

@@ -24,6 +24,7 @@ from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
 from experiments.sweep.sweep_folder import SweepFolder
 from model.config import ModelConfig
+from model.generate import Sampling, _draw, _uniform_draws, window_start
 from model.gpt import GPT
 from training.config import Config
 from training.runs.checkpoint import Checkpoint, load_checkpoint
@@ -44,6 +45,17 @@ def make_model(vocab_size=29, **settings):
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.3)
     return model
+
+
+@torch.inference_mode()
+def recomputed(model, prompt, length, *, seed=0, sampling=None):
+    """Return the text (B, length) of a sampler that has no cache: it reads the context anew for each character."""
+    ids, draws = prompt, _uniform_draws(seed, range(len(prompt)), prompt.device)
+    for _ in range(length):
+        context = ids[:, window_start(ids.size(1), model.config.block_size) :]
+        drawn = _draw((sampling or Sampling()).probabilities(model(context)[:, -1]), next(draws))
+        ids = torch.cat((ids, drawn[:, None]), dim=1)
+    return ids[:, prompt.size(1) :]
 
 
 def load_corpus(name, encoding="utf-8", *, cache=None, **settings):

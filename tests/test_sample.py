@@ -22,7 +22,11 @@ def write(trained, monkeypatch, capsys):
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        return sample.main(list(map(str, arguments))), *capsys.readouterr()
+        try:
+            status = sample.main(list(map(str, arguments)))
+        except SystemExit as end:  # of the parser of arguments
+            status = end.code
+        return status, *capsys.readouterr()
 
     return run
 
@@ -147,9 +151,8 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--top-k", "0"], "top_k=0"),
         (["--top-p", "2"], "top_p=2.0"),
         (["--min-p", "-1"], "min_p=-1.0"),
-        (["--length", "-1"], "--length -1"),
-        (["--samples", "0"], "--samples 0"),
-        (["--seed", "-1"], "--seed -1"),
+        (["--length", "-1"], "argument --length: -1 must be a whole number, at least 0"),
+        (["--samples", "0"], "argument --samples: 0 must be a whole number, at least 1"),
         (["--stop", ""], "--stop needs"),
         (["--device", "cuda:99"], "device cuda:99: PyTorch finds"),
         (["--stop", r"\n"], r"--stop: '\\' (U+005C) is not in the vocabulary"),

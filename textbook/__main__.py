@@ -1,15 +1,19 @@
 """Show a chapter on attention with shapes and numbers, or list the chapters: python -m textbook 3"""
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
+
 import cli.startup  # noqa: F401, I001 - before torch
 
 import inspect
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
 import textbook
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
 from textbook import (
     chapter1_average,
@@ -69,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="textbook", description=__doc__)
     parser.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture (needs matplotlib)")
-    parser.add_argument("--steps", type=positive, metavar="N", help="train for N steps (chapters 6 and 9)")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 6 and 9)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
     options = vars(parser.parse_args(arguments))
     number, output = options.pop("chapter"), options.pop("output")
@@ -80,13 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return report_errors("textbook", work, memory="close other programs")
-
-
-def positive(text: str) -> int:
-    """Return a whole number above 0."""
-    if not (text.isdecimal() and int(text) > 0):
-        raise ArgumentTypeError(f"{text} must be a whole number above 0")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from data.batches import Ids, evaluation_windows
+from data.batches import Ids, evaluation_windows, to_device
 from model.generate import window_start
 from model.gpt import GPT
 from training.runtime import Runtime
@@ -89,7 +89,7 @@ def evaluate(
                 check_stop()
             if turn % size != rank:
                 continue
-            inputs, targets = runtime.to_device(inputs), runtime.to_device(targets)
+            inputs, targets = to_device(inputs, runtime.device), to_device(targets, runtime.device)
             losses = _losses(model, inputs, targets, runtime)
             total += losses.sum()
             n_scored += targets.numel()
@@ -107,7 +107,7 @@ def character_losses(model: GPT, ids: np.ndarray, runtime: Runtime, *, as_genera
             range(1, len(ids)), lambda n: window_start(n, size) if as_generated else (n - 1) // size * size
         ):
             numbers = list(seen)
-            window = runtime.to_device(torch.from_numpy(ids[start : numbers[-1] + 1].astype(np.int64)))
+            window = to_device(torch.from_numpy(ids[start : numbers[-1] + 1].astype(np.int64)), runtime.device)
             losses.append(_losses(model, window[None, :-1], window[None, 1:], runtime)[-len(numbers) :].cpu())
     return torch.cat(losses)
 

@@ -86,9 +86,6 @@ class DDP(OneProcess):
     def __init__(self, rank: int, size: int, local_rank: int, store: dist.Store):
         self.rank, self.size, self.local_rank, self.store = rank, size, local_rank, store
 
-    def start_others(self, n: int) -> None:
-        """Do nothing: torchrun has started them."""
-
     def share_folder(self, find: Callable[[], Path]) -> Path:
         key = "run"  # after a restart it is set already, so that the run is resumed
         if self.is_main and not self.store.check([key]):

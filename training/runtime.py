@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from cli.errors import UserError
 from training.config import Config
@@ -30,11 +29,6 @@ class Runtime:
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
-
-    def to_device(self, x: Tensor) -> Tensor:
-        if self.device.type == "cuda":
-            return x.pin_memory().to(self.device, non_blocking=True)
-        return x.to(self.device)
 
     @property
     def sum_device(self) -> torch.device:

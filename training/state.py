@@ -50,21 +50,18 @@ WORST_LOSS = 100.0  # nats per character; a working model is far below, on any t
 ADVICE = "lower optim.lr, optim.muon_lr or optim.ngram_lr, or set optim.grad_clip=1"
 
 
-class DivergedError(TrainingError):
-    """The loss, the weights or the optimiser's state became infinite, NaN or absurd, in all processes at once."""
-
-
 class TrainingState:
     """The model, its optimisers and the progress of a run.
 
     average: its model is the one to evaluate and sample with; without an average, it is the trained model itself.
     loss_sum, loss_count: () on the device, the sum of the training losses since the last log line, and the number of
-    steps. They stay on the device so that no step waits for a transfer.
+    steps. They stay on the device so that no step waits for a transfer. split: the parts of the text.
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
         self.config, self.corpus, self.runtime = config, corpus, runtime
         self.processes = runtime.processes
+        self.split = corpus.split(config.data.split, config.model.block_size)
 
         def new_model() -> GPT:
             # Initialised on the CPU: a seed gives the same weights on every device and in every process.
@@ -75,7 +72,7 @@ class TrainingState:
         if self.model.ngrams is not None:
             # CUDA graphs, NCCL and MPS need dense gradients.
             self.model.ngrams.rows.sparse = runtime.device.type == "cpu"
-            self.model.ngrams.count(corpus.split(config.data.split, config.model.block_size).train)
+            self.model.ngrams.count(self.split.train)
         fraction = config.optim.average_fraction
         averaged = new_model().requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
@@ -135,7 +132,7 @@ class TrainingState:
     def take_mean_loss(self) -> float | None:
         """Return the mean training loss since the last call, or None without any step, and start a new mean.
 
-        Raises DivergedError as `check_finite` does.
+        Raises TrainingError as `check_finite` does.
         """
         self.check_finite()
         count = self.loss_count.item()
@@ -145,10 +142,10 @@ class TrainingState:
         return mean
 
     def note_evaluation(self, loss: float) -> bool:
-        """Record a validation loss and return whether it is the best so far. Raises DivergedError if it is absurd."""
+        """Record a validation loss and return whether it is the best so far. Raises TrainingError if it is absurd."""
         progress = self.progress
         if not loss < WORST_LOSS:
-            raise DivergedError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {ADVICE}")
+            raise TrainingError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {ADVICE}")
         progress.evaluation_due = False
         is_best = loss < progress.best_loss
         if is_best:
@@ -162,10 +159,10 @@ class TrainingState:
         return [self.loss_sum, *self.model.parameters(), *remembered]
 
     def check_finite(self) -> None:
-        """Raise DivergedError if the loss, a weight or the state of an optimiser is infinite or NaN."""
+        """Raise TrainingError if the loss, a weight or the state of an optimiser is infinite or NaN."""
         norms = torch._foreach_norm(self.tensors())
         if not torch.stack(norms).isfinite().all():  # a single result, so that the CPU waits for a GPU once
-            raise DivergedError(
+            raise TrainingError(
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "
                 f"{self.progress.step:,}; {ADVICE}"
             )

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.batches import Ids, TrainingBatches
+from data.batches import TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
@@ -16,16 +16,13 @@ from training.state import TrainingState
 
 
 class TrainingStep:
-    """The step that a run repeats. It depends on the state alone, so a resumed run takes the same steps.
+    """The step that a run repeats. It depends on the state alone, so a resumed run takes the same steps."""
 
-    ids: the training text.
-    """
-
-    def __init__(self, state: TrainingState, ids: Ids):
+    def __init__(self, state: TrainingState):
         self.state, self.processes = state, state.processes
         settings, device = state.config.train, state.runtime.device
         self.batches = TrainingBatches(
-            ids,
+            state.split.train,
             block_size=state.config.model.block_size,
             batch_size=settings.batch_size,
             seed=settings.seed,

@@ -39,7 +39,7 @@ class TrainedModel:
     model: GPT
     runtime: Runtime
 
-    @cached_property
+    @property
     def vocabulary(self) -> Vocabulary:
         return self.checkpoint.vocabulary
 

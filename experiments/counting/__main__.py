@@ -32,7 +32,7 @@ def main(options: Namespace) -> None:
     config = load_config(options.config, options.settings)
     corpus = open_corpus(dataclasses.replace(config.data, fallback=None))
     split = corpus.split(config.data.split, config.model.block_size)
-    training, validation = (np.asarray(ids[:]).astype(np.int64) for ids in (split.train, split.validation))
+    training, validation = (ids[:].astype(np.int64) for ids in (split.train, split.validation))
     if len(corpus.vocabulary) ** options.longest >= 2**63:
         raise UserError(f"--longest {options.longest} is too long for {len(corpus.vocabulary)} different symbols")
     variants = find_runs([options.beside]).variants if options.beside else []

@@ -5,11 +5,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import run_command, whole
 from cli.errors import UserError
 from cli.optional import load_pyplot
 from data.files import replace_text
-from experiments.command import command, option, replaceable, whole
+from experiments.command import command, option, replaceable
 from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import make_page
 from experiments.heads.heads_table import heads_table
@@ -34,6 +34,8 @@ DEFAULT_LENGTH = 160  # characters of the page's text by default
 def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
+    if options.over_time and (options.checkpoint != [None] or options.text is not None):
+        raise UserError("--over-time takes neither --checkpoint nor --text")
     size = {"n_windows": options.windows, "n_characters": options.characters}
     lines = show_history(options, size) if options.over_time else show_heads(options, size)
     print(lines)  # after all files are written, because a reader may close the pipe

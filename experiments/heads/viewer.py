@@ -22,7 +22,7 @@ def visible(character: str, unit: str) -> str:
     if unit == "byte" and not "!" <= character <= "~":
         return f"\\x{ord(character):02X}"
     is_right_to_left = unicodedata.bidirectional(character) in ("R", "AL")  # would change the order of the others
-    is_plain = character.isprintable() and not character.isspace() and not is_right_to_left
+    is_plain = character.isprintable() and not is_right_to_left
     return character if is_plain else f"U+{ord(character):04X}"
 
 

@@ -7,10 +7,10 @@ import webbrowser
 from argparse import Namespace
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import run_command, whole
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import command, option, replaceable, whole
+from experiments.command import command, option, replaceable
 from experiments.pages import render
 from experiments.playground.models import Model, answers
 from experiments.playground.server import LOCAL, PAGE, PlaygroundServer

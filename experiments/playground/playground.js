@@ -154,6 +154,7 @@ function showBusy() {
 const stop = () => writing?.abort();
 
 function again() {
+  if (!byId("settings").checkValidity()) return write();
   box.value = past.pop();
   byId("seed").value = Number(byId("seed").value) + 1;
   write();

@@ -5,10 +5,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import run_command, whole
 from cli.errors import UserError, printable
 from data.files import is_locked, replace_text
-from experiments.command import command, option, replaceable, whole
+from experiments.command import command, option, replaceable
 from experiments.drawing import draw_if_possible, stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
@@ -57,7 +57,7 @@ def write_report(options: Namespace) -> str:
         baseline=options.baseline,
         target=options.target,
         contrasts=options.contrasts or (),
-        margin=options.margin or MARGIN,
+        margin=MARGIN if options.margin is None else options.margin,
         n_tests=options.n_tests,
     )
     sentences, notes = conclusions(comparison), make_notes(found, comparison)

@@ -7,13 +7,13 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import run_command, whole
 from cli.console import Console
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
 from data.corpus import open_corpus
 from data.files import exclusive
-from experiments.command import command, option, whole
+from experiments.command import command, option
 from experiments.report.__main__ import main as report
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan

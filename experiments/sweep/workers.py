@@ -9,17 +9,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 
 from cli.errors import explain
+from cli.hints import PROJECT
 from cli.stopping import StopRequest
 from training.config import TrainConfig
 from training.processes import n_cores
 from training.runs.run_folder import RunFolder
 
-TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+TRAIN = PROJECT / "train.py"
 OUTPUT = "output.txt"
 
 

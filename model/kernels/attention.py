@@ -46,7 +46,7 @@ def fused(
     mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T) if causal else None
     blind = None  # the queries that see no key
     if visible is not None:
-        visible = torch.atleast_2d(visible if visible.dtype == torch.bool else visible != 0)
+        visible = torch.atleast_2d(visible.bool())
         mask = visible if mask is None else mask & visible
         blind = ~mask.any(dim=-1, keepdim=True)
         mask = mask | blind  # a softmax over no keys is NaN

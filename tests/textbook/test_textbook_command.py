@@ -42,7 +42,10 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     [
         (["10"], "there is no chapter 10; choose 1 to 9"),
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
-        (["6", "--steps", "0"], "argument --steps: 0 must be a whole number above 0; see textbook --help"),
+        (
+            ["6", "--steps", "0"],
+            "argument --steps: 0 must be a whole number, at least 1 and below .*",
+        ),
         (["3", "--output", "head.xyz"], "head.xyz: end the name of the picture with .png, .svg, .pdf"),
         (["8", "--output", "bigram.png"], "chapter 8 has nothing to draw"),
         (["9", "--output", "gpt.png"], "chapter 9 has nothing to draw"),

@@ -13,7 +13,7 @@ from training.runtime import choose_device, choose_runtime, reasons_to_be_slow
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
 def test_a_usable_device_and_the_requested_dtype_are_used(dtype):
     runtime = choose_runtime("auto" if dtype == "auto" else "cpu", dtype)
-    x = runtime.to_device(torch.randn(4, 4))
+    x = torch.randn(4, 4, device=runtime.device)
     with runtime.autocast():
         assert (x @ x).dtype == runtime.dtype == getattr(torch, dtype, runtime.dtype)
 

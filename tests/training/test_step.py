@@ -25,9 +25,9 @@ def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_wi
     state = TrainingState(config, corpus, Runtime(torch.device("cpu"), torch.float32))
     for parameter in state.model.parameters():  # with initial zeros, attention would write nothing
         torch.nn.init.normal_(parameter, std=0.3)
-    batches = TrainingBatches(corpus.ids, block_size=16, batch_size=5, seed=0)
+    batches = TrainingBatches(state.split.train, block_size=16, batch_size=5, seed=0)
     inputs, targets = (ids.reshape(20, 4) for ids in batches.at(0))
     logits = state.model(inputs)
     expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
-    TrainingStep(state, corpus.ids).run()
+    TrainingStep(state).run()
     assert state.take_mean_loss() == pytest.approx(expected, rel=1e-6)

@@ -28,7 +28,6 @@ class RunLog:
     def __init__(self, run: RunFolder, state: TrainingState, clock: Clock):
         self.run, self.state, self.clock = run, state, clock
         self._unit = state.corpus.vocabulary.unit
-        self._split = state.corpus.split(state.config.data.split, state.config.model.block_size)
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
         cuda_graph, sampling = state.config.train.cuda_graphs, Sampling(temperature=0.8)
@@ -45,10 +44,10 @@ class RunLog:
         if self._logger:
             self._logger.finish()
 
-    def introduce(self, changes: Sequence[str] = ()) -> None:
+    def introduce(self, changes: Sequence[str]) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
-        train_ids, val_ids, test_ids = self._split
+        train_ids, val_ids, test_ids = self.state.split
         n_test = len(test_ids) - 1
         self._console.say(
             f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
@@ -92,7 +91,7 @@ class RunLog:
         # The same seed for every sample, so that samples can be compared.
         sample = sample_text(self._sampler, corpus.vocabulary, "", settings.sample_length, seed=settings.seed)
         self._last_sample = sample
-        self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self._split.validation))
+        self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self.state.split.validation))
         if sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
         self._console.say(

@@ -20,11 +20,10 @@ def make_optimizers(
     freezes all other values of a group.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
-    in_blocks = set(map(id, matrices))
     head = model.lm_head.weight
     rows = [] if model.ngrams is None else [model.ngrams.rows.weight]
-    others = in_blocks | set(map(id, [head, *rows]))
-    rest = [p for p in model.parameters() if id(p) not in others]
+    apart = {*matrices, head, *rows}
+    rest = [p for p in model.parameters() if p not in apart]
     on_gpu = rest[0].device.type == "cuda"
     betas = (config.beta1, config.beta2)
     optimizers: list[Optimizer] = []

@@ -220,7 +220,7 @@ def _hint(path: Path, root: Path) -> str:
         return f"it contains runs, so give one of them, such as {inside[0].parent}"
     if path.parent.name == "checkpoints":
         return f"give its run, {path.parent.parent}"
-    if (root / path.name / "config.yaml").is_file() and root / path.name == path:
+    if (path / "config.yaml").is_file():
         return "train its run first"
     close = difflib.get_close_matches(path.name, [config.parent.name for config in root.glob("*/config.yaml")], n=1)
     return f"did you mean {root / close[0]}?" if close else f"run folders are in {root}/"

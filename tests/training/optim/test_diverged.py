@@ -9,7 +9,7 @@ from data.corpus import open_corpus
 from training.config_file import load_config
 from training.runs.run_folder import RunFolder
 from training.runtime import Runtime
-from training.state import DivergedError, TrainingState
+from training.state import TrainingError, TrainingState
 from training.step import TrainingStep
 
 CPU = Runtime(torch.device("cpu"), torch.float32)
@@ -19,7 +19,7 @@ def make_step(workplace, *overrides):
     config = load_config(workplace / "tiny.yaml", overrides)
     corpus = open_corpus(config.data, cache=workplace / "cache")
     state = TrainingState(config, corpus, CPU)
-    return TrainingStep(state, corpus.ids), state
+    return TrainingStep(state), state
 
 
 @pytest.mark.parametrize("settings", ["optim.name=muon", "optim.name=adamw", "optim.grad_clip=1"])
@@ -31,7 +31,7 @@ def test_a_bad_gradient_is_found_and_the_step_is_named(workplace, settings, valu
     state.check_finite()
     state.model.get_parameter(name).register_hook(lambda grad: grad.index_fill(0, torch.tensor([1]), value))
     step.run()
-    with pytest.raises(DivergedError, match="infinite or NaN by step 2; lower"):
+    with pytest.raises(TrainingError, match="infinite or NaN by step 2; lower"):
         state.check_finite()
 
 
@@ -41,7 +41,7 @@ def test_a_bad_loss_is_found(workplace):
         state.model.lm_head.weight.fill_(1e38)
         state.model.lm_head.weight[0] = -1e38
     step.run()
-    with pytest.raises(DivergedError, match="the loss, the weights"):
+    with pytest.raises(TrainingError, match="the loss, the weights"):
         state.check_finite()
 
 
@@ -49,7 +49,7 @@ def test_a_bad_optimiser_state_is_found(workplace):
     step, state = make_step(workplace)
     step.run()
     next(iter(state.optimizers[-1].state.values()))["exp_avg_sq"].view(-1)[0] = torch.inf
-    with pytest.raises(DivergedError, match="the optimiser's state"):
+    with pytest.raises(TrainingError, match="the optimiser's state"):
         state.check_finite()
 
 
@@ -85,5 +85,5 @@ def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(
 @pytest.mark.parametrize("loss", [8.04e37, 100.0, torch.nan])
 def test_an_absurd_validation_loss_of_finite_weights_ends_the_run(workplace, loss):
     _, state = make_step(workplace)
-    with pytest.raises(DivergedError, match=f"the validation loss is {loss:.3g} at step 0; lower".replace("+", ".")):
+    with pytest.raises(TrainingError, match=f"the validation loss is {loss:.3g} at step 0; lower".replace("+", ".")):
         state.note_evaluation(loss)

@@ -47,7 +47,7 @@ def make_state(*settings):
 
 
 def advance(state, n_steps):
-    step = TrainingStep(state, state.corpus.split(state.config.data.split, state.config.model.block_size).train)
+    step = TrainingStep(state)
     for _ in range(n_steps):
         step.run()
 
