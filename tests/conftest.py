@@ -28,6 +28,12 @@ SHORT = ["train.max_steps=12", "train.eval_every_steps=4", "train.log_every_step
 
 
 @pytest.fixture(autouse=True)
+def same_random_numbers():
+    """The random numbers of a test do not depend on the tests before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def corpus_mirror(monkeypatch):
     """Take named corpora from the folder of corpora beside the project, if it exists."""
     if MIRROR.is_dir() and "CORPUS_MIRROR" not in os.environ:

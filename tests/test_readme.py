@@ -60,11 +60,6 @@ def text(page):
     return page.read_text(encoding="utf-8")
 
 
-def test_no_page_has_a_gap_left_to_fill():
-    for page in PAGES:
-        assert not re.findall(r"@[A-Z_]+@", text(page)), page
-
-
 def test_the_readme_shows_the_head_of_the_one_file_gpt_and_fits_on_150_lines():
     readme = text(ROOT / "README.md")
     head = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1].splitlines()

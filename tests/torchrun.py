@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from conftest import ROOT
-from helpers import metrics
+from helpers import metrics, wait_for
 
 LIMIT_S = 240  # detects a hang
 
@@ -51,7 +50,4 @@ def workers(process, n=2):
 
 def wait_for_step(name, step):
     file = Path("runs") / name / "metrics.jsonl"
-    end = time.monotonic() + LIMIT_S
-    while not file.exists() or f'"step": {step}' not in file.read_text():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: file.exists() and f'"step": {step}' in file.read_text())

@@ -84,7 +84,7 @@ def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
 
 
 def test_the_experiments_are_listed_with_one_line_each():
-    printed = subprocess.check_output([sys.executable, "-m", "experiments"], cwd=ROOT, text=True, timeout=100)
+    printed = subprocess.check_output([sys.executable, "-m", "experiments"], cwd=ROOT, text=True, timeout=180)
     listed = re.findall(r"python -m experiments\.(\w+)  +[A-Z]", printed)
     page = (ROOT / "experiments/README.md").read_text(encoding="utf-8")
     assert listed == sorted(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE))

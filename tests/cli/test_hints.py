@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, program, path):
     monkeypatch.setenv("PATH", path)  # with the environment activated or not
     monkeypatch.chdir(tmp_path)
-    finished = subprocess.run(["bash", "-c", to_paste(program, "--help")], capture_output=True, text=True, timeout=100)
+    finished = subprocess.run(["bash", "-c", to_paste(program, "--help")], capture_output=True, text=True, timeout=180)
     assert finished.stdout.startswith(f"usage: {program}"), finished.stderr
 
 

@@ -13,7 +13,7 @@ def spin_count(*command, **variables):
     environment = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment |= {"OMP_DISPLAY_ENV": "VERBOSE", **variables}
     process = subprocess.run(
-        [sys.executable, *command, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100
+        [sys.executable, *command, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
     )
     found = re.search(r"GOMP_SPINCOUNT = '(\d+)'", process.stderr)
     if not found:
@@ -31,7 +31,7 @@ def test_openmp_threads_of_every_command_spin_for_a_short_time_unless_the_user_c
 @pytest.mark.parametrize("command", ["train.py", "-I train.py", "-P sample.py", "-m experiments", "-m textbook"])
 def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
     command = [sys.executable, "-S", *command.split()]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     (line,) = ended.stderr.splitlines()
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "lacks torch, numpy" in line
@@ -47,14 +47,14 @@ with open(sys.argv[1], "w") as file:
     file.write(f"{file.fileno() > 2}")
 """
     command = f"{shlex.join([sys.executable, '-c', program, str(tmp_path / 'data')])} {closed}"
-    subprocess.run(["bash", "-c", command], cwd=ROOT, check=True, timeout=100)
+    subprocess.run(["bash", "-c", command], cwd=ROOT, check=True, timeout=180)
     assert (tmp_path / "data").read_text() == "True"
 
 
 def test_a_full_device_is_an_error_at_standard_output_and_only_ends_the_messages_at_standard_error():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         command = [sys.executable, "-m", "textbook", "99"]
-        assert subprocess.run(command, cwd=ROOT, stderr=full, timeout=100).returncode == 2
+        assert subprocess.run(command, cwd=ROOT, stderr=full, timeout=180).returncode == 2
         command = [sys.executable, "-m", "textbook"]
-        ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+        ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=180)
     assert (ended.returncode, ended.stderr) == (1, "textbook: standard output: No space left on device\n")

@@ -285,7 +285,7 @@ def test_the_playground_introduces_itself_and_continues_as_one_types(browser, pl
     type_text(browser, TEXT)
     wait_for(lambda: texts(browser, "#ahead") == [trained.generate(TEXT, 60)[len(TEXT) :]])
     click(browser, "#copy")
-    assert find(browser, "#message")[0].text == f"Copied {len(TEXT)} characters."
+    wait_for(lambda: find(browser, "#message")[0].text == f"Copied {len(TEXT)} characters.")
     curve = """const svg = document.querySelector(".losses"), box = svg.getBoundingClientRect();
         svg.dispatchEvent(new PointerEvent("pointermove", { clientX: box.right, clientY: box.bottom }));
         return document.querySelector(".tip").textContent"""

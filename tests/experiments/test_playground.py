@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import wait_for
 
 from experiments.heads.silence import silenced
 from experiments.playground.__main__ import main as playground
@@ -182,10 +183,10 @@ def test_the_playground_serves_an_ipv6_address_at_the_next_free_port(server):
         other.shutdown()
 
 
-def test_the_playground_waits_for_the_first_checkpoint_of_a_run(run, capsys):
+def test_the_playground_waits_for_the_first_checkpoint_of_a_run(run, monkeypatch, capsys):
     away = run.checkpoints.rename(run.path / "away")
     run.checkpoints.mkdir()
-    threading.Timer(1, lambda: [file.rename(run.checkpoints / file.name) for file in away.iterdir()]).start()
+    monkeypatch.setattr(time, "sleep", lambda _: away.rename(run.checkpoints))
     assert playground(["--checkpoint", "runs/tiny", "--export", "page.html", "--text", TEXT]) == 0
     assert "runs/tiny has no checkpoint yet; waiting for the first one" in capsys.readouterr().out
 
@@ -214,8 +215,7 @@ def test_requests_beyond_the_limit_are_refused(server):
     assert (status, "too many people" in content) == (503, True)
 
 
-def test_a_client_that_never_reads_or_goes_away_ends_its_text_and_stops_nobody(server, monkeypatch, capfd):
-    monkeypatch.setattr("experiments.playground.server.Handler.timeout", 0.5)
+def test_a_client_that_never_reads_or_goes_away_ends_its_text_and_stops_nobody(server, capfd):
     body = json.dumps(WRITING | {"length": 2000}).encode()
     head = f"POST /write HTTP/1.0\r\nHost: 127.0.0.1:{server.server_address[1]}\r\n"
     clients = [socket.create_connection(server.server_address) for _ in range(4)]
@@ -224,10 +224,7 @@ def test_a_client_that_never_reads_or_goes_away_ends_its_text_and_stops_nobody(s
     assert ask(server, "/read", text=TEXT)["next"]
     for client in clients:
         client.close()
-    deadline = time.monotonic() + 180
-    while server.free._value < MOST_AT_ONCE:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: server.free._value == MOST_AT_ONCE)
     assert len(request(server, "/write", WRITING)[1]) == 30
     assert capfd.readouterr().err == ""
 

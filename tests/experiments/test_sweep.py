@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from helpers import assert_same_state, heed_signals, metrics, untimed
+from helpers import assert_same_state, heed_signals, metrics, untimed, wait_for
 
 import experiments.sweep.__main__ as command
 import train
@@ -82,10 +82,9 @@ def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workpl
 @pytest.mark.slow
 def test_ctrl_c_saves_every_run_and_resume_continues_them(by_hand, workplace):
     process, folder = start(*SWEEP, "--workers", "2"), workplace / "runs" / "tiny"
-    while process.poll() is None and not any(file.stat().st_size for file in folder.glob("*/metrics.jsonl")):
-        time.sleep(0.02)
+    wait_for(lambda: any(file.stat().st_size for file in folder.glob("*/metrics.jsonl")))
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=100)
+    output, errors = process.communicate(timeout=180)
     assert process.returncode == 130, errors
     assert "python -m experiments.sweep --resume runs/tiny --workers=2" in output
     assert "FAILED" not in output
@@ -102,8 +101,7 @@ def test_a_sweep_that_is_killed_at_any_moment_and_started_again_gives_the_same_r
         time.sleep(moments.uniform(1.5, 7))
         process.kill()
         process.communicate()
-        time.sleep(2)  # its runs save and end
-    assert sweep(SWEEP) == 0
+    wait_for(lambda: sweep(SWEEP) == 0)  # when the runs of the last one have ended
     assert results(folder) == results(by_hand)
     ours, theirs = find_runs([folder]), find_runs([by_hand / name for name in POINTS])
     assert [(v.label, v.losses) for v in ours.variants] == [(v.label, v.losses) for v in theirs.variants]

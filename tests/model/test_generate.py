@@ -57,13 +57,6 @@ def test_a_sampler_writes_a_second_text_with_weights_that_have_changed():
                 parameter.mul_(1.5)
 
 
-def test_a_text_does_not_depend_on_the_number_of_streams():
-    model, prompt = make_model(), torch.tensor([[1, 2]])
-    together = write(model, prompt.expand(4, -1), 20, seed=7)
-    assert torch.equal(together[:1], write(model, prompt, 20, seed=7))
-    assert len(together.unique(dim=0)) == 4
-
-
 def test_characters_are_drawn_with_their_probabilities():
     model = make_model()
     n = 4_000

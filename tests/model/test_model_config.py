@@ -13,11 +13,6 @@ def test_every_suggested_head_count_is_valid(n_head, n_embd):
         ModelConfig(n_head=n, n_embd=n_embd, positions="learned")
 
 
-def test_the_head_size_can_be_set_independently_of_width_and_head_count():
-    assert ModelConfig(n_head=5, n_embd=64, head_size=10).layers[0].head_size == 10
-    assert ModelConfig(n_head=4, n_embd=64).layers[0].head_size == 16
-
-
 def test_each_layer_can_have_a_different_head_count():
     layers = ModelConfig(n_layer=3, n_head=(8, 4, 2), n_embd=64, n_kv_head=2).layers
     assert [layer.n_head for layer in layers] == [8, 4, 2]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conftest import ROOT, run_script
-from helpers import heed_signals
+from helpers import heed_signals, wait_for
 
 from training.runs.checkpoint import load_checkpoint
 
@@ -37,7 +37,8 @@ def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
     process = subprocess.Popen(
         command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=heed_signals
     )
-    wait_for_compiler(process)
+    shown = ["ps", "-s", str(process.pid), "-o", "comm="]
+    wait_for(lambda: "cc1plus" in subprocess.run(shown, capture_output=True, text=True).stdout)
     time.sleep(later_s)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=200)
@@ -46,14 +47,3 @@ def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.safetensors").step <= 3
-
-
-def wait_for_compiler(process):
-    """Wait until a process of the session compiles C++, at most two minutes."""
-    end_s = time.monotonic() + 120
-    while time.monotonic() < end_s and process.poll() is None:
-        shown = subprocess.run(["ps", "-s", str(process.pid), "-o", "comm="], capture_output=True, text=True)
-        if "cc1plus" in shown.stdout:
-            return
-        time.sleep(0.02)
-    raise AssertionError("no compiler was started")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, TINY_TEXT
@@ -92,13 +93,13 @@ def test_every_tensor_of_a_state_has_the_name_of_its_parameter(workplace):
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace):
     settings = ["optim.average_fraction=0.2", "train.grow_context_at=[0.2,0.6]", "train.max_steps=150"]
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=60, with_signal=signal.SIGINT)
+    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=30, with_signal=signal.SIGINT)
     assert stopped.returncode == 130, stopped.stderr
     assert (
         stopped.stderr == "\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n"
     )
     parts, whole = (RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))
-    assert 60 <= load_checkpoint(parts.latest).step < 150
+    assert 30 <= load_checkpoint(parts.latest).step < 150
     assert "--resume runs/parts" in stopped.stdout
     assert train.main(["--resume", "runs/parts"]) == 0
     assert run_differences(parts, whole) == []
@@ -196,9 +197,8 @@ def test_a_run_can_be_resumed_before_its_first_step(workplace, monkeypatch, caps
 
 def test_settings_that_change_are_not_lost_if_the_run_is_killed_before_its_next_save(workplace, monkeypatch):
     assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
-    monkeypatch.setattr(TrainingStep, "run", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        train.main(["--resume", "runs/tiny", "train.max_steps=30", "train.seed=7"])
+    monkeypatch.setattr(TrainingStep, "run", Mock(side_effect=MemoryError))
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=30", "train.seed=7"]) == 1
     monkeypatch.undo()
     monkeypatch.chdir(workplace)
     assert train.main(["--resume", "runs/tiny"]) == 0
