@@ -17,7 +17,7 @@ from experiments.command import command, option
 from training.evaluation import evaluate
 from training.trained_model import TrainedModel, load_model
 
-MODELS = "run folders or checkpoints (default: the newest run's best)"
+MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
 
 
 @command(

@@ -149,9 +149,10 @@ def finished_sweep(name, plan, folder, **where):
     return sweep
 
 
-def wait_for(condition):
+def wait_for(condition, process=None):
     end = time.monotonic() + 180
     while not condition():
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end, "waited for three minutes"
         time.sleep(0.005)
 

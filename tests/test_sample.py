@@ -153,6 +153,8 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--min-p", "-1"], "min_p=-1.0"),
         (["--length", "-1"], "argument --length: -1 must be a whole number, at least 0"),
         (["--samples", "0"], "argument --samples: 0 must be a whole number, at least 1"),
+        (["--seed", "-1"], "argument --seed: -1 must be a whole number, at least 0"),
+        (["--seed", str(2**63)], "and below 2^63"),
         (["--stop", ""], "--stop needs"),
         (["--device", "cuda:99"], "device cuda:99: PyTorch finds"),
         (["--stop", r"\n"], r"--stop: '\\' (U+005C) is not in the vocabulary"),

@@ -39,7 +39,7 @@ class OneProcess:
         return self.rank == 0
 
     def start_others(self, n: int) -> None:
-        """Replace this process by torchrun, which starts its command n times on this machine, if n is above 1.
+        """Replace this process by torchrun, which starts its command n times, unless n is 1 or torchrun started this.
 
         Raises UserError on Windows, where this is impossible.
         """

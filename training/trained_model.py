@@ -157,7 +157,7 @@ def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
 
 
 def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedModel:
-    """Load a checkpoint, the best of a run folder, or that of the newest run; see `find_checkpoint`.
+    """Load a checkpoint, the best of a run folder, or the best that was saved last; see `find_checkpoint`.
 
     path: also hf:USER/NAME, of the Hub. device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such
     checkpoint or device.

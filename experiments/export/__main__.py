@@ -18,7 +18,7 @@ from training.trained_model import load_model
 
 
 @command(
-    option("--checkpoint", type=Path, metavar="PATH", help="a run or a checkpoint (default: the newest run's best)"),
+    option("--checkpoint", type=Path, metavar="PATH", help="a run or a checkpoint (default: the best saved last)"),
     option("--to", choices=("safetensors", "huggingface"), required=True, help="format of the files"),
     option("--half", action="store_true", help="with safetensors: 16 bits for each weight instead of 32"),
     option("--license", metavar="NAME", help="for the model card, as the Hub names it: mit, cc-by-4.0, ... (none)"),

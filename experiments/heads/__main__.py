@@ -17,7 +17,7 @@ from experiments.heads.history import appearances, make_history_page, trace_head
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 
-MODELS = "a run folder or a checkpoint (default: the newest run's best); two are shown side by side"
+MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
 DEFAULT_LENGTH = 160  # characters of the page's text by default
 
 

@@ -6,10 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from data.corpus import open_corpus
 from experiments import benchmark
 from experiments.benchmark import Figure, flops_per_character, time_blocks
 from model.config import ModelConfig
 from model.gpt import GPT
+from training.config_file import load_config
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"ngrams": (2,), "mlp": "gelu"}])
@@ -19,6 +21,11 @@ def test_operations_per_character_equal_the_count_of_pytorch(settings):
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
     assert flops_per_character(model, 12) * ids.numel() == counter.get_total_flops()
+
+
+def test_a_recipe_whose_split_has_a_fixed_size_is_measured_on_the_bundled_text():
+    config = load_config(benchmark.CONFIGS / "enwik8.yaml", benchmark.OVERRIDES)
+    assert open_corpus(config.data).split(config.data.split, config.model.block_size)
 
 
 def test_a_figure_shows_its_median_spread_and_share_of_the_product():

@@ -63,6 +63,7 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
         (["--text", "9" * 17], "the text has 17 characters; give 2 to 16"),
         (["--text", "99 Bottles"], "'B' (U+0042) is not in the vocabulary (character 4 of the text)"),
         (["--checkpoint", "runs/tiny", "runs/tiny", "runs/tiny"], "--checkpoint takes one model or two"),
+        (["--over-time", "runs/tiny", "--text", "9 b"], "--over-time takes neither --checkpoint nor --text"),
         (["--over-time", "runs/tiny"], "train a run with train.keep_checkpoints=24"),
         (["--windows", "0"], "--windows: 0 must be a whole number, at least 1"),
         (["--device", "cuda:99"], "cuda:99"),

@@ -242,6 +242,9 @@ def test_the_playground_writes_and_stops(browser, play):
     box.send_keys("\ue009\ue007")  # Ctrl+Enter
     wait_for(lambda: box.get_attribute("value") == trained.generate(TEXT, 40, seed=0))
     wait_for(lambda: not find(browser, "#again")[0].get_attribute("disabled"))
+    set_field(browser, "length", "")
+    click(browser, "#again")  # the length is missing: nothing is lost
+    set_field(browser, "length", 40)
     click(browser, "#again")
     wait_for(lambda: box.get_attribute("value") == trained.generate(TEXT, 40, seed=1))
     wait_for(lambda: not find(browser, "#undo")[0].get_attribute("disabled"))

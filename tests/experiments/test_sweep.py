@@ -82,7 +82,7 @@ def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workpl
 @pytest.mark.slow
 def test_ctrl_c_saves_every_run_and_resume_continues_them(by_hand, workplace):
     process, folder = start(*SWEEP, "--workers", "2"), workplace / "runs" / "tiny"
-    wait_for(lambda: any(file.stat().st_size for file in folder.glob("*/metrics.jsonl")))
+    wait_for(lambda: any(file.stat().st_size for file in folder.glob("*/metrics.jsonl")), process)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=180)
     assert process.returncode == 130, errors
@@ -101,7 +101,8 @@ def test_a_sweep_that_is_killed_at_any_moment_and_started_again_gives_the_same_r
         time.sleep(moments.uniform(1.5, 7))
         process.kill()
         process.communicate()
-    wait_for(lambda: sweep(SWEEP) == 0)  # when the runs of the last one have ended
+    wait_for(lambda: not any(is_locked(folder / name) for name in POINTS))  # the runs of the last one have ended
+    assert sweep(SWEEP) == 0
     assert results(folder) == results(by_hand)
     ours, theirs = find_runs([folder]), find_runs([by_hand / name for name in POINTS])
     assert [(v.label, v.losses) for v in ours.variants] == [(v.label, v.losses) for v in theirs.variants]
@@ -127,6 +128,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace, capsys
         (["model.block_size=16,100000"], "too short"),
         (["train.device=cpu,cuda:99"], "cuda:99"),
         (["data.corpus=text.txt,texd.txt"], "texd.txt"),
+        (["--model.n_head=1,2"], "write settings without dashes"),
         (["--workers", "0"], "must be a whole number, at least 1"),
         (["--resume", "runs/tiny"], "give --config FILE to start a sweep, or --resume FOLDER to resume one"),
     ],

@@ -115,7 +115,7 @@ def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monk
 
 
 def test_greedy_decoding_takes_the_likeliest_id_at_each_position():
-    torch.manual_seed(1)  # with others, it may be one character
+    torch.manual_seed(1)  # with another seed, the text may repeat one character
     model, source = make_model(), torch.randint(V, (B, S))
     masks = {
         "source_padding_mask": torch.tensor([[1] * S, [1] * 4 + [0] * (S - 4)]),

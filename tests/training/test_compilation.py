@@ -38,7 +38,7 @@ def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
         command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=heed_signals
     )
     shown = ["ps", "-s", str(process.pid), "-o", "comm="]
-    wait_for(lambda: "cc1plus" in subprocess.run(shown, capture_output=True, text=True).stdout)
+    wait_for(lambda: "cc1plus" in subprocess.run(shown, capture_output=True, text=True).stdout, process)
     time.sleep(later_s)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=200)

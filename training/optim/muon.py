@@ -77,9 +77,11 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # no closure: the gradients are given
         for group in self.param_groups:
-            for shape in dict.fromkeys(p.shape for p in group["params"]):
-                params = [p for p in group["params"] if p.shape == shape]
-                self._step(params, group["lr"], group["momentum"], group["weight_decay"])
+            shapes = dict.fromkeys(p.shape for p in group["params"])
+            for shape in shapes:
+                params = [p for p in group["params"] if p.shape == shape and p.grad is not None]
+                if params:
+                    self._step(params, group["lr"], group["momentum"], group["weight_decay"])
 
     def _step(self, params: list[Tensor], lr: float | Tensor, momentum: float, weight_decay: float) -> None:
         """Update matrices of one shape."""

@@ -53,7 +53,6 @@ def open_run(
         state = state or _state_of(run, checkpoint, [] if config_file else overrides, processes)
         changes = []
         if checkpoint:
-            check_resumable(checkpoint, state.config, state.corpus)
             changes = [*changed_settings(checkpoint.config, state.config).values()]
             state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
         elif state.config.train.ancestor:
@@ -85,6 +84,8 @@ def _state_of(
         config = load_config(run.config, overrides)
     processes.start_others(config.train.processes)
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
+    if checkpoint:
+        check_resumable(checkpoint, config, corpus)
     return TrainingState(config, corpus, prepare_machine(config, processes))
 
 

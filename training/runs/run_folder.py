@@ -181,8 +181,8 @@ def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
 def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
 
-    None stands for the newest run or, before the first one, the bundled model. Raises UserError if there is no
-    checkpoint.
+    None stands for the best checkpoint of all runs that was saved last or, before the first run, the bundled model.
+    Raises UserError if there is no checkpoint.
     """
     if path is None:
         folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]

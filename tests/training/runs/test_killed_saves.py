@@ -85,7 +85,7 @@ def test_a_run_killed_at_50_seeded_moments_ends_exactly_like_an_undisturbed_one(
     begin = time.perf_counter()
     assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
     share = (time.perf_counter() - begin) / 50  # of each killed attempt, so that they end before the run does
-    run, rng, steps = RunFolder(workplace / "runs" / "tiny"), random.Random(50), []
+    run, rng, steps, n_killed = RunFolder(workplace / "runs" / "tiny"), random.Random(50), [], 0
     for number in range(50):
         source = ["--resume", run.path] if run.config.is_file() else ["--config", "tiny.yaml", *settings]
         output = workplace / f"output-{number}.txt"
@@ -95,9 +95,11 @@ def test_a_run_killed_at_50_seeded_moments_ends_exactly_like_an_undisturbed_one(
         process.kill()
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL), output.read_text()
+        n_killed += process.exitcode != 0
         saved = [load_checkpoint(path).step for path in (run.latest, run.previous) if path.exists()]
         steps.append(max(saved))  # killed between two renames, a run has only the previous one
     assert steps == sorted(steps)
+    assert n_killed > 40
     assert len(set(steps)) > 10, "most kills must hit a run that has saved something new"
     assert run_script("train.py", "--resume", run.path).returncode == 0
     assert run_differences(run, RunFolder(workplace / "runs" / "whole")) == []

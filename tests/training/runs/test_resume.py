@@ -258,6 +258,9 @@ def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
         "vocabulary was with nothing else and is with '?'",
     ):
         assert difference in error
+    (workplace / "text.txt").write_text(TINY_TEXT[:20], encoding="utf-8")
+    assert train.main(["--resume", "runs/tiny"]) == 2
+    assert "SHA-256 was" in capsys.readouterr().err
     assert (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes() == before
 
 
