@@ -22,7 +22,7 @@ PLANNED = {
     **dict.fromkeys(("rates", "rates_quarter", "tuned", "positions", "positions_800"), "heads/plan.md"),
     **dict.fromkeys(("code_heads", "code_recipe"), "heads/plan.md"),
     **dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "heads/plan_adamw_rate.md"),
-    **dict.fromkeys(("memory", "code"), "ngrams/plan.md"),
+    **dict.fromkeys(("memory", "code", "heads"), "ngrams/plan.md"),
 }
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
@@ -46,7 +46,7 @@ FAMILY = {
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in STUDIES.glob("*/*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 17
+    assert len(packed) == 18
 
 
 def packed_lines(part):
@@ -113,6 +113,7 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
             for other in ("attention", "n-grams")
         ),
         ("code", "both", "attention", range(20, 22)),
+        *(("heads", f"ngrams=2-3-4-5-6,n_head={n}", f"ngrams=[],n_head={n}", range(8, 16)) for n in (1, 2, 4, 8, 16)),
         *FAMILY.values(),
     ],
 )
@@ -128,6 +129,25 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
         if f"{sign * mean:.4f} [{low:.4f}, {high:.4f}]" in page:
             return
     raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
+
+
+def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    steps, found = {}, {}
+    for n in (2, 4, 8, 16):
+        of_both = [
+            pairs("heads", f"ngrams={table},n_head={n}", f"ngrams={table},n_head={n // 2}", range(8, 16))
+            for table in ("[]", "2-3-4-5-6")
+        ]
+        steps[n] = [[a - b for a, b in zip(more, fewer, strict=True)] for more, fewer in of_both]
+        found[n] = stats.ttest_rel(*reversed(steps[n]))
+    adjusted = holm({n: test.pvalue for n, test in found.items()})
+    for n, test in found.items():
+        without, with_table = (sum(differences) / 8 for differences in steps[n])
+        interval = test.confidence_interval(0.95)
+        difference = f"{with_table - without:+.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+        row = f"| {n // 2} to {n} | {without:+.4f} | {with_table:+.4f} | {difference} | {adjusted[n]:.4f} |"
+        assert row.replace("-", "\N{MINUS SIGN}") in PAGES
 
 
 @pytest.mark.parametrize("part", [part for part in PLANNED if [*STUDIES.glob(f"*/{part}.yaml")]])
