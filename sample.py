@@ -34,12 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="sample.py", description="Sample text from a trained model.")
     add = parser.add_argument
-    add(
-        "--checkpoint",
-        type=Path,
-        metavar="PATH",
-        help="a run folder or a checkpoint (default: the best saved last)",
-    )
+    add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the best saved last)")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
