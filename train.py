@@ -44,7 +44,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
-    add("--timeout", type=float, default=300.0, metavar="SECONDS", help="wait so long for another process (300)")
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
         config = shortened(PROJECT / "configs/shakespeare.yaml")
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Open the run that the options name or describe, and train it to its end."""
     keep_freed_memory()
     source = options.config, options.resume, options.overrides
-    with join_processes(options.timeout) as processes, open_run(*source, processes) as opened:
+    with join_processes() as processes, open_run(*source, processes) as opened:
         return train(*opened)
 
 
@@ -68,11 +67,9 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
     clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
-    with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.agree) as stop:
+    with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.of_main) as stop:
         step = TrainingStep(state)
         log.introduce(changes)
-        if changes:  # a process that is killed before its next save does not lose them
-            save(run, state, elapsed_s=clock.elapsed_s)
         keep(run, state)
         try:
             while not state.is_finished():

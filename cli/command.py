@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
 from typing import NoReturn
@@ -108,14 +107,4 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr = Messages(sys.stderr.buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
-    if "WORLD_SIZE" not in os.environ:
-        sys.exit(main())
-    try:
-        status = main()
-    except Exception:
-        traceback.print_exc()
-        status = 1
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # it is closed
-            stream.flush()
-    os._exit(status)  # a process of torchrun: threads of its process groups may abort or block the interpreter's end
+    sys.exit(main())

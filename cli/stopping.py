@@ -25,7 +25,7 @@ class StopRequest:
     """A context that stores the first SIGINT, SIGTERM or SIGHUP in `signal`; a second one ends the process.
 
     A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored. announces: print what happens.
-    agree: returns the largest number of all that must stop together.
+    agree: returns the number of the signal for all processes that must stop together.
     """
 
     def __init__(self, *, announces: bool = True, agree: Callable[[int], int] = int):
@@ -48,7 +48,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise Stopped if a signal has arrived, in any process."""
+        """Raise Stopped if a signal has arrived."""
         if number := self._agree(self.signal or 0):
             raise Stopped(number)
 

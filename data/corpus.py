@@ -33,7 +33,7 @@ class Corpus:
     ids: the character ids, read from a file as they are needed.
     digest: SHA-256 of the file, or of the digests of several files in order.
     n_files: the number of files that were read. n_train: the length of the training text, if the rest of ids is a
-    separate validation text, whose digest is val_digest.
+    separate validation text, whose digest is val_digest. encoding: of the files; "bytes" if the ids are bytes.
     fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
@@ -41,6 +41,7 @@ class Corpus:
     digest: str
     vocabulary: Vocabulary
     ids: EncodedText
+    encoding: str
     n_files: int
     n_train: int | None = None
     val_digest: str = ""
@@ -81,11 +82,11 @@ class Corpus:
         return Split(train_ids, validation_ids, test_ids)
 
     def passage(self, part: EncodedText) -> str:
-        """Return what identifies a part of the text, whatever its path: the digest of its files and its place."""
+        """Return what identifies a part of the text, whatever its path: digest, encoding and place."""
         start, digest = (part.first_byte - self.ids.first_byte) // self.ids.dtype.itemsize, self.digest
         if self.n_train is not None and start >= self.n_train:
             start, digest = start - self.n_train, self.val_digest
-        return f"the text {digest[:16]} from {start:,} to {start + len(part):,}"
+        return f"the text {digest[:16]} in {self.encoding} from {start:,} to {start + len(part):,}"
 
 
 def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
@@ -110,6 +111,7 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     vocabulary, n_train = make_vocabulary(text.characters, config.level), sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
-    corpus = Corpus(config.corpus, combined(text.digests), vocabulary, text.ids, sum(map(bool, text.file_characters)))
+    n_files, read_as = sum(map(bool, text.file_characters)), "bytes" if config.level == "byte" else config.encoding
+    corpus = Corpus(config.corpus, combined(text.digests), vocabulary, text.ids, read_as, n_files)
     val_digest = combined(text.digests[len(train_files) :])
     return dataclasses.replace(corpus, n_train=n_train, val_digest=val_digest) if val_files else corpus

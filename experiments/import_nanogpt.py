@@ -84,7 +84,8 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
         tensors = {f"model.{name}": value for name, value in weights.items()}
-        checkpoint = Checkpoint(config, Vocabulary(vocabulary), of_corpus, Progress(step=step, best_step=step), tensors)
+        progress = Progress(step=step, best_step=step)
+        checkpoint = Checkpoint(config, Vocabulary(vocabulary), of_corpus, {}, progress, tensors)
         check_weights(checkpoint)
     return checkpoint
 

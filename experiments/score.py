@@ -3,7 +3,6 @@
 import math
 import statistics
 from argparse import Namespace
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,10 @@ import numpy as np
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import Split
-from data.encoded_text import EncodedText
 from data.files import read_file
 from experiments.command import command, option
 from training.evaluation import evaluate
+from training.identity import what_differs
 from training.trained_model import TrainedModel, load_model
 
 MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
@@ -30,27 +29,26 @@ MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
 def main(options: Namespace) -> None:
     if options.split and options.text:
         raise UserError("give --split or --text, not both")
-    losses = defaultdict[str, list[float]](list)  # by what they were measured on
+    losses, identities = [], []
     for path in options.checkpoint:
         opened = load_model(path, options.device)
         part = options.split or "validation"
         name = str(options.text or f"the {part} split of {opened.corpus.name}")
         ids = read_text(opened, options.text) if options.text else opened.split(part)
-        passage = opened.corpus.passage(ids) if isinstance(ids, EncodedText) else name
         result = evaluate(opened.model, ids, opened.runtime, progress="Scoring")
-        losses[result.measured_on(passage)].append(result.loss)
+        losses.append(result.loss)
+        identities.append(opened.checkpoint.identity)
         print(
             f"{opened.path} on {name}: {result.loss:.4f} nats, {result.bits_per_character:.4f} bits per character, "
             f"perplexity {math.exp(result.loss):.3f}, over {result.n_characters:,} characters, "
             f"context length {result.context}",
             flush=True,
         )
-    alike, *others = losses.values()
-    if others:
-        print("no mean: the models were scored on different texts or context lengths")
-    elif len(alike) > 1:
-        mean, deviation = statistics.mean(alike), statistics.stdev(alike)
-        print(f"mean of {len(alike)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
+    if differing := what_differs(identities):
+        print(f"no mean: the models are not seeds of one variant; they differ in {', '.join(differing)}")
+    elif len(losses) > 1:
+        mean, deviation = statistics.mean(losses), statistics.stdev(losses)
+        print(f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
 
 
 def read_text(opened: TrainedModel, file: Path) -> np.ndarray:

@@ -78,7 +78,7 @@ def assert_same_state(a, b):
 
 
 def differences(a, b):
-    """Return the names of tensors and other values in which two checkpoints differ."""
+    """Return the names of tensors and other values in which two checkpoints differ, but for their earlier settings."""
     found = [*(a.tensors.keys() ^ b.tensors.keys())]
     found += [name for name in a.tensors.keys() & b.tensors.keys() if not torch.equal(a.tensors[name], b.tensors[name])]
     progress = [vars(each.progress) | dict.fromkeys(MEASURED) for each in (a, b)]
@@ -86,6 +86,7 @@ def differences(a, b):
     for each in settings:
         each["train"]["name"] = None
     rest = {"progress": progress, "settings": settings, "corpus": [a.corpus, b.corpus]}
+    rest["origin"] = [{**each.origin, "earlier": None} for each in (a, b)]
     rest["vocabulary"] = [a.vocabulary.characters, b.vocabulary.characters]
     return sorted(found) + [name for name, (ours, theirs) in rest.items() if ours != theirs]
 
@@ -113,7 +114,7 @@ def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):
     tensors = {f"model.{name}": value.clone() for name, value in model.state_dict().items()}
     tensors["optimizer.exp_avg.lm_head.weight"] = torch.randn(5, 4).bfloat16()
     text = {"name": "x", "digest": "d", "n_train": None}
-    return Checkpoint(Config(model=model.config), Vocabulary(characters), text, Progress(step=step), tensors)
+    return Checkpoint(Config(model=model.config), Vocabulary(characters), text, {}, Progress(step=step), tensors)
 
 
 def header_of(checkpoint):
@@ -122,6 +123,7 @@ def header_of(checkpoint):
         "settings": dataclasses.asdict(checkpoint.config),
         "vocabulary": checkpoint.vocabulary.characters,
         "corpus": checkpoint.corpus,
+        "origin": checkpoint.origin,
         "progress": vars(checkpoint.progress),
     }
     return {name: json.dumps(value) for name, value in fields.items()}

@@ -60,8 +60,6 @@ class TrainConfig:
     device: str = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
     # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the hardware has it, CPUs included
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    # processes that train together on this machine; `torchrun` may start another number
-    processes: Annotated[int, "at least 1 and at most 1,000"] = 1
     # ask PyTorch for deterministic operations on a GPU, which are slower; a CPU gives the same weights without it
     deterministic: bool = False
     compile: bool = False  # use `torch.compile`, which starts slowly and pays off in long runs

@@ -67,6 +67,10 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         sections[section] = dict(values or {})
     if "tensorboard" in (train := sections.get("train", {})):  # a run from before train.logger
         train["logger"] = "tensorboard" if BOOLS.get(str(train.pop("tensorboard")).lower()) else "none"
+    if str(train.pop("processes", 1)) != "1":  # a setting of earlier versions
+        raise UserError(
+            "train.processes went; start several with torchrun --standalone --nproc-per-node=2 train.py ..."
+        )
     for override in overrides:
         section, name, value = split_override(override)
         sections.setdefault(section, {})[name] = value

@@ -1,5 +1,6 @@
 """The machine: device, precision, memory and processor."""
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -15,7 +16,9 @@ import torch
 
 from cli.errors import UserError
 from training.config import Config
-from training.processes import ONE_PROCESS, OneProcess, n_cores
+from training.processes import Processes
+
+ALONE = Processes()
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Runtime:
 
     device: torch.device
     dtype: torch.dtype
-    processes: OneProcess = ONE_PROCESS
+    processes: Processes = ALONE
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
@@ -35,6 +38,12 @@ class Runtime:
         """The device for float64 sums: the CPU instead of MPS, which has no float64."""
         return torch.device("cpu") if self.device.type == "mps" else self.device
 
+    @property
+    def arithmetic(self) -> str:
+        """What the device computes with: on another one of this kind, a run differs in the last bits only."""
+        processes = f", {self.processes.size} processes" if self.processes.size > 1 else ""
+        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}{processes}"
+
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()
@@ -43,7 +52,7 @@ class Runtime:
         return f"{processes}{name}{threads}, {str(self.dtype).removeprefix('torch.')}"
 
 
-def choose_runtime(device: str, dtype: str, processes: OneProcess = ONE_PROCESS) -> Runtime:
+def choose_runtime(device: str, dtype: str, processes: Processes = ALONE) -> Runtime:
     """Return the device and dtype for `train.device` and `train.dtype`, with the processes.
 
     Raises UserError if the machine does not have them.
@@ -101,10 +110,9 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     return False
 
 
-def prepare_machine(config: Config, processes: OneProcess = ONE_PROCESS) -> Runtime:
+def prepare_machine(config: Config, processes: Processes = ALONE) -> Runtime:
     """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
-    settings = config.train
-    n = processes.size if processes.size > 1 else settings.processes
+    settings, n = config.train, processes.size
     if left := settings.batch_size % n:
         fits = settings.batch_size - left or n
         raise UserError(f"train.batch_size={settings.batch_size} cannot be divided among {n} processes; use {fits}")
@@ -182,3 +190,12 @@ def make_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by PyTorch for CUDA
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # torch adds it at run time
+
+
+def n_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Return the number of cores that this process may use, by its affinity and the quota of its container."""
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # the file is missing or says "max"
+        allowed, period = map(int, quota.read_text().split())
+        n = max(1, min(n, allowed // period))
+    return n

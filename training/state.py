@@ -14,6 +14,7 @@ from cli.errors import UserError
 from data.corpus import Corpus
 from model.gpt import GPT
 from training.config import Config
+from training.identity import origin_of
 from training.optim.averaging import WeightAverage
 from training.optim.optimizers import make_optimizers
 from training.runtime import Runtime
@@ -55,7 +56,8 @@ class TrainingState:
 
     average: its model is the one to evaluate and sample with; without an average, it is the trained model itself.
     loss_sum, loss_count: () on the device, the sum of the training losses since the last log line, and the number of
-    steps. They stay on the device so that no step waits for a transfer. split: the parts of the text.
+    steps. They stay on the device so that no step waits for a transfer. split: the parts of the text. origin: see
+    `origin_of`.
     """
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
@@ -79,7 +81,7 @@ class TrainingState:
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
         )
-        self.progress = Progress()
+        self.progress, self.origin = Progress(), origin_of(corpus, runtime.arithmetic)
         self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
 
     def state_dict(self) -> dict[str, Any]:

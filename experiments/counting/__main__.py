@@ -17,6 +17,7 @@ from experiments.report.charts import draw_loss_against
 from experiments.report.runs import find_runs
 from experiments.report.table import compare
 from training.config_file import load_config
+from training.evaluation import Evaluation
 
 
 @command(
@@ -36,12 +37,14 @@ def main(options: Namespace) -> None:
     if len(corpus.vocabulary) ** options.longest >= 2**63:
         raise UserError(f"--longest {options.longest} is too long for {len(corpus.vocabulary)} different symbols")
     variants = find_runs([options.beside]).variants if options.beside else []
-    trained = {each.first.config.train.max_steps: each.first.config.tokens_per_step for each in variants}
-    if len(set(trained.values())) > 1 or any(not corpus.digest.startswith(each.first.text) for each in variants):
-        raise UserError(f"{options.beside}: needs runs on {corpus.name} that all read as much in a step")
+    n = len(validation) - 1
+    here = Evaluation(0.0, n, n, config.model.block_size).measured_on(corpus.passage(split.validation))
+    per_step = {each.first.config.tokens_per_step for each in variants}
+    if len(per_step) > 1 or any(each.first.measured_on != here for each in variants):
+        raise UserError(f"{options.beside}: needs runs that all read as much in a step and were measured on {here}")
     lowest = {}
-    for steps in sorted(trained) or [0]:
-        read = spread(training, steps * trained[steps], config.model.block_size) if steps else training
+    for steps in sorted({each.first.config.train.max_steps for each in variants}) or [0]:
+        read = spread(training, steps * max(per_step), config.model.block_size) if steps else training
         if min(len(read), len(validation)) < options.longest:
             raise UserError(f"{corpus.name} is too short to count {options.longest}-grams; lower --longest")
         found = losses(read, validation, len(corpus.vocabulary), options.longest)
@@ -52,7 +55,7 @@ def main(options: Namespace) -> None:
     def draw(axes: Any) -> None:
         axes.plot(list(lowest), list(lowest.values()), label="counting", **line_style(3))
         draw_loss_against(axes, compare(variants), "train.max_steps")
-        axes.set_xlabel(f"length of the training, in steps of {trained[steps]:,} characters")
+        axes.set_xlabel(f"length of the training, in steps of {max(per_step):,} characters")
 
     if options.output:
         replace_text(options.output, stand_alone(draw_svg("counting", draw)))

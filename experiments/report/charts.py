@@ -5,11 +5,12 @@ from statistics import fmean
 
 from experiments.drawing import INK, SERIES, Chart, draw_svg, line_style, plain
 from experiments.report.contrasts import Contrast
-from experiments.report.runs import Variant, flat
+from experiments.report.runs import Variant
 from experiments.report.significance import PairedTest, paired_difference
 from experiments.report.table import LONGEST_LABEL, Comparison
 from experiments.sweep.plan import setting
 from experiments.sweep.values import labelled
+from training.identity import SEED
 
 LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
@@ -46,10 +47,10 @@ def spoken_setting(key: str) -> str:
 
 def main_setting(variants: list[Variant]) -> str | None:
     """Return the first numeric setting that varies, starting with head count and length of training, or None."""
-    configs = [flat(variant.first.config) for variant in variants]
-    for key in ["model.n_head", "train.max_steps", *configs[0]]:
-        values = {config[key] for config in configs}
-        if len(values) > 1 and all(type(value) in (int, float) for value in values):
+    identities = [variant.first.identity for variant in variants]
+    for key in ["model.n_head", "train.max_steps", *identities[0]]:
+        values = [identity.get(key) for identity in identities]
+        if key != SEED and all(type(value) in (int, float) for value in values) and len({*values}) > 1:
             return key
     return None
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from cli.errors import UserError, explain
 from cli.hints import PROJECT, to_paste
 from experiments.formatting import in_columns
-from experiments.report.runs import flat, read_run
-from experiments.sweep.plan import SEED
+from experiments.report.runs import read_run
 from experiments.sweep.values import spoken
 from training.config_file import load_config
+from training.identity import identity_of
 from training.runs.run_folder import RUNS, RunFolder
 
 
@@ -26,9 +26,8 @@ def list_runs(root: Path = RUNS) -> str:
         try:
             run = read_run(folder)
             config = run.config if run else load_config(folder.config)
-            values = {key: spoken(value) for key, value in flat(config).items()} | {SEED: str(config.train.seed)}
+            values = {key: spoken(value) for key, value in (run.identity if run else identity_of(config, {})).items()}
             if run:
-                values["text"] = run.text
                 shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s"]
         except (UserError, OSError) as error:
             shown, differing = ["unreadable", "", ""], explain(error)

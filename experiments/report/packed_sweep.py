@@ -13,6 +13,7 @@ from experiments.sweep.plan import Plan, describe, make_plan
 from experiments.sweep.sweep_folder import read_plan
 from training.config import Config
 from training.config_file import build_config
+from training.identity import earlier_values, identity_of
 from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
 
@@ -33,7 +34,8 @@ def pack(folder: Path, file: Path) -> None:
         if not records or not records[-1].get("finished"):
             finish = to_paste("experiments.sweep", "--resume", folder)
             raise UserError(f"{folder / point.name}: is not finished; finish it with {finish}")
-        if trained_config(records) not in (None, point.config):
+        trained = trained_config(records)
+        if trained and identity_of(trained, {}) != identity_of(point.config, {}):
             raise UserError(f"{folder / point.name}: was trained with other settings than {folder} has; restore them")
         lines.append({"point": point.name, "records": _shortened(records)})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
@@ -63,8 +65,26 @@ def trained_config(records: Sequence[Mapping[str, Any]]) -> Config | None:
     return build_config(recorded[-1]) if recorded else None
 
 
+def identity_in(records: Sequence[Mapping[str, Any]], config: Config) -> dict[str, Any]:
+    """Return the identity of a run with these metrics and settings; see `identity_of`.
+
+    In metrics of earlier versions, the recorded text and the changes of settings stand for the origin.
+    """
+    if origins := [record["origin"] for record in records if "origin" in record]:
+        return identity_of(config, origins[-1])
+    texts = [record["text"][:8] for record in records if "text" in record]
+    sessions = [(record["step"], build_config(record["settings"])) for record in records if "settings" in record]
+    identity: dict[str, Any] = {}
+    for step, settings in sessions or [(0, config)]:
+        now = identity_of(settings, {}) | {"text": texts[-1] if texts else ""}
+        identity = now | {"earlier": earlier_values(now, identity, step)}
+    return identity
+
+
 def _shortened(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of evaluations and of the end, preceded by one with the mean speed of training."""
+    """Return the records of evaluations and of the end, preceded by one with the mean speed and the run's origin."""
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
-    speed = [{"step": 0, "tokens_per_s": round(harmonic_mean(rates))}] if rates else []
-    return speed + [record for record in records if "val_loss" in record or record.get("finished")]
+    first: dict[str, Any] = {"step": 0} | ({"tokens_per_s": round(harmonic_mean(rates))} if rates else {})
+    for record in records:
+        first |= {"origin": record["origin"]} if "origin" in record else {}
+    return [first, *(record for record in records if "val_loss" in record or record.get("finished"))]

@@ -1,6 +1,6 @@
-"""Read runs and group them into variants: runs that differ only in the seed."""
+"""Read runs and group them into variants: runs whose identities differ in the seed alone."""
 
-import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,25 +9,16 @@ from typing import Any
 
 from cli.errors import UserError
 from data.files import is_locked
-from experiments.report.packed_sweep import ENDING, trained_config, unpack
-from experiments.sweep.plan import SEED, Plan
+from experiments.report.packed_sweep import ENDING, identity_in, trained_config, unpack
+from experiments.sweep.plan import Plan
 from experiments.sweep.sweep_folder import read_plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
 from training.config import Config
 from training.config_file import load_config
 from training.evaluation import Evaluation
+from training.identity import SEED, identity_of, seedless
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-
-# Settings that do not make a variant: seed, name, what follows from train.ancestor, and how often a run logs and saves.
-NO_VARIANT = {
-    SEED,
-    "train.name",
-    "data.characters",
-    "train.log_every_steps",
-    "train.checkpoint_every_steps",
-    "train.keep_checkpoints",
-}
 
 
 @dataclass(frozen=True)
@@ -35,8 +26,8 @@ class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run. text: the
-    first digits of the digest of its text, or "" in earlier versions. measured_on: of the evaluations, in words.
+    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run. identity: see
+    `identity_of`. measured_on: of the evaluations, in words.
     """
 
     folder: RunFolder
@@ -46,7 +37,7 @@ class Run:
     tokens_per_s: float
     end: dict[str, Any] | None
     corpus: str
-    text: str
+    identity: dict[str, Any]
     measured_on: str
 
     @property
@@ -68,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs with the same settings and text, by seed: either finished or unfinished runs.
+    """Runs whose identities differ in the seed alone, by seed: either finished or unfinished runs.
 
     choices: the settings that distinguish it from the other variants.
     """
@@ -87,7 +78,7 @@ class Variant:
 
     @property
     def first(self) -> Run:
-        """One of its runs; all have the same settings and the same measured_on."""
+        """One of its runs; all have the same identity but for the seed, and the same measured_on."""
         return next(iter(self.runs.values()))
 
     @property
@@ -162,7 +153,7 @@ def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Co
         harmonic_mean(rates) if rates else float("nan"),
         dict(records[-1]) if records[-1].get("finished") else None,
         newest["corpus"],
-        newest.get("text", "")[:8],
+        identity_in(records, config),
         Evaluation(newest["val_loss"], *sizes).measured_on(newest.get("val_passage", named)),
     )
 
@@ -186,17 +177,10 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
     raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
 
 
-def flat(config: Config) -> dict[str, Any]:
-    """Return the settings that can make a variant, by section.name."""
-    sections = dataclasses.asdict(config).items()
-    settings = {f"{section}.{name}": value for section, values in sections for name, value in values.items()}
-    return {key: value for key, value in settings.items() if key not in NO_VARIANT}
-
-
 def shared_settings(variants: Sequence[Variant]) -> dict[str, Any]:
-    """Return the settings that all variants have in common."""
-    first, *others = (flat(variant.first.config) for variant in variants)
-    return {key: value for key, value in first.items() if all(other[key] == value for other in others)}
+    """Return the part of the identity that all variants have in common."""
+    first, *others = (variant.first.identity for variant in variants)
+    return {key: value for key, value in first.items() if key != SEED and all(x.get(key) == value for x in others)}
 
 
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
@@ -210,18 +194,23 @@ def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
                 named[path / point.name] = (name if len(plans) == 1 else f"{name_of(path)} {name}", implied)
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
-        settings, variant = tuple(flat(run.config).items()), named.get(run.folder.path, ("", frozenset()))
-        sign = (settings, variant, bool(run.end), run.text, run.measured_on)
-        groups.setdefault(sign, {}).setdefault(run.config.train.seed, run)
-    configs = [dict(settings) for settings, *_ in groups]
-    # A sweep's axes appear in the labels even if only one variant is finished so far.
+        variant = named.get(run.folder.path, ("", frozenset()))
+        groups.setdefault((seedless(run.identity), variant, bool(run.end)), {}).setdefault(run.config.train.seed, run)
+    firsts = [next(iter(by_seed.values())) for by_seed in groups.values()]
+    known = [identity_of(run.config, {}) | run.identity for run in firsts]
+    # A sweep's axes appear in the labels even if only one variant is finished so far, and even if they are paths.
     swept = {key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1}
-    varied = [key for key in configs[0] if key in swept or len({config[key] for config in configs}) > 1]
-    variants = []
-    need_text = len({sign[:3] for sign in groups}) < len(groups)
-    for config, ((_, (name, implied), _, text, _), by_seed) in zip(configs, groups.items(), strict=True):
-        choices = {VARIANTS: name} if name else {}
-        choices |= {key.partition(".")[2]: spoken(config[key]) for key in varied if key not in implied}
-        choices |= {"text": text} if need_text else {}
-        variants.append(Variant(choices, dict(sorted(by_seed.items()))))
-    return variants
+    keys = dict.fromkeys(key for run in firsts for key in (*run.identity, *(swept & known[0].keys())) if key != SEED)
+    varied = [key for key in keys if key in swept or len({json.dumps(each.get(key)) for each in known}) > 1]
+
+    def choices(sign: tuple, values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
+        _, (name, implied), _ = sign
+        shown = {key.partition(".")[2] or key: spoken(values.get(key)) for key in keys if key not in implied}
+        return ({VARIANTS: name} if name else {}) | shown
+
+    chosen = [choices(*group, [key for key in varied if "." in key]) for group in zip(groups, known, strict=True)]
+    # The origin appears in the labels only if the settings do not tell all variants apart.
+    if len({(labelled(each), sign[-1]) for each, sign in zip(chosen, groups, strict=True)}) < len(groups):
+        chosen = [choices(*group, varied) for group in zip(groups, known, strict=True)]
+    seeds = (dict(sorted(by_seed.items())) for by_seed in groups.values())
+    return [Variant(each, by_seed) for each, by_seed in zip(chosen, seeds, strict=True)]

@@ -1,8 +1,10 @@
 """Train every combination of settings: python -m experiments.sweep --config configs/selmere.yaml model.n_head=1,2,4"""
 
 import dataclasses
+import functools
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
@@ -11,7 +13,8 @@ from cli.command import run_command, whole
 from cli.console import Console
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
-from data.corpus import open_corpus
+from data.config import DataConfig
+from data.corpus import Corpus, open_corpus
 from data.files import exclusive
 from experiments.command import command, option
 from experiments.report.__main__ import main as report
@@ -62,13 +65,14 @@ def open_sweep(options: Namespace) -> SweepFolder:
             raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
         if options.values:
             raise UserError("settings cannot change; to add values, repeat the first command with more values")
-        _check_machine(plan)
+        _check_machine(plan, functools.cache(open_corpus))
         return SweepFolder(options.resume, plan)
     settings = read_settings(options.config)
     with checking_values(f"{options.config}: "):
         plan = make_plan(settings, options.values)
-    _check_machine(plan)
-    points = [dataclasses.replace(point, config=prepare_text(point.config, "")[0]) for point in plan.points]
+    open_text = functools.cache(open_corpus)  # the runs share their text
+    _check_machine(plan, open_text)
+    points = [dataclasses.replace(point, config=prepare_text(point.config, open_text)[0]) for point in plan.points]
     name = points[0].config.train.name or options.config.stem
     folder = SweepFolder.open(name, dataclasses.replace(plan, points=tuple(points)))
     if folder.path.name != name:
@@ -77,11 +81,10 @@ def open_sweep(options: Namespace) -> SweepFolder:
     return folder
 
 
-def _check_machine(plan: Plan) -> None:
+def _check_machine(plan: Plan, open_text: Callable[[DataConfig], Corpus]) -> None:
     """Raise UserError if the text or the device of a point is missing."""
-    for data in {point.config.data for point in plan.points}:
-        open_corpus(dataclasses.replace(data, fallback=None))  # a sweep never changes its text
     for point in plan.points:
+        open_text(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
         prepare_machine(point.config)
 
 

@@ -13,8 +13,8 @@ from cli.errors import UserError
 from experiments.sweep.values import VARIANTS, Axes, Variants, labelled, read_sweep, split_values, spoken
 from training.config import Config, TrainConfig
 from training.config_file import build_config, split_override
+from training.identity import SEED, identity_of
 
-SEED = "train.seed"
 MOST_POINTS = 100_000
 
 
@@ -117,8 +117,9 @@ def _make_points(
     if invalid:
         reasons = "; ".join(f"{first}: {reason}" for reason, first in dict(reversed(invalid)).items())
         raise UserError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
-    counts = Counter(sign for point in points for sign in (point.name, point.config))
-    if same := [point.name for point in points if max(counts[point.name], counts[point.config]) > 1]:
+    identities = {point.name: repr(identity_of(point.config, {})) for point in points}
+    counts = Counter(sign for point in points for sign in (point.name, identities[point.name]))
+    if same := [point.name for point in points if max(counts[point.name], counts[identities[point.name]]) > 1]:
         raise UserError(f"two runs of the sweep are the same: {same[0]} and {same[1]}")
     return tuple(points)
 

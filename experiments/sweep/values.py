@@ -52,6 +52,12 @@ def spoken(value: Any) -> str:
     """Return a setting's value as text for labels and folder names."""
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
+    if isinstance(value, dict):  # the earlier values of settings that a run has changed
+        pairs = [(step, key) for step in value for key in value[step]]
+        changes = [
+            f"{key.partition('.')[2] or key} {spoken(value[step][key])} until step {step}" for step, key in pairs
+        ]
+        return ", ".join(changes) or "none"
     if isinstance(value, (list, tuple)):
         return "-".join(map(spoken, value)) or "[]"
     return f"{value:g}" if isinstance(value, float) else str(value)

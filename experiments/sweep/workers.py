@@ -16,8 +16,8 @@ from cli.errors import explain
 from cli.hints import PROJECT
 from cli.stopping import StopRequest
 from training.config import TrainConfig
-from training.processes import n_cores
 from training.runs.run_folder import RunFolder
+from training.runtime import n_cores
 
 TRAIN = PROJECT / "train.py"
 OUTPUT = "output.txt"
@@ -99,13 +99,12 @@ def _reason(run: RunFolder, status: int) -> str:
 def share_of_machine(worker: int, n_workers: int, settings: TrainConfig) -> dict[str, str]:
     """Return the environment variables that give a worker its share of the cores and, if possible, separate GPUs.
 
-    A single worker with one process gets none, so that its runs equal runs started by hand, bit for bit.
+    A single worker gets none, so that its runs equal runs started by hand, bit for bit.
     """
-    share, n = {}, settings.processes
-    if n_workers * n > 1 and "OMP_NUM_THREADS" not in os.environ:
-        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // (n_workers * n)))
+    share = {}
+    if n_workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+        share["OMP_NUM_THREADS"] = str(max(1, n_cores() // n_workers))
     if n_workers > 1 and settings.device in ("auto", "cuda") and (n_gpus := torch.cuda.device_count()) > 1:
         visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(n_gpus)))).split(",")[:n_gpus]
-        mine = range(worker * n, (worker + 1) * n)
-        share["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(visible[i % n_gpus] for i in mine))
+        share["CUDA_VISIBLE_DEVICES"] = visible[worker % n_gpus]
     return share

@@ -1,6 +1,5 @@
 """What all commands share: errors of one line."""
 
-import os
 import re
 import subprocess
 import sys
@@ -44,29 +43,6 @@ def test_a_bug_keeps_its_traceback(capsys, bug):
     with pytest.raises(type(bug)):
         report_errors("x.py", work, memory="")
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(("end", "status", "error"), [("return 7", 7, ""), ("1 / 0", 1, "ZeroDivisionError")])
-def test_no_thread_keeps_a_process_of_torchrun_from_ending(end, status, error):
-    """PyTorch's process groups leave threads that abort or block an interpreter that ends."""
-    program = (
-        "import threading; from cli.command import run_command\n"
-        "def main():\n"
-        "    threading.Thread(target=threading.Event().wait).start()\n"
-        "    print('done')\n"
-        f"    {end}\n"
-        "run_command(main)"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=os.environ | {"WORLD_SIZE": "2"},
-        capture_output=True,
-        text=True,
-        timeout=180,  # detects a hang
-    )
-    assert (finished.returncode, finished.stdout) == (status, "done\n")
-    assert error in finished.stderr
 
 
 def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):

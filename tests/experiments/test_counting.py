@@ -1,12 +1,14 @@
 """The loss of counted n-grams, against a model that counts with dictionaries."""
 
 import math
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import train
 from experiments.counting.__main__ import losses, spread
 from experiments.counting.__main__ import main as counting
 
@@ -56,3 +58,16 @@ def test_the_command_counts_as_many_characters_as_a_run_reads_and_draws_both(run
     tiny = ["--longest", "5", "model.block_size=1", "data.corpus=other.txt", "data.split=[0.999,0.001,0]"]
     for mistake in (["--longest", "9", "data.level=byte"], ["--output", "both.svg"], other, tiny):
         assert counting([*command, *mistake]) == 2
+
+
+def test_counting_stands_beside_runs_that_read_as_much_in_a_step_and_were_measured_on_the_same(workplace, capsys):
+    short = ["--config", "tiny.yaml", "train.max_steps=3", "train.name=a"]
+    beside = ["--config", "tiny.yaml", "--longest", "2", "--beside", "runs", "--output", "both.svg"]
+    assert train.main(short) == 0
+    assert counting(beside) == 0
+    for setting in ("train.batch_size=4", "data.split=[0.8,0.1,0.1]", "data.level=byte", "model.block_size=8"):
+        assert train.main([*short, "train.name=b", setting]) == 0
+        capsys.readouterr()
+        assert counting(beside) == 2
+        assert "runs: needs runs that all read as much in a step and were measured on all" in capsys.readouterr().err
+        shutil.rmtree("runs/b")

@@ -129,8 +129,8 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
     edited.write_text(edited.read_text().replace("n_head: 3", "n_head: 2"))  # after the run
     variants = find_runs([workplace / "runs/beer", workplace / "runs/wine"]).variants
     assert [(v.choices.keys(), list(v.runs), v.first.config.model.n_head) for v in variants] == [
-        ({"text"}, [0], 3),
-        ({"text"}, [1], 3),
+        ({"text", "vocabulary"}, [0], 3),
+        ({"text", "vocabulary"}, [1], 3),
     ]
     comparison = compare(variants)
     base, other = comparison.rows

@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -77,9 +78,14 @@ def test_a_run_without_a_test_split_says_how_to_get_one(workplace, capsys):
     assert "has no test split (data.split=[0.9, 0.1, 0.0]); train with a split such as" in capsys.readouterr().err
 
 
-def test_losses_on_different_passages_of_one_text_have_no_mean(run, capsys):
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=1", "train.name=other"]) == 0
-    (*_, n), (*_, m) = scores(capsys, "--checkpoint", "runs/tiny", "runs/other")  # two tenths of the text
-    assert n == m
-    assert score_command(["--checkpoint", "runs/tiny", "runs/other"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("no mean: the models were scored on different texts")
+def test_only_seeds_of_one_variant_have_a_mean(run, capsys):
+    def last_line(*settings):
+        assert train.main(["--config", "tiny.yaml", "train.max_steps=40", "train.name=other", *settings]) == 0
+        other = max(Path("runs").glob("other*"), key=lambda path: path.stat().st_mtime_ns)
+        assert score_command(["--checkpoint", "runs/tiny", str(other)]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    same = ["optim.average_fraction=0.1", "train.seed=1", "train.dtype=float32"]
+    assert last_line(*same, "data.split=[0.8,0.1,0.1]").startswith("mean of 2 models")
+    assert last_line(*same, "data.split=[0.8,0.1,0.1]", "data.level=byte").endswith("differ in data.level, vocabulary")
+    assert last_line(*same).endswith("no mean: the models are not seeds of one variant; they differ in data.split")

@@ -170,11 +170,6 @@ def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
         assert found.stdout == (STUDIES / plan).read_bytes()
 
 
-def test_the_study_of_scaling_compares_one_process_with_two():
-    points = make_plan(read_settings(STUDIES / "processes.yaml")).points
-    assert [point.config.train.processes for point in points] == [1, 2]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.split("/")[-1].split(".")[0])
 def test_the_command_beside_a_table_reproduces_it(tmp_path, report):

@@ -16,6 +16,7 @@ from helpers import assert_same_state, heed_signals, metrics, untimed, wait_for
 
 import experiments.sweep.__main__ as command
 import train
+from data import corpus
 from data.files import exclusive, is_locked
 from experiments.report.runs import find_runs
 from experiments.sweep.__main__ import main as sweep
@@ -212,9 +213,6 @@ def test_workers_share_cores_and_gpus(monkeypatch):
     assert share_of_machine(0, 4, cpu) == {"OMP_NUM_THREADS": "2"}
     assert [share_of_machine(n, 4, auto)["CUDA_VISIBLE_DEVICES"] for n in range(4)] == ["4", "7", "4", "7"]
     assert "CUDA_VISIBLE_DEVICES" not in share_of_machine(0, 4, TrainConfig(device="cuda:1"))
-    pair = TrainConfig(processes=2)
-    assert share_of_machine(0, 1, pair) == {"OMP_NUM_THREADS": "4"}
-    assert share_of_machine(1, 2, pair) == {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "4,7"}
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "OMP_NUM_THREADS" not in share_of_machine(0, 4, cpu)
 
@@ -234,3 +232,10 @@ def test_the_engines_on_the_page_of_scaling_train_a_planned_sweep(workplace, eng
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
     assert results(workplace / "runs" / "tiny") == results(by_hand)
+
+
+def test_planning_reads_the_text_once_for_all_runs(workplace, monkeypatch):
+    opened, original = [], corpus.cached_text
+    monkeypatch.setattr(corpus, "cached_text", lambda *given, **more: opened.append(1) or original(*given, **more))
+    assert sweep(["--config", "tiny.yaml", "--plan", "model.n_head=1,2,3", "train.seed=0..3"]) == 0
+    assert len(opened) == 1

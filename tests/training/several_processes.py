@@ -13,7 +13,7 @@ from cli.stopping import Stopped, StopRequest
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.evaluation import evaluate
-from training.processes import OneProcess, join_processes
+from training.processes import Processes, join_processes
 from training.runtime import Runtime
 
 TINY = ModelConfig(n_layer=1, n_head=2, n_embd=16, block_size=8)
@@ -31,18 +31,18 @@ def each_window_is_evaluated_once(processes):
         ids = np.random.default_rng(n).integers(0, 11, n).astype(np.uint8)
         for n_characters in (None, 5000):
             ours = evaluate(model, ids, float32(processes), n_characters=n_characters)
-            alone = evaluate(model, ids, float32(OneProcess()), n_characters=n_characters)
+            alone = evaluate(model, ids, float32(Processes()), n_characters=n_characters)
             assert abs(ours.loss - alone.loss) < 1e-9
             assert ours.n_characters == alone.n_characters
 
 
-def a_stop_in_one_process_ends_the_evaluation_in_all(processes):
+def a_signal_to_process_0_ends_the_evaluation_in_all(processes):
     ids = np.zeros(50_000, dtype=np.uint8)
-    stop, calls = StopRequest(agree=processes.agree), []
+    stop, calls = StopRequest(agree=processes.of_main), []
 
     def check_stop():
         calls.append(1)
-        if processes.rank == processes.size - 1 and len(calls) == 2:
+        if processes.is_main and len(calls) == 2:
             stop.signal = signal.SIGINT
         stop.check()
 
@@ -54,18 +54,16 @@ def a_stop_in_one_process_ends_the_evaluation_in_all(processes):
         raise AssertionError("the evaluation was not stopped")
 
 
-def all_use_the_folder_that_process_0_finds(processes):
-    folder = Path("found by 0, \udcff")  # not UTF-8
-    assert processes.share_folder(lambda: Path(f"found by {processes.rank}, \udcff")) == folder
-    assert processes.share_folder(lambda: Path("another, after a restart")) == folder
+def all_use_the_folder_of_process_0(processes):
+    assert processes.of_main(Path(f"found by {processes.rank}, \udcff")) == Path("found by 0, \udcff")  # not UTF-8
 
 
 if __name__ == "__main__":
-    with join_processes(60) as processes:
+    with join_processes() as processes:
         for check in (
             each_window_is_evaluated_once,
-            a_stop_in_one_process_ends_the_evaluation_in_all,
-            all_use_the_folder_that_process_0_finds,
+            a_signal_to_process_0_ends_the_evaluation_in_all,
+            all_use_the_folder_of_process_0,
         ):
             check(processes)
             if processes.is_main:

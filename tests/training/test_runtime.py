@@ -6,8 +6,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from training.processes import n_cores
-from training.runtime import choose_device, choose_runtime, reasons_to_be_slow
+from training.runtime import choose_device, choose_runtime, n_cores, reasons_to_be_slow
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])

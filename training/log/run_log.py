@@ -1,6 +1,5 @@
 """The log of a run: lines on the console, records in metrics.jsonl, samples, and the optional loggers."""
 
-import dataclasses
 import math
 import os
 import subprocess
@@ -65,10 +64,7 @@ class RunLog:
             self._console.say(f"Started from the weights of {config.train.ancestor}")
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.state.runtime} into {self.run.path}{resumed}")
-        if not (changes or progress.step):
-            self._record(settings=dataclasses.asdict(config))
         if changes:
-            self._record(settings=dataclasses.asdict(config), changes=list(changes))
             self._console.say(f"Changed settings: {'; '.join(changes)}")
 
     def step(self) -> None:

@@ -20,6 +20,7 @@ from data.vocabulary import Vocabulary, make_vocabulary
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
+from training.identity import identity_of
 from training.state import Progress, part_of
 
 SUFFIX = ".safetensors"
@@ -36,12 +37,14 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    corpus: name, digest and n_train of the text. progress, tensors: see `TrainingState.state_dict`.
+    corpus: name, digest and n_train of the text. origin: see `origin_of`; {} in files of earlier versions. progress,
+    tensors: see `TrainingState.state_dict`.
     """
 
     config: Config
     vocabulary: Vocabulary
     corpus: Mapping[str, Any]
+    origin: Mapping[str, Any]
     progress: Progress
     tensors: Mapping[str, Tensor]
 
@@ -50,9 +53,21 @@ class Checkpoint:
         return self.progress.step
 
     @property
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self.config, self.origin)
+
+    @property
     def weights(self) -> dict[str, Tensor]:
         """The weights to sample with, by the names of the model's parameters, in float32."""
         return {name: x.float() for name, x in part_of(self.tensors, "model.").items()}
+
+    def weights_digest(self) -> str:
+        """Return the SHA-256 of the weights."""
+        digest = hashlib.sha256()
+        for name, x in sorted(self.weights.items()):
+            digest.update(f"{name} {[*x.shape]}".encode())
+            digest.update(x.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def without_training_state(self) -> "Checkpoint":
         """Return a checkpoint that one can sample from, but not resume."""
@@ -71,6 +86,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path, *, keep: Path | None = N
         "settings": json.dumps(dataclasses.asdict(checkpoint.config)),
         "vocabulary": json.dumps(checkpoint.vocabulary.characters),
         "corpus": json.dumps(checkpoint.corpus),
+        "origin": json.dumps(checkpoint.origin),
         "progress": json.dumps(dataclasses.asdict(checkpoint.progress)),
         "sha256": NO_CHECKSUM.decode(),
     }
@@ -122,7 +138,8 @@ def _parse(content: bytes) -> Checkpoint:
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
     corpus, progress = json.loads(header["corpus"]), Progress(**json.loads(header["progress"]))
-    return Checkpoint(config, vocabulary, corpus, progress, safetensors.torch.load(content))
+    origin = json.loads(header.get("origin", "{}"))
+    return Checkpoint(config, vocabulary, corpus, origin, progress, safetensors.torch.load(content))
 
 
 def check_weights(checkpoint: Checkpoint) -> None:

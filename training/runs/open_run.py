@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +15,8 @@ from data.sources import MissingTextError
 from model.ngrams import MOST
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
-from training.processes import OneProcess, naming_lost
+from training.identity import earlier_values, identity_of
+from training.processes import Processes
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, check_resumable, forbidden_changes
 from training.runs.run_folder import RunFolder, open_checkpoint
@@ -28,85 +29,87 @@ BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one 
 
 @contextlib.contextmanager
 def open_run(
-    config_file: Path | None, folder: Path | None, overrides: Sequence[str], processes: OneProcess
+    config_file: Path | None, folder: Path | None, overrides: Sequence[str], processes: Processes
 ) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Yield the locked folder of a run, its state, and the settings that have changed since the last session.
 
     config_file: of a new run; or folder: of a run to resume. overrides: of the settings of either. Every process reads
-    the folder; process 0 locks and writes it. Raises UserError if the run cannot be opened.
+    the folder; process 0 locks and writes it. Raises UserError, before a new run has a folder, if it cannot be opened.
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume.
     """
-    state: TrainingState | None = None
-
-    def create() -> Path:
-        nonlocal state
-        assert config_file
-        state, name = _new_state(config_file, overrides, processes)
-        return RunFolder.create(name, to_yaml(state.config)).path
-
-    folder = folder or processes.share_folder(create)
-    run = RunFolder.find(folder, writes=processes.is_main)
+    state = None
+    if config_file:
+        state, name = _new_state(load_config(config_file, overrides), config_file.stem, processes)
+        folder = RunFolder.create(name, to_yaml(state.config)).path if processes.is_main else None
+    run = RunFolder.find(processes.of_main(folder), writes=processes.is_main)
     with run.lock(), error_file(run.error):
-        checkpoint, warnings = run.load_newest()
-        _warn(run, warnings)
-        state = state or _state_of(run, checkpoint, [] if config_file else overrides, processes)
-        changes = []
-        if checkpoint:
-            changes = [*changed_settings(checkpoint.config, state.config).values()]
-            state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
-        elif state.config.train.ancestor:
-            adopt(state, open_ancestor(state.config))
-        _warn(run, _doubts(run, checkpoint, state))
-        with _explained(run, processes.rank):
+        checkpoint, warnings = (None, []) if state else run.load_newest()
+        state = state or _state_of(run, checkpoint, overrides, processes)
+        changes = _resume(state, checkpoint) if checkpoint else []
+        for warning in [*warnings, *_doubts(state)] if processes.is_main else ():
+            print(f"train.py: warning: {warning}", file=sys.stderr)
+        with _explained(run):
             if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
-                run.begin_session(to_yaml(state.config), state.progress.step, state.progress.log_sizes)
-            if not checkpoint:
-                save(run, state, elapsed_s=0.0)  # whatever happens from now on, the run can be resumed
+                _begin_session(run, state, changes, is_new=not checkpoint or state.origin != checkpoint.origin)
             yield run, state, changes
 
 
-def _new_state(config_file: Path, overrides: Sequence[str], processes: OneProcess) -> tuple[TrainingState, str]:
-    """Return the state of a new run, and the run's name. Nothing is written before this has succeeded."""
-    config = load_config(config_file, overrides)
-    processes.start_others(config.train.processes)
-    config, corpus, name = prepare_text(config, config.train.name or config_file.stem)
-    return TrainingState(config, corpus, prepare_machine(config, processes)), name
+def _new_state(config: Config, file_name: str, processes: Processes) -> tuple[TrainingState, str]:
+    """Return the state of a new run, and its name. Nothing is written before this has succeeded."""
+    name, wanted = config.train.name or file_name, config.data.corpus
+    config, corpus, ancestor = prepare_text(config)
+    if corpus.fallback_reason:
+        instead = f"on the corpus {corpus.name} INSTEAD OF {wanted}, so its results are not comparable"
+        if processes.is_main:
+            print(f"WARNING: {corpus.fallback_reason}.\nWARNING: this run trains {instead}.", file=sys.stderr)
+        name = f"{name}-on-{Path(corpus.name).stem}"
+    state = TrainingState(config, corpus, prepare_machine(config, processes))
+    if ancestor:
+        adopt(state, ancestor)
+    return state, name
 
 
 def _state_of(
-    run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str], processes: OneProcess
+    run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str], processes: Processes
 ) -> TrainingState:
     """Return the state of a run that exists, at step 0, with the settings of its checkpoint or else of its folder."""
     if checkpoint:
         config = build_config(dataclasses.asdict(checkpoint.config), overrides)
     else:
         config = load_config(run.config, overrides)
-    processes.start_others(config.train.processes)
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     if checkpoint:
         check_resumable(checkpoint, config, corpus)
-    return TrainingState(config, corpus, prepare_machine(config, processes))
+    state = TrainingState(config, corpus, prepare_machine(config, processes))
+    if config.train.ancestor and not checkpoint:
+        adopt(state, open_ancestor(config))
+    return state
 
 
-def _warn(run: RunFolder, warnings: Iterable[str]) -> None:
-    for warning in warnings if run.writes else ():
-        print(f"train.py: warning: {warning}", file=sys.stderr)
+def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
+    """Load a checkpoint into a new state, and return the settings that have changed since it was saved."""
+    state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
+    state.origin["ancestor"] = checkpoint.origin.get("ancestor")
+    now = identity_of(state.config, state.origin)
+    state.origin["earlier"] = earlier_values(now, checkpoint.identity, checkpoint.step)
+    return [*changed_settings(checkpoint.config, state.config).values()]
 
 
-def _was_edited(run: RunFolder, checkpoint: Checkpoint) -> bool:
-    """Return whether config.yaml has other values than the checkpoint. Earlier versions had fewer settings."""
-    with contextlib.suppress(UserError):
-        return load_config(run.config) != checkpoint.config
-    return True
+def _begin_session(run: RunFolder, state: TrainingState, changes: list[str], *, is_new: bool) -> None:
+    """Bring the folder to the state's step, and record the run's identity if it is new or settings have changed."""
+    progress = state.progress
+    run.begin_session(to_yaml(state.config), progress.step, progress.log_sizes)
+    if is_new or changes:
+        record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
+        record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
+        run.add_record(record | ({"changes": changes} if changes else {}))
+        save(run, state, elapsed_s=progress.elapsed_s)  # whatever happens from now on, nothing of this is lost
 
 
-def _doubts(run: RunFolder, checkpoint: Checkpoint | None, state: TrainingState) -> Iterator[str]:
+def _doubts(state: TrainingState) -> Iterator[str]:
     """Yield warnings about probable mistakes of the user."""
     yield from reasons_to_be_slow(state.runtime)
-    if checkpoint and _was_edited(run, checkpoint):
-        advice = f"to change settings, name them, as in --resume {run.path} train.max_steps=4000"
-        yield f"{run.config} was edited, which has no effect; {advice}"
     if state.config.optim.warmup_steps > state.config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
     text = state.corpus.vocabulary.decode(state.corpus.ids[:1000])
@@ -115,38 +118,35 @@ def _doubts(run: RunFolder, checkpoint: Checkpoint | None, state: TrainingState)
 
 
 @contextlib.contextmanager
-def _explained(run: RunFolder, rank: int) -> Iterator[None]:
+def _explained(run: RunFolder) -> Iterator[None]:
     """Turn an error of the machine during a run into a TrainingError that says what to do."""
     try:
-        with naming_lost(rank):
-            yield
+        yield
     except TrainingError:
         raise
     except (OSError, UserError) as error:
         raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
 
 
-def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
-    """Return the config of a new run, its text and its name.
+def prepare_text(
+    config: Config, open_text: Callable[[DataConfig], Corpus] = open_corpus
+) -> tuple[Config, Corpus, Checkpoint | None]:
+    """Return the config of a new run, its text and its ancestor, if it has one.
 
-    If the corpus is the fallback, print a warning and use the fallback's name in the config and the run's name. With
-    `train.ancestor`, the vocabulary has the ancestor's characters, too. Raises UserError if the text is missing or too
-    short, or the ancestor has another shape.
+    If the corpus is the fallback, the config names it. With `train.ancestor`, the vocabulary has the ancestor's
+    characters, too. Raises UserError if the text is missing or too short, or the ancestor has another shape.
     """
     ancestor = open_ancestor(config) if config.train.ancestor else None
-    corpus = open_corpus(config.data)
+    corpus, data = open_text(config.data), config.data
     if corpus.fallback_reason:
-        instead = f"on the corpus {corpus.name} INSTEAD OF {config.data.corpus}, so its results are not comparable"
-        print(f"WARNING: {corpus.fallback_reason}.\nWARNING: this run trains {instead}.", file=sys.stderr)
-        name = f"{name}-on-{Path(corpus.name).stem}"
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
-    corpus.split(config.data.split, config.model.block_size)
+        data = dataclasses.replace(data, corpus=corpus.name, fallback=None)
     if ancestor:
-        characters = (config.data.characters or "") + ancestor.vocabulary.characters
-        is_larger = not set(characters) <= set(corpus.vocabulary.characters)
-        data = dataclasses.replace(config.data, characters="".join(sorted(set(characters))) if is_larger else None)
-        config, corpus = dataclasses.replace(config, data=data), open_corpus(data)
-    return config, corpus, name
+        characters = {*(data.characters or ""), *ancestor.vocabulary.characters}
+        is_larger = not characters <= {*corpus.vocabulary.characters}
+        data = dataclasses.replace(data, characters="".join(sorted(characters)) if is_larger else None)
+        corpus = dataclasses.replace(open_text(data), fallback_reason=corpus.fallback_reason)
+    corpus.split(data.split, config.model.block_size)
+    return dataclasses.replace(config, data=data), corpus, ancestor
 
 
 def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
@@ -194,3 +194,4 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
             weights |= {name: torch.zeros_like(weights[name]) for name in ("ngrams.rows.weight", "ngrams.counts")}
         weights["ngrams.counts"] = (weights["ngrams.counts"] + state.model.ngrams.counts.cpu()).clamp(max=MOST)
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
+    state.origin["ancestor"] = ancestor.weights_digest()[:16]

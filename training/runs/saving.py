@@ -22,7 +22,7 @@ def save(run: RunFolder, state: TrainingState, *, elapsed_s: float, is_best: boo
 def keep(run: RunFolder, state: TrainingState) -> None:
     """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
     steps = kept_steps(state.config.train.keep_checkpoints, state.config.train.max_steps)
-    is_due = state.progress.step in steps or (steps and state.is_finished())
+    is_due = not state.progress.evaluation_due and (state.progress.step in steps or (steps and state.is_finished()))
     if is_due and not run.kept(state.progress.step).exists():  # it does if the run is resumed at this step
         run.keep(checkpoint_of(state).without_training_state())
 
@@ -32,4 +32,4 @@ def checkpoint_of(state: TrainingState) -> Checkpoint:
     state.check_finite()
     corpus = state.corpus
     described = {"name": corpus.name, "digest": corpus.digest, "n_train": corpus.n_train}
-    return Checkpoint(state.config, corpus.vocabulary, described, **state.state_dict())
+    return Checkpoint(state.config, corpus.vocabulary, described, state.origin, **state.state_dict())

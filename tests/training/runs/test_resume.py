@@ -12,6 +12,7 @@ from conftest import ROOT, TINY_TEXT
 from helpers import assert_same_state, differences, heed_signals, metrics, run_differences
 
 import train
+from cli.stopping import Stopped, StopRequest
 from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
@@ -264,10 +265,19 @@ def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
     assert (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes() == before
 
 
-def test_an_edited_config_has_no_effect_on_a_run_that_has_begun_and_the_user_is_told(run, capsys):
-    original = run.config.read_text()
-    run.config.write_text(original.replace("seed: 0", "seed: 7"))
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=41"]) == 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert "config.yaml was edited, which has no effect; to change settings, name" in line
-    assert load_config(run.config) == load_checkpoint(run.latest).config
+def test_a_run_that_is_stopped_before_its_first_step_records_its_settings_once(workplace, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "check", Mock(side_effect=Stopped(signal.SIGINT)))
+        assert train.main(["--config", "tiny.yaml", "train.max_steps=4"]) == 130
+    assert train.main(["--resume", "runs/tiny"]) == 0
+    assert ["settings" in record for record in metrics(workplace / "runs/tiny")].count(True) == 1
+
+
+def test_weights_that_are_kept_at_the_end_have_its_evaluation_although_it_was_interrupted(workplace, monkeypatch):
+    keeping = ["--config", "tiny.yaml", "train.max_steps=20", "train.keep_checkpoints=3"]
+    assert train.main([*keeping, "train.name=whole"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "evaluate", Mock(side_effect=Stopped(signal.SIGTERM)))
+        assert train.main([*keeping, "train.name=parts"]) == 143
+    assert train.main(["--resume", "runs/parts"]) == 0
+    assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))) == []

@@ -1,0 +1,144 @@
+"""The identity of a run: which runs are seeds of one variant."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import TINY_TEXT
+from helpers import differences, metrics
+
+import train
+from experiments.report.runs import find_runs
+from training.config import Config
+from training.config_file import KEYS, build_config
+from training.identity import RESOLVED, SEED, WITHOUT_EFFECT, identity_of, what_differs
+from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
+
+# For each setting that is no part of the identity, another value with which a run has the same weights and losses.
+SAME_RUN = {
+    "train.name": "other",
+    "train.cuda_graphs": "false",
+    "train.log_every_steps": "7",
+    "train.checkpoint_every_steps": "3",
+    "train.keep_checkpoints": "3",
+    "train.sample_length": "0",
+    "train.logger": "tensorboard",
+    "data.corpus": "copy.txt",
+    "data.fallback": "selmere",
+    "data.characters": "beer",
+    "train.device": "cpu",
+    "train.dtype": "float32",
+}
+SHORT = ["--config", "tiny.yaml", "train.max_steps=12", "train.eval_every_steps=6"]
+
+
+def run(name, *settings, status=0):
+    assert train.main([*SHORT, f"train.name={name}", *settings]) == status
+    return RunFolder(Path("runs") / name)
+
+
+def identities(*runs):
+    return [load_checkpoint(run.latest).identity for run in runs]
+
+
+def variants(*runs):
+    """Return the names of the runs in each variant of a report."""
+    found = find_runs([run.path for run in runs]).variants
+    return [[each.folder.path.name for each in variant.runs.values()] for variant in found]
+
+
+def test_every_setting_is_a_part_of_the_identity_or_listed_as_one_that_is_not():
+    identity = identity_of(Config(), {"text": "of some origin"})
+    assert identity.keys() - {"text"} | WITHOUT_EFFECT | RESOLVED == {*KEYS}
+    assert not identity.keys() & (WITHOUT_EFFECT | RESOLVED)
+    assert SAME_RUN.keys() | {"data.val_corpus", "train.ancestor"} == WITHOUT_EFFECT | RESOLVED  # tested below
+
+
+@pytest.mark.parametrize("key", SAME_RUN)
+def test_a_setting_that_is_no_part_of_the_identity_changes_no_weight_and_no_loss(workplace, key):
+    if SAME_RUN[key] == "tensorboard":
+        pytest.importorskip("tensorboard")
+    shutil.copy("text.txt", "copy.txt")
+    folders = run("plain"), run("plain", f"{key}={SAME_RUN[key]}") if key != "train.name" else run(SAME_RUN[key])
+    (second,) = [path for path in Path("runs").iterdir() if path.name != "plain"]
+    one, other = (RunFolder(each) for each in (folders[0].path, second))
+    assert {"model" in name for name in differences(*map(load_checkpoint, (one.latest, other.latest)))} <= {False}
+    losses = [[record["val_loss"] for record in metrics(each.path) if "val_loss" in record] for each in (one, other)]
+    assert losses[0] == losses[1]
+    assert what_differs(identities(one, other)) == []
+
+
+def test_a_validation_text_and_an_ancestor_are_known_by_their_content(workplace):
+    Path("val.txt").write_text(TINY_TEXT[:300])
+    shutil.copy("val.txt", "copy.txt")
+    one, copy = run("one", "data.val_corpus=val.txt"), run("copy", "data.val_corpus=copy.txt")
+    assert what_differs(identities(one, copy)) == []
+    Path("copy.txt").write_text(TINY_TEXT[1:301])
+    assert what_differs(identities(one, run("other", "data.val_corpus=copy.txt"))) == ["text"]
+
+    first = run("first", "train.ancestor=runs/one")
+    shutil.move("runs/one", "runs/moved")
+    moved = run("moved-ancestor", "train.ancestor=runs/moved", "train.seed=1")
+    assert variants(first, moved) == [["first", "moved-ancestor"]]
+    shutil.move("runs/copy", "runs/one")  # the same path, other weights
+    Path("copy.txt").write_text(TINY_TEXT[:300])
+    assert train.main(["--resume", "runs/one", "train.max_steps=13"]) == 0
+    changed = run("changed", "train.ancestor=runs/one", "train.seed=1")
+    assert variants(first, changed) == [["first"], ["changed"]]
+    assert what_differs(identities(first, changed)) == ["ancestor"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "differing"),
+    [
+        ("data.characters=äöü", ["vocabulary"]),
+        ("data.level=byte", ["data.level", "vocabulary"]),
+        ("data.encoding=latin-1", ["data.encoding"]),
+        ("optim.lr=0.002", ["optim.lr"]),
+        ("train.eval_every_steps=4", ["train.eval_every_steps"]),
+    ],
+)
+def test_runs_that_differ_in_more_than_the_seed_are_no_seeds_of_one_variant(workplace, setting, differing):
+    one, seed, other = run("one"), run("seed", "train.seed=1"), run("other", setting, "train.seed=2")
+    assert variants(one, seed) == [["one", "seed"]]
+    assert variants(one, seed, other) == [["one", "seed"], ["other"]]
+    assert what_differs(identities(one, other)) == differing
+
+
+@pytest.mark.parametrize("setting", ["data.level=byte", "data.encoding=latin-1"])
+def test_losses_per_byte_and_per_character_or_in_two_encodings_are_not_compared(workplace, setting):
+    runs = [run("one").path, run("other", setting).path]
+    one, other = (variant.first.measured_on for variant in find_runs(runs).variants)
+    assert one != other
+
+
+def test_a_run_whose_settings_were_changed_differs_from_one_that_had_them_from_the_start(workplace):
+    whole, parts, again = run("whole"), run("parts", "train.max_steps=6"), run("again", "train.max_steps=6")
+    for each in (parts, again):
+        assert train.main(["--resume", str(each.path), "train.max_steps=12"]) == 0
+    of_whole, of_parts, of_again = identities(whole, parts, again)
+    assert what_differs([of_whole, of_parts]) == ["earlier"]
+    assert of_parts["earlier"] == {"6": {"train.max_steps": 6}}
+    assert what_differs([of_parts, of_again]) == []
+    (record,) = [record for record in metrics(parts.path) if "changes" in record]
+    assert identity_of(build_config(record["settings"]), record["origin"]) == of_parts
+    labels = [variant.label for variant in find_runs([whole.path, parts.path]).variants]
+    assert labels == ["earlier=none", "earlier=max_steps 6 until step 6"]
+
+
+def test_a_change_that_is_undone_before_the_next_step_leaves_no_trace(workplace):
+    whole, parts = run("whole"), run("parts", "train.patience=1", "train.eval_every_steps=6", "train.max_steps=6")
+    resume = ["--resume", str(parts.path)]
+    assert train.main([*resume, "train.patience=0"]) == 0
+    assert identities(parts)[0]["earlier"] == {"6": {"train.patience": 1}}
+    assert train.main([*resume, "train.patience=1"]) == 0
+    assert identities(parts)[0]["earlier"] == {}
+    assert what_differs(identities(whole, parts)) == ["train.max_steps", "train.patience"]
+
+
+def test_the_seed_alone_is_left_out_of_a_comparison():
+    configs = [build_config({"train": {"seed": n}}) for n in (1, 2)]
+    one, other = (identity_of(config, {}) for config in configs)
+    assert {key for key in one if one[key] != other[key]} == {SEED}
+    assert what_differs([one, other]) == []

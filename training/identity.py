@@ -1,0 +1,97 @@
+"""The identity of a run: everything that determined its training and its measurement.
+
+Two runs are seeds of one variant if their identities differ in the seed alone. Whatever compares runs asks this module.
+The processor, the number of threads and the versions of PyTorch and of the code are no part of an identity: they change
+a run like another seed, and the end of its metrics records them.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from data.corpus import Corpus
+from training.config import Config
+
+SEED = "train.seed"
+# Settings that change neither a weight nor a loss.
+WITHOUT_EFFECT = frozenset(
+    f"train.{name}"
+    for name in (
+        "name",
+        "cuda_graphs",
+        "log_every_steps",
+        "checkpoint_every_steps",
+        "keep_checkpoints",
+        "sample_length",
+        "logger",
+    )
+)
+# Settings whose meaning depends on the machine or on the content of a file. The origin of a run says what they meant.
+RESOLVED = frozenset(
+    {
+        "data.corpus",
+        "data.val_corpus",
+        "data.fallback",
+        "data.characters",
+        "train.ancestor",
+        "train.device",
+        "train.dtype",
+    }
+)
+
+
+def identity_of(config: Config, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a run: its settings by section.name, and its origin.
+
+    origin: see `origin_of`; without it, before the text is open or from an earlier version, the settings stand for it.
+    """
+    left_out = WITHOUT_EFFECT | (RESOLVED if origin else set())
+    sections = dataclasses.asdict(config)
+    settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    identity = {key: value for key, value in settings.items() if key not in left_out} | dict(origin)
+    return json.loads(json.dumps(identity))  # with lists for tuples, as in a file
+
+
+def origin_of(corpus: Corpus, arithmetic: str) -> dict[str, Any]:
+    """Return what determines a run besides its settings.
+
+    arithmetic: see `Runtime`. ancestor: SHA-256 of the weights that it started with, if they are those of another
+    model; see `adopt`. earlier: what later sessions changed; see `earlier_values`.
+    """
+    characters = corpus.vocabulary.characters
+    digest = hashlib.sha256(characters.encode()).hexdigest()
+    return {
+        "text": corpus.digest[:16] + (f" and {corpus.val_digest[:16]}" if corpus.n_train is not None else ""),
+        "vocabulary": f"{len(characters)} {corpus.vocabulary.unit}s ({digest[:8]})",
+        "ancestor": None,
+        "arithmetic": arithmetic,
+        "earlier": {},
+    }
+
+
+def earlier_values(now: Mapping[str, Any], before: Mapping[str, Any], step: int) -> dict[str, dict[str, Any]]:
+    """Return what `earlier` is in the identity of a run that a session continues after `step` steps.
+
+    now, before: the identities of this session and of the last one. The result has, by step, the values that were valid
+    until then. A change before the first step leaves no trace, nor does one that is undone before the next step.
+    """
+    if not step:
+        return {}
+    earlier = dict(before.get("earlier", {}))
+    changed = {key: before[key] for key in sorted(before.keys() & now.keys() - {"earlier"})}
+    changed |= earlier.pop(str(step), {})
+    changed = {key: value for key, value in changed.items() if value != now[key]}
+    return earlier | ({str(step): changed} if changed else {})
+
+
+def seedless(identity: Mapping[str, Any]) -> str:
+    """Return a text that is the same for all seeds of a variant, and for no other run."""
+    return json.dumps({key: value for key, value in identity.items() if key != SEED}, sort_keys=True)
+
+
+def what_differs(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in what runs differ besides their seeds: nothing if they are seeds of one variant."""
+    keys = dict.fromkeys(key for identity in identities for key in identity if key != SEED)
+    return [key for key in keys if any(each.get(key) != identities[0].get(key) for each in identities)]
