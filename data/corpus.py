@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from cli.errors import UserError
 from data.config import DataConfig
-from data.encoded_cache import cached_text, combined
-from data.encoded_text import EncodedText
+from data.encoded_text import EncodedText, cached_text, combined
 from data.sources import DownloadError, cache_folder, find_files
 from data.vocabulary import ByteVocabulary, Vocabulary, make_vocabulary
 

@@ -14,7 +14,7 @@ from helpers import load_corpus
 from torch.utils.data import DataLoader
 
 from cli.errors import UserError
-from data import encoded_cache
+from data import encoded_text
 from data.batches import TrainingBatches
 from data.encoded_text import EncodedText
 from data.files import exclusive
@@ -39,7 +39,7 @@ def decoded(corpus):
 
 def test_a_second_start_reads_only_the_encoded_file(cache, text_file, monkeypatch):
     first = load_corpus(text_file, cache=cache)
-    monkeypatch.setattr(encoded_cache, "read_text", None)  # reading the text again would fail
+    monkeypatch.setattr(encoded_text, "read_text", None)  # reading the text again would fail
     second = load_corpus(text_file, cache=cache)
     assert decoded(first) == decoded(second) == TEXT
     assert first.digest == second.digest
@@ -83,7 +83,7 @@ def test_a_file_that_becomes_shorter_while_it_is_in_use_is_an_error(cache, text_
 def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_file(
     cache, text_file, monkeypatch, later
 ):
-    scan = encoded_cache._scan
+    scan = encoded_text._scan
 
     def scan_then_change(*arguments):
         result = scan(*arguments)
@@ -91,7 +91,7 @@ def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_fi
         os.utime(text_file, (0, 0))  # a clock of 4 ms might not show the change
         return result
 
-    monkeypatch.setattr(encoded_cache, "_scan", scan_then_change)
+    monkeypatch.setattr(encoded_text, "_scan", scan_then_change)
     with pytest.raises(UserError, match=r"a.txt: the text changed while it was being read; start again"):
         load_corpus(text_file, cache=cache)
     assert names(cache) == ["lock"]
@@ -131,11 +131,11 @@ def test_workers_of_a_data_loader_and_threads_read_the_batches_of_the_main_proce
 ENCODE = """
 import sys; sys.path.insert(0, {root!r})
 from pathlib import Path
-from data import encoded_cache
+from data import encoded_text
 from data.config import DataConfig
 from data.corpus import open_corpus
-scan, calls = encoded_cache._scan, []
-encoded_cache._scan = lambda *arguments: calls.append(1) or scan(*arguments)
+scan, calls = encoded_text._scan, []
+encoded_text._scan = lambda *arguments: calls.append(1) or scan(*arguments)
 open_corpus(DataConfig(corpus={text!r}), cache=Path({cache!r}))
 print(len(calls))
 """
