@@ -71,6 +71,7 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
         step = TrainingStep(state)
         log.introduce(changes)
         keep(run, state)
+        evaluate(model, val_ids, runtime, n_characters=1)  # what cannot be evaluated fails at once
         try:
             while not state.is_finished():
                 stop.check()

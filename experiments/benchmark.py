@@ -108,7 +108,7 @@ def measure_model(name: str, config: Config, products: Mapping[str, float], repe
     seconds = time_blocks(step.run, repeats, runtime.device)
     rates = [config.tokens_per_step / s for s in seconds]
     product = products.get(str(runtime.dtype).removeprefix("torch."))
-    limit = product and product / flops_per_character(model, block_size)
+    limit = product and product / model.flops_per_character(block_size)
     memory = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     figures = [
         Figure(f"{name}: training", "characters/s", rates, limit),
@@ -117,7 +117,7 @@ def measure_model(name: str, config: Config, products: Mapping[str, float], repe
     for streams in (64, 1):  # in this order, because a single stream leaves a CPU with one thread
         rates = sampling_rates(model, streams, repeats)
         # A third of a training step's arithmetic is the forward pass, and the context is half full on average.
-        limit = products["float32"] / (flops_per_character(model, block_size // 2) / 3)
+        limit = products["float32"] / (model.flops_per_character(block_size // 2) / 3)
         figures.append(Figure(f"{name}: sampling, streams: {streams}", "characters/s", rates, limit))
     return figures
 
@@ -126,20 +126,6 @@ def make_step(config: Config) -> TrainingStep:
     """Return the training step of a new model on the config's text."""
     runtime = choose_runtime(config.train.device, config.train.dtype)
     return TrainingStep(TrainingState(config, open_corpus(config.data), runtime))
-
-
-def flops_per_character(model: GPT, block_size: int) -> int:
-    """Return the operations per character of a forward and backward pass (PaLM: Chowdhery et al., 2022, appendix B).
-
-    These are 6 for each weight of a matrix product and, including masked scores, 12 T for each channel of all heads.
-    """
-    matrices = sum(
-        p.numel()
-        for name, p in model.named_parameters()
-        if p.ndim == 2 and "embedding" not in name and "rows" not in name
-    )
-    heads = sum(layer.n_head * layer.head_size for layer in model.config.layers)
-    return 6 * matrices + 12 * block_size * heads
 
 
 def time_blocks(work: Callable[[], object], n_blocks: int, device: torch.device) -> list[float]:

@@ -139,3 +139,12 @@ class GPT(nn.Module):
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())
+
+    def flops_per_character(self, block_size: int) -> int:
+        """Return the operations per character of a training step (PaLM: Chowdhery et al., 2022, appendix B).
+
+        These are 6 for each weight of a matrix product and, masked scores included, 12 T for each channel of all heads.
+        """
+        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear))
+        channels = sum(layer.n_head * layer.head_size for layer in self.config.layers)
+        return 6 * weights + 12 * block_size * channels

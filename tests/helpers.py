@@ -33,7 +33,16 @@ from training.state import Progress
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 # These differ between any two runs.
-MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit", "settings")
+MEASURED = (
+    "elapsed_s",
+    "tokens_per_s",
+    "product_share",
+    "peak_memory_bytes",
+    "log_sizes",
+    "date",
+    "commit",
+    "settings",
+)
 
 
 def make_model(vocab_size=29, **settings):

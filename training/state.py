@@ -56,7 +56,8 @@ class TrainingState:
 
     average: its model is the one to evaluate and sample with; without an average, it is the trained model itself.
     loss_sum, loss_count: () on the device, the sum of the training losses since the last log line, and the number of
-    steps. They stay on the device so that no step waits for a transfer. split: the parts of the text. origin: see
+    steps. They stay on the device so that no step waits for a transfer, as does grad_norm (), the norm of the last
+    gradient, without the rows of n-grams and before clipping. split: the parts of the text. origin: see
     `origin_of`.
     """
 
@@ -82,7 +83,7 @@ class TrainingState:
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
         )
         self.progress, self.origin = Progress(), origin_of(corpus, runtime.arithmetic)
-        self.loss_sum, self.loss_count = torch.zeros(2, device=runtime.device)
+        self.loss_sum, self.loss_count, self.grad_norm = torch.zeros(3, device=runtime.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the progress, and every tensor by a plain name.

@@ -81,10 +81,11 @@ class TrainingStep:
             losses.append(loss.detach())
         state.loss_sum += self.processes.sum(torch.stack(losses).sum()) / self.processes.size
         state.loss_count += 1
+        # PyTorch has no norm of sparse gradients, and cannot clip them.
+        dense = [p for name, p in state.model.named_parameters() if name != "ngrams.rows.weight"]
+        state.grad_norm.copy_(nn.utils.get_total_norm([p.grad for p in dense if p.grad is not None]))
         if config.optim.grad_clip:
-            # PyTorch cannot clip sparse gradients.
-            dense = [p for name, p in state.model.named_parameters() if name != "ngrams.rows.weight"]
-            nn.utils.clip_grad_norm_(dense, config.optim.grad_clip)
+            nn.utils.clip_grads_with_norm_(dense, config.optim.grad_clip, state.grad_norm)
         for optimizer in state.optimizers:
             optimizer.step()
             optimizer.zero_grad()

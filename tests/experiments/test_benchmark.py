@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import open_corpus
 from experiments import benchmark
-from experiments.benchmark import Figure, flops_per_character, time_blocks
+from experiments.benchmark import Figure, time_blocks
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config_file import load_config
@@ -20,7 +20,7 @@ def test_operations_per_character_equal_the_count_of_pytorch(settings):
     model, ids = GPT(config, 17), torch.zeros(5, 12, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
-    assert flops_per_character(model, 12) * ids.numel() == counter.get_total_flops()
+    assert model.flops_per_character(12) * ids.numel() == counter.get_total_flops()
 
 
 def test_a_recipe_whose_split_has_a_fixed_size_is_measured_on_the_bundled_text():

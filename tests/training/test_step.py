@@ -28,6 +28,8 @@ def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_wi
     batches = TrainingBatches(state.split.train, block_size=16, batch_size=5, seed=0)
     inputs, targets = (ids.reshape(20, 4) for ids in batches.at(0))
     logits = state.model(inputs)
-    expected = F.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    squares = [gradient.square().sum() for gradient in torch.autograd.grad(loss, [*state.model.parameters()])]
     TrainingStep(state).run()
-    assert state.take_mean_loss() == pytest.approx(expected, rel=1e-6)
+    assert state.take_mean_loss() == pytest.approx(loss.item(), rel=1e-6)
+    assert state.grad_norm.item() == pytest.approx(sum(squares).sqrt().item(), rel=1e-5)

@@ -16,7 +16,7 @@ from training.log.clock import Clock
 from training.log.loggers import start_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
-from training.runtime import processor_name
+from training.runtime import processor_name, product_rate
 from training.sampling.texts import sample_text
 from training.state import TrainingState
 
@@ -29,6 +29,7 @@ class RunLog:
         self._unit = state.corpus.vocabulary.unit
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
+        self._product_rate = product_rate(state.runtime)
         cuda_graph, sampling = state.config.train.cuda_graphs, Sampling(temperature=0.8)
         self._sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=cuda_graph)
         self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
@@ -77,7 +78,16 @@ class RunLog:
         tokens_per_s = (step - self._line_step) * config.tokens_per_step / lap_s
         left_s = (config.train.max_steps - step) * self.clock.session_s / (step - self._first_step)
         lr = config.optim.lr * lr_factor(config.optim, step - 1, config.train.max_steps)
-        self._record(train_loss=loss, lr=lr, context=context_length(config, step - 1), tokens_per_s=round(tokens_per_s))
+        context, grad_norm = context_length(config, step - 1), self.state.grad_norm.item()
+        share = tokens_per_s * self.state.model.flops_per_character(context) / self._product_rate
+        self._record(
+            train_loss=loss,
+            lr=lr,
+            context=context,
+            grad_norm=grad_norm,
+            tokens_per_s=round(tokens_per_s),
+            product_share=round(share, 4),
+        )
         self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, left_s=left_s)
         self._line_step = step
 
