@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from cli.errors import UserError, error_file, explain
+from cli.errors import UserError, explain
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
@@ -47,7 +47,7 @@ def open_run(
 
     folder = folder or processes.share_folder(create)
     run = RunFolder.find(folder, writes=processes.is_main)
-    with run.lock(), error_file(run.error):
+    with run.lock():
         checkpoint, warnings = run.load_newest()
         _warn(run, warnings)
         state = state or _state_of(run, checkpoint, [] if config_file else overrides, processes)

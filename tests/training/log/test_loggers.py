@@ -49,6 +49,42 @@ def test_a_library_that_does_not_start_is_one_line_and_the_run_can_be_resumed_wi
     assert run_script("train.py", "--resume", "runs/tiny", "train.logger=none").returncode == 0
 
 
+FAILING = """
+import sys
+def fail(method):
+    if method == {method!r}:
+        {failure}
+    print("called", method)
+def init(**_): fail("init")
+def log(numbers, step): fail("log")
+def finish(): fail("finish")
+"""
+
+
+@pytest.mark.parametrize("failure", ["1 / 0", "sys.exit(3)"])
+@pytest.mark.parametrize("method", ["log", "finish"])
+def test_a_library_that_fails_after_its_start_never_ends_a_run(workplace, monkeypatch, method, failure):
+    (workplace / "trackio.py").write_text(FAILING.format(method=method, failure=failure))
+    monkeypatch.setenv("PYTHONPATH", str(workplace))
+    ended = run_script("train.py", "--config", "tiny.yaml", "train.logger=trackio")
+    assert ended.returncode == 0, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    error = "ZeroDivisionError: division by zero" if failure == "1 / 0" else "SystemExit: 3"
+    assert line == f"train.py: warning: train.logger=trackio failed ({error}); the run goes on without it"
+    assert metrics(workplace / "runs/tiny")[-1]["finished"]
+    assert not (workplace / "runs/tiny/error.txt").exists()
+
+
+@pytest.mark.parametrize("failure", ["1 / 0", "sys.exit(3)"])
+def test_a_library_that_fails_to_start_is_one_line_before_any_training(workplace, monkeypatch, failure):
+    (workplace / "trackio.py").write_text(FAILING.format(method="init", failure=failure))
+    monkeypatch.setenv("PYTHONPATH", str(workplace))
+    ended = run_script("train.py", "--config", "tiny.yaml", "train.logger=trackio")
+    (line,) = ended.stderr.splitlines()
+    assert (ended.returncode, metrics(workplace / "runs/tiny")) == (1, [])
+    assert line.startswith("train.py: train.logger=trackio does not start (")
+
+
 def test_runs_from_before_the_choice_of_a_logger_are_opened():
     for old, logger in ((True, "tensorboard"), ("true", "tensorboard"), (False, "none")):  # checkpoints, and a config
         assert build_config({"train": {"tensorboard": old}}).train.logger == logger
