@@ -1,5 +1,4 @@
 import os
-import resource
 import subprocess
 import sys
 
@@ -129,19 +128,6 @@ def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
     with run.lock():
         pass
     assert not run.error.exists()
-
-
-@pytest.mark.parametrize("name", ["metrics", "samples"])
-def test_a_disk_that_is_full_when_a_log_grows_is_an_error_that_names_the_file(tmp_path, name):
-    run = make_run(tmp_path)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with run.lock(), pytest.raises(OSError) as caught:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-        try:
-            run.add_record({"step": 1_000_000}) if name == "metrics" else run.add_sample("step 1", "a sample")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert explain(caught.value) == f"{getattr(run, name)}: File too large"
 
 
 def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock(tmp_path):
