@@ -49,51 +49,27 @@ def test_a_library_that_does_not_start_is_one_line_and_the_run_can_be_resumed_wi
     assert run_script("train.py", "--resume", "runs/tiny", "train.logger=none").returncode == 0
 
 
-FAILING = """
-import sys
-def fail(method):
-    if method == {method!r}:
-        {failure}
-def init(**_): fail("init")
-def log(numbers, step): fail("log")
-def finish(): fail("finish")
-"""
-
-
 @pytest.mark.parametrize(
     ("method", "failure", "status", "said"),
     [
-        (
-            "init",
-            "sys.exit(3)",
-            1,
-            "train.logger=trackio does not start (3); use train.logger=none; fix this, then resume",
-        ),
+        ("init", "sys.exit(3)", 1, "train.logger=trackio does not start (3); use train.logger=none; fix this,"),
         (
             "log",
             "1 / 0",
             0,
             "warning: train.logger=trackio failed (ZeroDivisionError: division by zero); the run goes on",
         ),
-        (
-            "finish",
-            "sys.exit(3)",
-            0,
-            "warning: train.logger=trackio failed (SystemExit: 3); the run goes on without it",
-        ),
+        ("finish", "sys.exit(3)", 0, "warning: train.logger=trackio failed (SystemExit: 3); the run goes on"),
     ],
 )
-def test_a_library_that_fails_is_one_line_and_ends_a_run_only_at_its_start(
-    workplace, monkeypatch, method, failure, status, said
-):
-    (workplace / "trackio.py").write_text(FAILING.format(method=method, failure=failure))
+def test_a_library_that_fails_ends_a_run_only_at_its_start(workplace, monkeypatch, method, failure, status, said):
+    working = "import sys\ninit = log = finish = lambda *_, **__: None\n"
+    (workplace / "trackio.py").write_text(f"{working}def {method}(*_, **__): {failure}\n")
     monkeypatch.setenv("PYTHONPATH", str(workplace))
     ended = run_script("train.py", "--config", "tiny.yaml", "train.logger=trackio")
     (line,) = ended.stderr.splitlines()
-    assert (ended.returncode, line[: len(said) + 10]) == (status, f"train.py: {said}")
-    assert [record["step"] for record in metrics(workplace / "runs/tiny") if "finished" in record] == [40] * (
-        not status
-    )
+    assert (ended.returncode, line.startswith(f"train.py: {said}")) == (status, True), line
+    assert any("finished" in record for record in metrics(workplace / "runs/tiny")) == (not status)
 
 
 def test_runs_from_before_the_choice_of_a_logger_are_opened():
