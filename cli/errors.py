@@ -4,7 +4,6 @@ import contextlib
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from pathlib import Path
 
 LONGEST_LINE = 1_000  # characters of an error
 HINTS = {IsADirectoryError: "; name a file", FileExistsError: " and is no folder; move or rename it"}
@@ -60,18 +59,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of PyTorch, CUDA or NumPy means that memory ran out."""
     signs = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
-
-
-@contextlib.contextmanager
-def error_file(path: Path) -> Iterator[None]:
-    """Leave the error that ends the context as one line in a file, and remove the file of an earlier error.
-
-    Of several processes with the same file, the first one that fails writes it.
-    """
-    path.unlink(missing_ok=True)
-    try:
-        yield
-    except Exception as error:
-        with contextlib.suppress(OSError), path.open("x", encoding="utf-8") as file:
-            file.write(f"{explain(error)}\n")
-        raise

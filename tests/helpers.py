@@ -168,9 +168,12 @@ def wait_for(condition, process=None):
         time.sleep(0.005)
 
 
-def start_train(output, *arguments):
-    """Start train.py in a process that need not import PyTorch: a fork of one that has. Its output goes to a file."""
-    return _start(_train, str(output), [*map(str, arguments)])
+def start_train(output, *arguments, hook=None):
+    """Start train.py in a process that need not import PyTorch: a fork of one that has. Its output goes to a file.
+
+    hook: a function that can be pickled, and gets the events of `sys.addaudithook`.
+    """
+    return _start(_train, str(output), [*map(str, arguments)], hook)
 
 
 def new_environment(folder, *packages):
@@ -217,9 +220,11 @@ def _start(target, *arguments):
     return process
 
 
-def _train(output, arguments):
+def _train(output, arguments, hook):
     import train
 
+    if hook:
+        sys.addaudithook(hook)
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     sys.exit(train.main(arguments))

@@ -90,7 +90,10 @@ class Workers:
 
 
 def _reason(run: RunFolder, status: int) -> str:
-    reason = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    if not run.config.is_file():
+        return f"{run.path}: this folder was renamed or deleted during training"
+    names = {number.value: number.name for number in signal.Signals}  # without most real-time signals
+    reason = f"ended by {names.get(-status, f'signal {-status}')}" if status < 0 else f"exit status {status}"
     with contextlib.suppress(FileNotFoundError):
         reason = run.error.read_text(encoding="utf-8").strip()
     return f"{reason} (full output: {run.path / OUTPUT})"

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 from cli.command import report_errors
-from cli.errors import LONGEST_LINE, UserError, error_file, one_line
+from cli.errors import LONGEST_LINE, one_line
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,6 @@ def test_a_bug_keeps_its_traceback(capsys, bug):
     with pytest.raises(type(bug)):
         report_errors("x.py", work, memory="")
     assert capsys.readouterr().err == ""
-
-
-def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
-    file = tmp_path / "error.txt"
-    for error, line in ((UserError("the disk is full"), "the disk is full"), (KeyError("lr"), "KeyError: 'lr'")):
-        with pytest.raises(type(error)), error_file(file):
-            with pytest.raises(UserError), error_file(tmp_path / "other.txt"):
-                raise UserError("another")
-            assert not file.exists()
-            raise error
-        assert file.read_text() == f"{line}\n"
-    with error_file(file):
-        pass
-    assert not file.exists()
 
 
 def test_the_experiments_are_listed_with_one_line_each():

@@ -169,6 +169,7 @@ def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, ca
     ("program", "reason"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 35)", "ended by signal 35"),  # it has no name
         ("raise SystemExit(3)", "exit status 3"),
         (
             "import sys; open(sys.argv[2] + '/error.txt', 'w').write('the text is damaged\\n'); 1 / 0",
@@ -192,6 +193,16 @@ def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_th
         gone.path: f"{gone.path / 'output.txt'}: No such file or directory",
         run.path: f"{reason} (full output: {run.path / 'output.txt'})",
     }
+
+
+def test_a_sweep_names_a_folder_that_was_renamed_and_does_not_create_it_again(workplace, monkeypatch):
+    (workplace / "program.py").write_text("import os, sys; os.rename(sys.argv[2], 'elsewhere')")
+    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
+    folder, reasons = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), [])), []
+    (run,) = map(folder.run_of, folder.plan.points)
+    Workers(1).train([(run, TrainConfig())], lambda _, reason: reasons.append(reason))
+    assert reasons == [f"{run.path}: this folder was renamed or deleted during training"]
+    assert not run.path.exists()
 
 
 def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_nothing(workplace, capsys):

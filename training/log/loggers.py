@@ -25,7 +25,7 @@ def start_logger(config: Config, folder: Path, *, from_step: int) -> Any:
         library = importlib.import_module(name)
         library.init(project="character-gpt", name=session, group=str(folder), config=dataclasses.asdict(config))
         return library
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"train.logger={name} does not start ({error}); use train.logger=none") from error
 
 

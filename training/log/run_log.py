@@ -3,12 +3,16 @@
 import math
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from cli.console import Console
+from cli.errors import explain
 from cli.hints import PROJECT, to_paste
 from model.generate import Sampler, Sampling
 from training.evaluation import Evaluation
@@ -41,8 +45,7 @@ class RunLog:
 
     def __exit__(self, *_) -> None:
         self._console.close()
-        if self._logger:
-            self._logger.finish()
+        self._call_logger("finish")
 
     def introduce(self, changes: Sequence[str]) -> None:
         """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
@@ -148,9 +151,18 @@ class RunLog:
         step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
         self.run.add_record(record)
-        if self._logger:
-            numbers = {name: x for name, x in record.items() if isinstance(x, (int, float)) and name != "step"}
-            self._logger.log(numbers, step=step)
+        numbers = {name: x for name, x in record.items() if isinstance(x, (int, float)) and name != "step"}
+        self._call_logger("log", numbers, step=step)
+
+    def _call_logger(self, method: str, *arguments: Any, **named: Any) -> None:
+        """Call the optional logger. It cannot end the run, which goes on without it after an error."""
+        try:
+            if self._logger is not None:
+                getattr(self._logger, method)(*arguments, **named)
+        except (Exception, SystemExit) as error:
+            self._logger = None
+            failed = f"train.logger={self.state.config.train.logger} failed ({explain(error)})"
+            tqdm.write(f"train.py: warning: {failed}; the run goes on without it", file=sys.stderr)
 
 
 def commit() -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from cli.errors import UserError, error_file, explain
+from cli.errors import UserError, explain
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
@@ -43,7 +43,7 @@ def open_run(
         state, name = _new_state(load_config(config_file, overrides), config_file.stem, processes)
         folder = RunFolder.create(name, to_yaml(state.config)).path if processes.is_main else None
     run = RunFolder.find(processes.of_main(folder), writes=processes.is_main)
-    with run.lock(), error_file(run.error):
+    with run.lock():
         checkpoint, warnings = (None, []) if state else run.load_newest()
         state = state or _state_of(run, checkpoint, overrides, processes)
         changes = _resume(state, checkpoint) if checkpoint else []

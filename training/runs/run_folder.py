@@ -4,17 +4,21 @@ import contextlib
 import difflib
 import itertools
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from cli.errors import UserError
+from tqdm import tqdm
+
+from cli.errors import UserError, explain, one_line
+from cli.hints import shortened
 from cli.optional import optional_library
 from data.files import exclusive, remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record, cut_records, read_newest_record
+from training.state import TrainingError
 
 RUNS = Path("runs")
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
@@ -30,15 +34,34 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, *, writes: bool = True):
-        self.path, self.writes = path, writes
-        self.config = path / "config.yaml"
-        self.metrics = path / "metrics.jsonl"
-        self.samples = path / "samples.txt"
-        self.error = path / "error.txt"  # why the last session failed, if it did
-        self.checkpoints = path / "checkpoints"
-        self.latest = self.checkpoints / f"latest{SUFFIX}"
-        self.previous = self.checkpoints / f"previous{SUFFIX}"
-        self.best = self.checkpoints / f"best{SUFFIX}"
+        self._path, self.writes = path, writes
+        self._descriptor: int | None = None  # of the folder while it is locked
+
+    @property
+    def path(self) -> Path:
+        """The path, which follows the folder if it is moved while locked. Raises TrainingError if it is deleted."""
+        if self._descriptor is None:
+            return self._path
+        for path in (self._path, Path(f"/proc/self/fd/{self._descriptor}").resolve()):  # elsewhere than on Linux: none
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if os.path.samestat(path.stat(), os.fstat(self._descriptor)):
+                    break
+        else:
+            raise TrainingError(f"{self._path}: this folder was deleted or moved away during training, so the run ends")
+        if path != self._path:
+            before, self._path = self._path, Path(shortened(path))
+            if self.writes:
+                tqdm.write(f"train.py: {one_line(f'{before} is now {self._path}')}; the run goes on there", sys.stderr)
+        return self._path
+
+    config = property(lambda self: self.path / "config.yaml")
+    metrics = property(lambda self: self.path / "metrics.jsonl")
+    samples = property(lambda self: self.path / "samples.txt")
+    error = property(lambda self: self.path / "error.txt")  # why the last session failed, if it did
+    checkpoints = property(lambda self: self.path / "checkpoints")
+    latest = property(lambda self: self.checkpoints / f"latest{SUFFIX}")
+    previous = property(lambda self: self.checkpoints / f"previous{SUFFIX}")
+    best = property(lambda self: self.checkpoints / f"best{SUFFIX}")
 
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
@@ -67,9 +90,38 @@ class RunFolder:
             raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
         return cls(path, writes=writes)
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Lock the folder against any other process. Raises UserError if another process is training this run."""
-        return exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of the folder, follow it if it is moved, and leave an error in its error.txt.
+
+        Of the processes of one run, the first that fails writes that file. Raises UserError if the folder is locked.
+        """
+        with exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext():
+            self.error.unlink(missing_ok=True)
+            self._descriptor = os.open(self.path, os.O_RDONLY) if os.name == "posix" else None
+            try:
+                yield
+            except Exception as error:
+                with contextlib.suppress(OSError, UserError), self._held() as run, run.error.open("xb") as file:
+                    file.write(f"{explain(error)}\n".encode())
+                raise
+            finally:
+                if self._descriptor is not None:
+                    os.close(self._descriptor)
+                    self._descriptor = None
+
+    @contextlib.contextmanager
+    def _held(self, written: str = "") -> Iterator["RunFolder"]:
+        """Yield the folder by its descriptor, if possible: whoever writes there does not notice that it is moved.
+
+        written: the file that an error of the system is about if it names none, as that of a full disk.
+        """
+        path, held = self.path, Path(f"/proc/self/fd/{self._descriptor}")
+        try:
+            yield RunFolder(held if held.exists() else path)
+        except OSError as error:
+            name = str(error.filename2 or error.filename or path / written)
+            raise OSError(error.errno, error.strerror, name.replace(str(held), str(self.path))) from error
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
@@ -84,19 +136,21 @@ class RunFolder:
         """
         if not self.writes:
             return
-        self.lay_out(config_yaml)
-        cut_records(self.metrics, step, log_sizes[0])
-        os.truncate(self.samples, min(self.samples.stat().st_size, log_sizes[1]))
-        for kept_step, path in self.all_kept().items():
-            if kept_step > step:
-                path.unlink()
+        with self._held() as run:
+            run.lay_out(config_yaml)
+            cut_records(run.metrics, step, log_sizes[0])
+            os.truncate(run.samples, min(run.samples.stat().st_size, log_sizes[1]))
+            for kept_step, path in run.all_kept().items():
+                if kept_step > step:
+                    path.unlink()
 
     def save(self, checkpoint: Checkpoint, *, is_best: bool = False) -> None:
         """Save the latest checkpoint, after the best if it is that too; the latest before becomes the previous one."""
         if self.writes:
-            if is_best:
-                save_checkpoint(checkpoint, self.best)
-            save_checkpoint(checkpoint, self.latest, keep=self.previous)
+            with self._held() as run:
+                if is_best:
+                    save_checkpoint(checkpoint, run.best)
+                save_checkpoint(checkpoint, run.latest, keep=run.previous)
 
     def load_newest(self) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
@@ -117,7 +171,7 @@ class RunFolder:
             if intact and path == self.latest:
                 break  # the others replace a damaged one
         if not intact:
-            if not damaged and not read_newest_record(self.metrics):
+            if not damaged and not read_newest_record(self.metrics).get("step"):
                 return None, []
             reasons = "; ".join(damaged.values()) or "its files are missing"
             raise CheckpointError(
@@ -135,7 +189,8 @@ class RunFolder:
     def keep(self, checkpoint: Checkpoint) -> None:
         """Keep the weights of a step; see `train.keep_checkpoints`."""
         if self.writes:
-            save_checkpoint(checkpoint, self.kept(checkpoint.step))
+            with self._held() as run:
+                save_checkpoint(checkpoint, run.kept(checkpoint.step))
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that are kept from a step."""
@@ -150,18 +205,16 @@ class RunFolder:
     def add_record(self, record: dict[str, Any]) -> None:
         """Append a record to the metrics."""
         if self.writes:
-            append_record(self.metrics, record)
+            with self._held("metrics.jsonl") as run:
+                append_record(run.metrics, record)
 
     def add_sample(self, heading: str, text: str) -> None:
-        if not self.writes:
-            return
-        with self.samples.open("a", encoding="utf-8", newline="") as file:
-            file.write(f"--- {heading} ---\n{text}\n\n")
+        if self.writes:
+            with self._held("samples.txt") as run, run.samples.open("ab") as file:
+                file.write(f"--- {heading} ---\n{text}\n\n".encode())
 
     def log_sizes(self) -> list[int]:
         """Return the sizes of metrics and samples in bytes; see `begin_session`."""
-        if not self.writes:
-            return [0, 0]
         return [path.stat().st_size for path in (self.metrics, self.samples)]
 
 

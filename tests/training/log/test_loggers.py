@@ -49,6 +49,29 @@ def test_a_library_that_does_not_start_is_one_line_and_the_run_can_be_resumed_wi
     assert run_script("train.py", "--resume", "runs/tiny", "train.logger=none").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "failure", "status", "said"),
+    [
+        ("init", "sys.exit(3)", 1, "train.logger=trackio does not start (3); use train.logger=none; fix this,"),
+        (
+            "log",
+            "1 / 0",
+            0,
+            "warning: train.logger=trackio failed (ZeroDivisionError: division by zero); the run goes on",
+        ),
+        ("finish", "sys.exit(3)", 0, "warning: train.logger=trackio failed (SystemExit: 3); the run goes on"),
+    ],
+)
+def test_a_library_that_fails_ends_a_run_only_at_its_start(workplace, monkeypatch, method, failure, status, said):
+    working = "import sys\ninit = log = finish = lambda *_, **__: None\n"
+    (workplace / "trackio.py").write_text(f"{working}def {method}(*_, **__): {failure}\n")
+    monkeypatch.setenv("PYTHONPATH", str(workplace))
+    ended = run_script("train.py", "--config", "tiny.yaml", "train.logger=trackio")
+    (line,) = ended.stderr.splitlines()
+    assert (ended.returncode, line.startswith(f"train.py: {said}")) == (status, True), line
+    assert any("finished" in record for record in metrics(workplace / "runs/tiny")) == (not status)
+
+
 def test_runs_from_before_the_choice_of_a_logger_are_opened():
     for old, logger in ((True, "tensorboard"), ("true", "tensorboard"), (False, "none")):  # checkpoints, and a config
         assert build_config({"train": {"tensorboard": old}}).train.logger == logger

@@ -8,7 +8,9 @@ import subprocess
 import pytest
 from conftest import run_script, train_tiny, write_tiny
 
+from cli.errors import explain
 from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +52,21 @@ def test_metrics_that_cannot_be_written_are_an_error_in_one_line(workplace):
     train_tiny(workplace, "train.max_steps=20")
     size = (workplace / "runs/tiny/metrics.jsonl").stat().st_size
     settings = ["train.max_steps=40", "train.log_every_steps=1", "train.eval_every_steps=1000"]
-    one_line(run_script("train.py", "--resume", "runs/tiny", *settings, preexec_fn=with_limit(size + 10)), 1, 2)
+    line = one_line(run_script("train.py", "--resume", "runs/tiny", *settings, preexec_fn=with_limit(size + 10)), 1)
+    assert line.startswith("train.py: runs/tiny/metrics.jsonl: File too large; fix this, then resume")
+
+
+@pytest.mark.parametrize("name", ["metrics", "samples"])
+def test_a_disk_that_is_full_when_a_log_grows_is_an_error_that_names_the_file(tmp_path, name):
+    run = RunFolder.create("a", "model: {}\n", root=tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with run.lock(), pytest.raises(OSError) as caught:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        try:
+            run.add_record({"step": 1_000_000}) if name == "metrics" else run.add_sample("step 1", "a sample")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert explain(caught.value) == f"{getattr(run, name)}: File too large"
 
 
 def test_a_text_that_cannot_be_encoded_is_an_error_that_names_the_file(workplace):

@@ -117,6 +117,19 @@ def test_a_path_that_is_no_run_folder_is_an_error_with_a_hint(tmp_path, path, me
         RunFolder.find(tmp_path / path, root=tmp_path / "runs")
 
 
+def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
+    run = make_run(tmp_path)
+    other = RunFolder(run.path, writes=False)  # of another process that trains the run
+    for error, line in ((UserError("the disk is full"), "the disk is full"), (KeyError("lr"), "KeyError: 'lr'")):
+        with pytest.raises(type(error)), run.lock(), other.lock():
+            assert not run.error.exists()
+            raise error
+        assert run.error.read_text() == f"{line}\n"
+    with run.lock():
+        pass
+    assert not run.error.exists()
+
+
 def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock(tmp_path):
     run = make_run(tmp_path)
     hold = "import sys, pathlib; from training.runs.run_folder import RunFolder\n"
