@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -138,7 +139,7 @@ def prepare_text(config: Config, name: str) -> tuple[Config, Corpus, str]:
     if corpus.fallback_reason:
         instead = f"on the corpus {corpus.name} INSTEAD OF {config.data.corpus}, so its results are not comparable"
         print(f"WARNING: {corpus.fallback_reason}.\nWARNING: this run trains {instead}.", file=sys.stderr)
-        name = f"{name}-on-{Path(corpus.name).stem}"
+        name += "-on-" + re.sub(r"[^\w.]+", "-", Path(corpus.name).stem)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=corpus.name, fallback=None))
     corpus.split(config.data.split, config.model.block_size)
     if ancestor:
