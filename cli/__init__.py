@@ -1,1 +1,1 @@
-"""What the commands share: errors of one line, output streams, signals, and threads."""
+"""What the commands share: errors of one line, rules of settings, output streams, signals, and threads."""

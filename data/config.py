@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from cli.rules import check_rules
+
 DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 
 
@@ -27,6 +29,7 @@ class DataConfig:
     characters: str | None = None
 
     def __post_init__(self) -> None:
+        check_rules("data", self)
         self._check_split()
         if self.val_corpus is not None and self.split != DEFAULT_SPLIT:
             raise ValueError("data.split divides one text; leave it out with data.val_corpus, or the other way round")

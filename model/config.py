@@ -3,14 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import ge, gt, le, lt
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Literal
 
-# Types with a rule, which `check_rules` applies. The upper limits keep typing errors from running for years.
-Size = Annotated[int, "at least 1 and at most 1,000,000"]
-Positive = Annotated[float, "above 0"]
-NotNegative = Annotated[float, "at least 0"]
-BelowOne = Annotated[float, "at least 0 and below 1"]
+from cli.rules import BelowOne, NotNegative, Positive, Size, Within, check_rules
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class ModelConfig:
     Raises ValueError, naming the setting, if a value is invalid.
     """
 
-    n_layer: Annotated[int, "at least 0 and at most 1,000"] = 4  # number of blocks; 0: a model without attention
+    n_layer: Annotated[int, Within(at_least=0, at_most=1_000)] = 4  # number of blocks; 0: a model without attention
     # heads per block: one number, or a list with one number per block, such as `[8, 4, 4, 2]`
     n_head: Size | tuple[Size, ...] = 4
     n_kv_head: Size | None = None  # number of key and value heads, each shared by several query heads; null: `n_head`
@@ -44,15 +39,15 @@ class ModelConfig:
     # `rope`: rotary; `alibi`: scores fall with the distance, and memory is quadratic in the context length
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
     # base of the rotary frequencies: a lower one rotates the slow pairs of channels faster
-    rope_base: Annotated[float, "above 1"] = 10_000.0
+    rope_base: Annotated[float, Within(above=1)] = 10_000.0
     norm: Literal["rms", "layer"] = "rms"  # `rms` has no parameters
     mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"  # activation function of the MLP
     # width of a causal convolution before each MLP; 1: none. With 3, the MLP also reads the two characters before, so
     # attention is no longer the only way between positions
-    conv_width: Annotated[int, "at least 1 and at most 1,000"] = 1
+    conv_width: Annotated[int, Within(at_least=1, at_most=1_000)] = 1
     # memory of n-grams: for each n in the list, such as `[2, 3, 4]`, the last n characters look up a learned vector in
     # a table; `[]`: none. With it, attention is no longer the only way between positions
-    ngrams: tuple[Annotated[int, "at least 1 and at most 1,000"], ...] = ()
+    ngrams: tuple[Annotated[int, Within(at_least=1, at_most=1_000)], ...] = ()
     ngram_rows: Size = 262_144  # rows of the table, which n-grams share at random
     ngram_width: Size = 32  # width of the rows
     ngram_dropout: BelowOne = 0.5  # probability that a row is dropped in training
@@ -120,33 +115,3 @@ class ModelConfig:
 def _in_words(numbers: Sequence[int]) -> str:
     *most, last = map(str, numbers)
     return f"{', '.join(most)} or {last}" if most else last
-
-
-def check_rules(section: str, settings: Any) -> None:
-    """Raise ValueError if a setting is not one of the values that its type names, or breaks the rule of its type."""
-    rules = get_type_hints(type(settings), include_extras=True)
-    for name, kind in get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if isinstance(value, str) and (names := named_values(kind)) and value not in names:
-            raise ValueError(f"{section}.{name}={value} must be one of {', '.join(names)}")
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and not follows(number, rule := rule_of(rules[name])):
-                raise ValueError(f"{section}.{name}={number} must be {rule}")
-
-
-def named_values(kind: Any) -> tuple[str, ...]:
-    """Return the strings that a type such as `Literal["learned"] | float` allows, if it names them."""
-    return tuple(name for part in (kind, *get_args(kind)) for name in get_args(part) if isinstance(name, str))
-
-
-def rule_of(kind: Any) -> str:
-    """Return the rule of an annotated type, or of the first one in a union or tuple; "" if there is none."""
-    own = getattr(kind, "__metadata__", ("",))[0]
-    return own or next(filter(None, map(rule_of, get_args(kind))), "")
-
-
-def follows(number: float, rule: str) -> bool:
-    """Return whether a number follows a rule such as "at least 0 and below 1". Each number follows an empty rule."""
-    comparisons = {"at least": ge, "above": gt, "at most": le, "below": lt}
-    parts = [part.rpartition(" ") for part in rule.replace(",", "").split(" and ") if part]
-    return all(comparisons[words](number, float(limit)) for words, _, limit in parts)

@@ -72,7 +72,7 @@ IN_A_SETTING = [
     ("data.corpus=" + "x" * 500_000, "xxx ... xxx"),
     ("data.corpus=~nouser/x", "~nouser/x"),
     ("data.characters=\ud800", "a character cannot be half of a surrogate pair"),
-    ("train.name=a\nb", "must be a folder name"),
+    *((f"train.name={name}", "must be a folder name") for name in ("a\nb", "a.", "Lock", "x.HTML", "con", "Com1.5")),
     ("data.corpus=empty.txt", "is empty"),
     ("data.corpus=latin.txt", "byte 3"),
     ("data.split=[0.9,0.1]", "0.1] must be three numbers"),
@@ -99,6 +99,7 @@ IN_THE_COMMAND = [
     ("--config gone.yaml", "gone.yaml: no such file in"),
     ("--config tinny.yml", "; did you mean tiny.yaml?"),
     ("--config configs/selmere.yaml", f"; did you mean {ROOT}/configs/selmere.yaml?"),
+    ("--config lock.yaml", "train.name='lock' must be a folder name"),
     ("--config /dev/zero", "/dev/zero: is a pipe or a device; give a file"),
     ("--config tiny.yaml --from /dev/zero", "/dev/zero: is a pipe or a device; give a file"),
     ("--config .", ".: Is a directory; name a file"),
@@ -124,6 +125,7 @@ def assert_mistake(capsys, arguments, message):
 @pytest.fixture
 def place(workplace):
     (workplace / "empty.txt").touch()
+    (workplace / "lock.yaml").write_text("data: {corpus: text.txt}\nmodel: {block_size: 16}")
     (workplace / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
     yield workplace
     assert not (workplace / "runs").exists()

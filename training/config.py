@@ -6,11 +6,9 @@ The comment of each setting is its description in configs/README.md, and its typ
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from cli.rules import BelowOne, Count, Fraction, NotNegative, Positive, Size, Within, check_folder_name, check_rules
 from data.config import DataConfig
-from model.config import BelowOne, ModelConfig, NotNegative, Positive, Size, check_rules
-
-Fraction = Annotated[float, "at least 0 and at most 1"]
-Count = Annotated[int, "at least 1"]
+from model.config import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ class OptimConfig:
     # weight decay of the output layer (the language-model head), which makes predictions less overconfident
     lm_head_weight_decay: NotNegative = 0.0
     # steps over which the learning rate rises from 0 to its peak
-    warmup_steps: Annotated[int, "at least 0"] = 20
+    warmup_steps: Annotated[int, Within(at_least=0)] = 20
     decay_fraction: Fraction = 0.5  # fraction of the run, at its end, over which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"  # how the learning rate falls
     final_lr_fraction: Fraction = 0.0  # final learning rate as a fraction of the peak
@@ -56,7 +54,7 @@ class TrainConfig:
     # fractions of the run at which the context length doubles, up to `model.block_size`; `[0.4, 0.8]` trains on a
     # quarter of it, then half, then all
     grow_context_at: tuple[float, ...] = ()
-    seed: Annotated[int, "at least 0 and below 4,294,967,296"] = 0  # seed of weights, batches and dropout
+    seed: Annotated[int, Within(at_least=0, below=2**32)] = 0  # seed of weights, batches and dropout
     device: str = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
     # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the hardware has it, CPUs included
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -72,11 +70,11 @@ class TrainConfig:
     checkpoint_every_steps: Count = 250  # steps between checkpoints
     # how many steps to keep the weights of (at least 3; most are early in the run), to see how heads form
     # ([`experiments/README.md`](../experiments/README.md)); 0 disables this
-    keep_checkpoints: Annotated[int, "at least 0 and at most 1,000"] = 0
+    keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000)] = 0
     # stop after this many evaluations without a better loss; 0 disables this
-    patience: Annotated[int, "at least 0"] = 0
+    patience: Annotated[int, Within(at_least=0)] = 0
     # characters to sample at each evaluation
-    sample_length: Annotated[int, "at least 0 and at most 100,000"] = 300
+    sample_length: Annotated[int, Within(at_least=0, at_most=100_000)] = 300
     # where else to send the metrics: TensorBoard (event files in the run folder), trackio or Weights & Biases; `pip
     # install` the library of that name first
     logger: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
@@ -90,10 +88,8 @@ class TrainConfig:
             )
         if self.keep_checkpoints in (1, 2):
             raise ValueError(f"train.keep_checkpoints={self.keep_checkpoints} must be 0, or at least 3")
-        if self.name is not None and (
-            not self.name or set(self.name) & set('/\\:*?"<>|') or self.name[0] == "." or min(self.name) < " "
-        ):
-            raise ValueError(f"train.name={self.name!r} must be a folder name without / or other special characters")
+        if self.name is not None:
+            check_folder_name("train.name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

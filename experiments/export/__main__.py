@@ -12,7 +12,6 @@ from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
 from experiments.export.model_card import model_card
 from training.runs.checkpoint import Checkpoint, save_checkpoint
-from training.runs.metrics import read_newest_record
 from training.runs.run_folder import EXPORTED
 from training.trained_model import load_model
 
@@ -31,9 +30,8 @@ def main(options: Namespace) -> None:
         raise UserError("--half is for --to safetensors; leave it out")
     trained = load_model(options.checkpoint, "cpu")
     checkpoint = published(trained.checkpoint, half=options.half)
-    folder, name = trained.run_folder, options.output.resolve().name
-    machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
-    card = model_card(checkpoint, form=options.to, name=name, machine=machine, licence=options.license)
+    name = options.output.resolve().name
+    card = model_card(trained, checkpoint, form=options.to, name=name, licence=options.license)
     if options.to == "safetensors":
         save_checkpoint(checkpoint, options.output / EXPORTED)
     else:

@@ -6,21 +6,25 @@ from string import Template
 
 from training.config_file import dump_yaml, to_yaml
 from training.runs.checkpoint import Checkpoint
+from training.runs.metrics import read_newest_record
+from training.trained_model import TrainedModel
 
 CARDS = Path(__file__).parent / "cards"
 
 
-def model_card(checkpoint: Checkpoint, *, form: str, name: str, machine: str | None, licence: str | None) -> str:
+def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name: str, licence: str | None) -> str:
     """Return the page of a model in a folder of this name: Markdown after the front matter that the Hub reads.
 
-    machine: on which it was trained, if known. licence: its name on the Hub, if one was chosen.
+    checkpoint: what is published of it. licence: its name on the Hub, if one was chosen.
     """
+    folder = trained.run_folder
+    machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
     corpus, progress, vocabulary = checkpoint.corpus, checkpoint.progress, checkpoint.vocabulary
     block_size, loss = checkpoint.config.model.block_size, progress.best_loss
     is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
     rows = {
         "vocabulary": f"{len(vocabulary):,} {vocabulary.unit}s",
-        "parameters": f"{sum(value.numel() for value in checkpoint.weights.values()):,}",
+        "parameters": f"{trained.model.n_parameters():,}",
         "context length": f"{block_size} {vocabulary.unit}s",
         "text": f"{corpus['name']}, SHA-256 {corpus['digest']}",
         "steps": f"{checkpoint.step:,}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from cli.errors import UserError
 from experiments.report.runs import Variant
@@ -53,12 +54,8 @@ def make_family(
     if n_tests < len(tests):
         raise UserError(f"--tests must be at least {len(tests)}, the number of differences that are tested")
 
-    def adjusted(p_values: list[float]) -> dict[int, float]:
-        not_run = [1.0] * (n_tests - len(tests))
-        return dict(zip(tests, holm(p_values + not_run)[: len(tests)], strict=True))
-
-    p = adjusted([test.p for test in tests.values()])
-    equal_p = adjusted([test.equal_p(margin) for test in tests.values()])
+    p = dict(zip(tests, holm([test.p for test in tests.values()], n_tests), strict=True))
+    equal_p = dict(zip(tests, holm([test.equal_p(margin) for test in tests.values()], n_tests), strict=True))
     contrasts = [
         Contrast(*pair, difference, p.get(i), equal_p.get(i), _verdict(difference, p.get(i), equal_p.get(i), margin))
         for i, (pair, difference) in enumerate(zip(pairs, differences, strict=True))
@@ -69,10 +66,11 @@ def make_family(
 def find_pair(contrast: str, variants: Sequence[Variant]) -> tuple[Variant, Variant]:
     """Return the two finished variants of "A - B". Raises UserError if these are not two labels."""
     labelled = {variant.label: variant for variant in variants if variant.is_finished}
-    left, _, right = (part.strip() for part in contrast.partition(" - "))
-    if left != right and left in labelled and right in labelled:
-        if labelled[left].first.measured_on == labelled[right].first.measured_on:
-            return labelled[left], labelled[right]
+    pairs = [pair for pair in permutations(labelled, 2) if " - ".join(pair) == contrast.strip()]
+    if len(pairs) == 1:  # labels that contain " - " could make two
+        variant, other = (labelled[label] for label in pairs[0])
+        if variant.first.measured_on == other.first.measured_on:
+            return variant, other
         raise UserError(f"--contrast {contrast!r}: the two losses were not measured on the same text, part and context")
     known = ", ".join(map(repr, labelled))
     raise UserError(f"--contrast {contrast!r} is not 'A - B' with two of the finished variants: {known}")

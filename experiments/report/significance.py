@@ -63,14 +63,15 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     return PairedTest(centre, len(seeds), error, centre - half, centre + half, p)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float], n_tests: int) -> list[float]:
     """Adjust p-values for multiple comparisons (Holm, 1979): the chance of any false positive stays below the level.
 
-    Without adjustment, one in twenty comparisons of equal variants looks significant at the level of 0.05.
+    Without adjustment, one in twenty comparisons of equal variants looks significant at the level of 0.05. n_tests: of
+    the family; those that were not run count with p = 1.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        highest = max(highest, min(1.0, (n_tests - rank) * p_values[i]))
         adjusted[i] = highest
     return adjusted
 

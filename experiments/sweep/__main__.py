@@ -108,7 +108,7 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
         renew_report(folder.path)
 
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]
-    number = Workers(n_workers).train(runs, ended)
+    number = Workers(min(n_workers, max(1, len(runs)))).train(runs, ended)
     console.close()
     for name, reason in failed.items():
         print(f"experiments.sweep: {name} failed: {reason}", file=sys.stderr)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.errors import UserError
+from cli.rules import check_folder_name
 from experiments.sweep.values import VARIANTS, Axes, Variants, labelled, read_sweep, split_values, spoken
 from training.config import Config, TrainConfig
 from training.config_file import build_config, split_override
@@ -117,9 +118,11 @@ def _make_points(
     if invalid:
         reasons = "; ".join(f"{first}: {reason}" for reason, first in dict(reversed(invalid)).items())
         raise UserError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
-    identities = {point.name: repr(identity_of(point.config, {})) for point in points}
-    counts = Counter(sign for point in points for sign in (point.name, identities[point.name]))
-    if same := [point.name for point in points if max(counts[point.name], counts[identities[point.name]]) > 1]:
+    for point in points:
+        check_folder_name("sweep.variants", point.name)
+    signs = [(point.name.casefold(), repr(identity_of(point.config, {}))) for point in points]
+    counts = Counter(sign for pair in signs for sign in pair)
+    if same := [point.name for point, pair in zip(points, signs, strict=True) if max(map(counts.get, pair)) > 1]:
         raise UserError(f"two runs of the sweep are the same: {same[0]} and {same[1]}")
     return tuple(points)
 

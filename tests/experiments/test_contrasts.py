@@ -34,6 +34,13 @@ def test_a_contrast_of_unknown_variants_is_an_error_that_names_those_there_are(c
         find_pair(contrast, [A, B])
 
 
+def test_a_variant_whose_name_contains_a_minus_can_be_named_unless_that_means_two_contrasts():
+    minus, other = Loss("a - b", 1.0), Loss("b - a", 1.0)
+    assert [find_pair(name, [A, B, minus]) for name in ("a - b", "a - b - a")] == [(A, B), (minus, A)]
+    with pytest.raises(ValueError, match="is not 'A - B'"):
+        find_pair("a - b - a", [A, B, minus, other])
+
+
 def test_contrasts_are_adjusted_together_and_may_be_different_equal_or_undecided():
     stats = pytest.importorskip("scipy.stats")
     family = make_family([(C, A), (B, A), (D, A)], margin=0.01)
@@ -50,6 +57,7 @@ def test_planned_tests_that_were_not_run_count_with_a_p_value_of_1():
     one, planned = (make_family([(B, A)], n_tests=n).contrasts[0] for n in (1, 14))
     assert planned.p == pytest.approx(14 * one.p)
     assert planned.equal_p == pytest.approx(14 * one.equal_p)
+    assert make_family([(B, A)], n_tests=10**12).contrasts[0].p == 1  # as many p-values would need 8 TB
     with pytest.raises(ValueError, match="--tests must be at least 2"):
         make_family([(B, A), (C, A)], n_tests=1)
 

@@ -18,7 +18,7 @@ from experiments.score import main as score
 from training.trained_model import load_model
 
 GPT2 = ["model.positions=learned", "model.norm=layer", "model.mlp=gelu", "model.qk_norm=false", "model.logit_softcap=0"]
-MODERN = ["model.head_size=8", "model.conv_width=3"]
+MODERN = ["model.head_size=8", "model.conv_width=3", "model.ngrams=[2]", "model.ngram_rows=50"]
 TEXT = "3 bottles of beer on the wall,\n2  bottles  😀\n"
 
 
@@ -156,6 +156,7 @@ def test_the_model_card_names_text_loss_and_processor(tmp_path):
     assert (front["license"], front["pipeline_tag"]) == ("cc-by-4.0", "text-generation")
     assert '"safetensors"' not in card  # only "./safetensors": the Hub may have a model of the plain name
     record = json.loads(Path("runs/modern/metrics.jsonl").read_text().splitlines()[-1])
+    assert f"parameters | {record['n_parameters']:,} |" in card
     for fact in (f"{record['best_val_loss']:.4f} nats", "context length 16", "words.txt, SHA-256", record["machine"]):
         assert fact in card
 

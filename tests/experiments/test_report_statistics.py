@@ -80,6 +80,6 @@ def test_differences_without_spread_have_p_values_of_0_or_1():
 
 def test_holms_adjustment_equals_the_worked_example():
     # Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1, never below the one before.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7]) == [1, 1]
-    assert holm([]) == []
+    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7], 2) == [1, 1]
+    assert holm([], 0) == []

@@ -90,6 +90,8 @@ def test_lists_can_be_swept_values():
         ({"variants": ["a"]}, "variants must be settings"),
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
         ({"variants": {"a": "", "b": ""}}, "the same: a,seed=0 and b,seed=0"),
+        ({"variants": {"a": "", "A": {"model.norm": "layer"}}}, "the same: a,seed=0 and A,seed=0"),
+        ({"variants": {"lock": {"train.seed": "1"}, "b": {"train.seed": "2"}}}, "'lock' must be a folder name"),
         ("n_head", "sweep must be settings"),
     ],
 )

@@ -1,5 +1,6 @@
 import pytest
 
+from data.config import DataConfig
 from model.config import ModelConfig
 
 
@@ -19,3 +20,8 @@ def test_each_layer_can_have_a_different_head_count():
     assert [layer.head_size for layer in layers] == [8, 16, 32]
     assert [layer.n_kv_head for layer in layers] == [2, 2, 2]
     assert ModelConfig(n_head=4, n_embd=64).layers[2].n_kv_head == 4
+
+
+def test_a_name_that_a_setting_does_not_have_is_refused_in_python_too():
+    with pytest.raises(ValueError, match=r"data\.level=nonsense must be one of character, byte"):
+        DataConfig(level="nonsense")

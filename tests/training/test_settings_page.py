@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from model.config import named_values, rule_of
+from cli.rules import rules_of
 from training.config import Config
 
 PAGE = Path(__file__).parents[2] / "configs" / "README.md"
@@ -20,11 +20,10 @@ def written_table():
     rows = []
     for section, kind in typing.get_type_hints(Config).items():
         defaults, meanings = dataclasses.asdict(kind()), comments(kind)
-        named, rules = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
+        types = typing.get_type_hints(kind, include_extras=True)
         for name, default in defaults.items():
             default = yaml.safe_dump(list(default) if isinstance(default, tuple) else default, default_flow_style=True)
-            values = [f"`{value}`" for value in named_values(named[name])] + [rule_of(rules[name])]
-            values = ", ".join(filter(None, values))
+            values = ", ".join(f"`{rule}`" if isinstance(rule, str) else str(rule) for rule in rules_of(types[name]))
             rows.append(f"| `{section}.{name}` | `{default.splitlines()[0]}` | {values} | {meanings[name]} |\n")
     return TITLE + "".join(rows)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def _new_state(config: Config, file_name: str, processes: Processes) -> tuple[Tr
         instead = f"on the corpus {corpus.name} INSTEAD OF {wanted}, so its results are not comparable"
         if processes.is_main:
             print(f"WARNING: {corpus.fallback_reason}.\nWARNING: this run trains {instead}.", file=sys.stderr)
-        name = f"{name}-on-{Path(corpus.name).stem}"
+        name += "-on-" + re.sub(r"[^\w.]+", "-", Path(corpus.name).stem)
     state = TrainingState(config, corpus, prepare_machine(config, processes))
     if ancestor:
         adopt(state, ancestor)

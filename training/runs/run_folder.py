@@ -14,6 +14,7 @@ from tqdm import tqdm
 from cli.errors import UserError, explain, one_line
 from cli.hints import shortened
 from cli.optional import optional_library
+from cli.rules import check_folder_name
 from data.files import exclusive, remove_partial_files, replace_text
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
@@ -66,8 +67,8 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
         """Create a new folder: NAME or, if that exists, NAME-2, NAME-3, ...; no run is ever overwritten."""
-        root.mkdir(parents=True, exist_ok=True)
         for path in numbered(root / name):
+            root.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 break
@@ -220,6 +221,7 @@ class RunFolder:
 
 def numbered(path: Path) -> Iterator[Path]:
     """Yield NAME, NAME-2, NAME-3, ...: the folders of which a new run takes the first that is free."""
+    check_folder_name("train.name", path.name)  # it may be the name of the config file
     yield path
     for number in itertools.count(2):
         yield path.with_name(f"{path.name}-{number}")

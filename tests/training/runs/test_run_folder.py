@@ -8,6 +8,7 @@ from helpers import make_checkpoint
 
 from cli.errors import UserError, explain
 from data.files import is_locked
+from training.config import TrainConfig
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record
 from training.runs.run_folder import BUNDLED_MODEL, RunFolder, find_checkpoint
@@ -156,3 +157,11 @@ def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
         with pytest.raises(FileExistsError) as error:
             RunFolder.create("a", "", root=root)
         assert explain(error.value) == f"{root}: File exists and is no folder; move or rename it"
+
+
+def test_a_run_may_have_any_name_but_that_of_a_file_of_a_run(run):
+    for name in {path.name for path in run.path.rglob("*")}:
+        with pytest.raises(ValueError, match="must be a folder name"):
+            TrainConfig(name=name)
+    for name in ("n_head=2,seed=0", "lock-2", "console", "com10", "my.v2", "two words", "größer"):
+        assert TrainConfig(name=name).name == name
