@@ -1,21 +1,14 @@
 """Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
-import signal
-import sys
-from pathlib import Path
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
-
-sys.path.append(str(Path(__file__).parent))  # python -P leaves it out
-import cli.startup  # noqa: F401, I001 - before torch
-
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from io import StringIO
+from pathlib import Path
 
+import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
 from data.files import read_file
