@@ -75,8 +75,6 @@ def read_prompt(options: argparse.Namespace) -> str:
     file = options.prompt_file
     if file is None:
         return options.prompt
-    if file == "-" and sys.stdin is None:
-        raise UserError("--prompt-file - reads standard input, which is closed; give a file")
     content = sys.stdin.buffer.read() if file == "-" else read_file(Path(file))
     try:
         return content.decode("utf-8")
@@ -104,8 +102,6 @@ def write(stream: Callable[..., Iterator[list[str]]], options: argparse.Namespac
 
 def interact(write_next: Callable[[str, int], None], seed: int) -> None:
     """Continue one line of standard input after another, each with the next seed. Ctrl-C stops a text, Ctrl-D ends."""
-    if sys.stdin is None:
-        raise UserError("--interactive reads standard input, which is closed; use --prompt")
     while True:
         try:
             line = read_line()
