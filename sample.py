@@ -1,21 +1,14 @@
 """Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
-import signal
-import sys
-from pathlib import Path
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
-
-sys.path.append(str(Path(__file__).parent))  # python -P leaves it out
-import cli.startup  # noqa: F401, I001 - before torch
-
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from io import StringIO
+from pathlib import Path
 
+import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
 from data.files import read_file
@@ -82,8 +75,6 @@ def read_prompt(options: argparse.Namespace) -> str:
     file = options.prompt_file
     if file is None:
         return options.prompt
-    if file == "-" and sys.stdin is None:
-        raise UserError("--prompt-file - reads standard input, which is closed; give a file")
     content = sys.stdin.buffer.read() if file == "-" else read_file(Path(file))
     try:
         return content.decode("utf-8")
@@ -111,8 +102,6 @@ def write(stream: Callable[..., Iterator[list[str]]], options: argparse.Namespac
 
 def interact(write_next: Callable[[str, int], None], seed: int) -> None:
     """Continue one line of standard input after another, each with the next seed. Ctrl-C stops a text, Ctrl-D ends."""
-    if sys.stdin is None:
-        raise UserError("--interactive reads standard input, which is closed; use --prompt")
     while True:
         try:
             line = read_line()

@@ -1,20 +1,10 @@
 """Train a character-level GPT: python train.py --config configs/shakespeare.yaml"""
 
-import signal
-import sys
-import time
-from pathlib import Path
-
-STARTED_S = time.perf_counter()  # before the imports, which are part of a run's time
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
-
-sys.path.append(str(Path(__file__).parent))  # python -P leaves it out
-import cli.startup  # noqa: F401, I001 - before torch
-
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
+import cli.startup  # before torch
 from cli.command import CommandParser, report_errors, run_command
 from cli.hints import PROJECT, shortened
 from cli.stopping import Stopped, StopRequest
@@ -66,7 +56,7 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     settings, progress = state.config.train, state.progress
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
-    clock = Clock(STARTED_S, earlier_s=progress.elapsed_s)
+    clock = Clock(cli.startup.STARTED_S, earlier_s=progress.elapsed_s)
     with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.of_main) as stop:
         step = TrainingStep(state)
         log.introduce(changes)

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import difflib
-import errno
 import os
 import re
 import signal
@@ -40,50 +39,30 @@ def whole(lowest: int) -> Callable[[str], int]:
     return parse
 
 
-class Messages(TextIOWrapper):
-    """Standard error. A full device or a closed pipe behind it ends the messages, but not the work."""
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            super().flush()
-
-
-def prepare_streams(*, encoding: str | None = None) -> None:
-    """Make standard output accept any character.
-
-    encoding: of input and output; if given, line ends are not converted. By default, the system's encoding.
-    """
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
-    if encoding and isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape", newline="")
-
-
 def silence_output() -> None:
-    """Discard further output, because its reader has closed the pipe, as `head` does, or its device is full."""
+    """Discard further output, because its reader has closed the pipe, as `head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def report_errors(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
     """Run `work` and return the exit status.
 
-    A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1. Any
-    other exception is a bug and keeps its traceback.
+    A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1. A
+    closed output is no error. Any other exception is a bug and keeps its traceback.
 
-    memory: the advice if memory runs out. encoding: see `prepare_streams`.
+    memory: the advice if memory runs out. encoding: of input and output, whose line ends are then not converted; by
+    default, the system's.
     """
-    prepare_streams(encoding=encoding)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
+    if encoding and isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape", newline="")
     try:
         status = work()
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        silence_output()  # the reader has closed the pipe, as `head` does: no error
+        silence_output()
         return 0
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -94,10 +73,6 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         if is_out_of_memory(error):
             print(f"{program}: out of memory; {memory}", file=sys.stderr)
             return 1
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # of standard output: errors of files name them
-            silence_output()
-            print(f"{program}: standard output: {error.strerror}", file=sys.stderr)
-            return 1
         raise
 
 
@@ -105,6 +80,4 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if isinstance(sys.stderr, TextIOWrapper):
-        sys.stderr = Messages(sys.stderr.buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
     sys.exit(main())

@@ -14,7 +14,8 @@ class Console:
 
     def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training", silent: bool = False):
         self.max_steps, self._silent = max_steps, silent
-        draws_bar = _is_usable_terminal() and not silent
+        # Some terminals, such as those of containers, report no size, and tqdm draws nothing there.
+        draws_bar = not silent and sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 0
         self.prints_lines = not (draws_bar and sys.stdout.isatty())  # as in `train.py | tee log`
         self.bar = tqdm(
             initial=start_step,
@@ -51,11 +52,3 @@ class Console:
 
     def close(self) -> None:
         self.bar.close()
-
-
-def _is_usable_terminal() -> bool:
-    """Return whether a bar can be drawn: some terminals, such as those of containers, report no size."""
-    if not sys.stderr.isatty():
-        return False
-    size = os.get_terminal_size(sys.stderr.fileno())
-    return size.columns > 0 and size.lines > 0

@@ -1,6 +1,5 @@
 """Commands of the project for messages: a user can paste them in the current folder."""
 
-import os
 import shlex
 import shutil
 import sys
@@ -11,9 +10,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 def to_paste(program: str, *arguments: object) -> str:
     """Return the command line of a script or a module of the project, for the Python that runs now."""
-    # `uv run` activates the environment for one command only.
-    is_activated = Path(shutil.which("python") or "") == Path(sys.executable) and "UV" not in os.environ
-    python = "python" if is_activated else Path(sys.executable)
+    python = "python" if shutil.which("python") == sys.executable else Path(sys.executable)
     is_script = program.endswith(".py")
     words = (python, PROJECT / program) if is_script else (python, "-m", program)
     variable = "" if is_script or Path.cwd() == PROJECT else f"PYTHONPATH={shlex.quote(str(PROJECT))} "

@@ -4,3 +4,5 @@ Read them in order. The GPT that the project trains imports none of them. Letter
 sequences of T positions, each a vector of C numbers (channels); S positions of another sequence, if there is one; H
 heads of D channels; V characters in the vocabulary.
 """
+
+import cli.startup  # noqa: F401 - before torch

@@ -1,12 +1,5 @@
 """Show a chapter on attention with shapes and numbers, or list the chapters: python -m textbook 3"""
 
-import signal
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl-C while PyTorch is imported
-
-import cli.startup  # noqa: F401, I001 - before torch
-
 import inspect
 from collections.abc import Sequence
 from pathlib import Path

@@ -122,7 +122,9 @@ def _make_points(
         check_folder_name("sweep.variants", point.name)
     signs = [(point.name.casefold(), repr(identity_of(point.config, {}))) for point in points]
     counts = Counter(sign for pair in signs for sign in pair)
-    if same := [point.name for point, pair in zip(points, signs, strict=True) if max(map(counts.get, pair)) > 1]:
+    if same := [
+        point.name for point, pair in zip(points, signs, strict=True) if max(counts[sign] for sign in pair) > 1
+    ]:
         raise UserError(f"two runs of the sweep are the same: {same[0]} and {same[1]}")
     return tuple(points)
 
