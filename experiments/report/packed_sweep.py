@@ -49,8 +49,8 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     packed: dict[str, list[dict[str, Any]]] = {}
     with checking_values(f"{file}: is not a packed sweep: "):
         for n, run in enumerate(runs, start=2):
-            point, records = (checked(run, {"point": str, "records": list})[key] for key in ("point", "records"))
-            packed[point] = [check_record(record, f"line {n}") for record in records]
+            checked(run, kinds := {"point": str, "records": list}, kinds)
+            packed[run["point"]] = [check_record(record, f"line {n}") for record in run["records"]]
         plan = make_plan(checked(settings, {}))
         if missing := [point.name for point in plan.points if point.name not in packed]:
             raise UserError(f"it lacks the run {missing[0]}")

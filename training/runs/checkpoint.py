@@ -126,7 +126,7 @@ def _parse(content: bytes) -> Checkpoint:
     vocabulary = make_vocabulary(characters, config.data.level)
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
-    corpus = checked({"name": None, "digest": None, **read_json(header["corpus"])}, CORPUS)
+    corpus = checked(read_json(header["corpus"]), CORPUS, ("name", "digest"))
     progress = _progress(read_json(header["progress"]))
     return Checkpoint(config, vocabulary, corpus, progress, safetensors.torch.load(content))
 

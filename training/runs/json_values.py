@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_origin
 
 DEEPEST = 20  # lists and objects inside each other
@@ -18,13 +18,15 @@ def read_json(text: str | bytes) -> Any:
     raise ValueError("its JSON is nested too deeply")
 
 
-def checked(values: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object from JSON. Raises ValueError if a value is not of the type that `kinds` gives for its name."""
+def checked(values: Any, kinds: Mapping[str, Any], needed: Iterable[str] = ()) -> dict[str, Any]:
+    """Return an object from JSON. Raises ValueError if a value is not of its type in `kinds`, or a needed one lacks."""
     if not isinstance(values, dict):
         raise ValueError(f"a JSON object is expected, not {values!r:.40}")
     for name in kinds.keys() & values.keys():
         if not _fits(values[name], kinds[name]):
             raise ValueError(f"{name} cannot be {values[name]!r:.40}")
+    if missing := {*needed} - values.keys():
+        raise ValueError(f"without {min(missing)}")
     return values
 
 

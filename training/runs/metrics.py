@@ -67,9 +67,8 @@ def read_lines(path: Path) -> list[Any]:
 def check_record(record: Any, place: str) -> dict[str, Any]:
     """Return a valid record. Raises UserError if it is not a record, or a field is missing or of another type."""
     try:
-        needed = {"step"}.union(*(names for name, names in NEEDED.items() if name in checked(record, FIELDS)))
-        if missing := needed - record.keys():
-            raise ValueError(f"without {min(missing)}")
+        for name in NEEDED.keys() & checked(record, FIELDS, ["step"]).keys():
+            checked(record, {}, NEEDED[name])
         if "settings" in record:
             build_config(record["settings"])
     except ValueError as error:
