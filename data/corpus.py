@@ -32,7 +32,8 @@ class Corpus:
     ids: the character ids, read from a file as they are needed.
     digest: SHA-256 of the file, or of the digests of several files in order.
     n_files: the number of files that were read. n_train: the length of the training text, if the rest of ids is a
-    separate validation text, whose digest is val_digest. encoding: of the files; "bytes" if the ids are bytes.
+    separate validation text, whose digest is val_digest. encoding: of the files; "bytes" if the ids are bytes. n_bytes:
+    of the files on disk.
     fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
@@ -42,6 +43,7 @@ class Corpus:
     ids: EncodedText
     encoding: str
     n_files: int
+    n_bytes: int
     n_train: int | None = None
     val_digest: str = ""
     fallback_reason: str | None = None
@@ -110,7 +112,8 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     vocabulary, n_train = make_vocabulary(text.characters, config.level), sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
-    n_files, read_as = sum(map(bool, text.file_characters)), "bytes" if config.level == "byte" else config.encoding
-    corpus = Corpus(config.corpus, combined(text.digests), vocabulary, text.ids, read_as, n_files)
+    n_files, n_bytes = sum(map(bool, text.file_characters)), sum(p.stat().st_size for p in train_files + val_files)
+    read_as = "bytes" if config.level == "byte" else config.encoding
+    corpus = Corpus(config.corpus, combined(text.digests), vocabulary, text.ids, read_as, n_files, n_bytes)
     val_digest = combined(text.digests[len(train_files) :])
     return dataclasses.replace(corpus, n_train=n_train, val_digest=val_digest) if val_files else corpus

@@ -1,6 +1,7 @@
 """Files: read regular files only, write each completely or not at all, and lock folders."""
 
 import contextlib
+import hashlib
 import math
 import os
 import secrets
@@ -57,6 +58,11 @@ def replace_text(path: Path, text: str) -> None:
     """Write the text in UTF-8 as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))  # a name may not be UTF-8
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_stat(path: Path) -> list:

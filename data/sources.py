@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from cli.errors import UserError
-from data.files import exclusive, replacing
+from data.files import exclusive, replacing, sha256_of
 from data.text_files import PACKED, is_packed
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -96,6 +96,13 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
 
 
+def known_file(name: str) -> Path | None:
+    """Return the file of a corpus if it is one file on this machine, not packed; a named one is not downloaded."""
+    source = NAMED.get(name, Path(name))
+    file = cache_folder() / f"{name}.txt" if isinstance(source, Download) else source
+    return file.absolute() if file.is_file() and not is_packed(file) else None
+
+
 def _without_runs_and_packed_copies(paths: Iterable[Path]) -> list[Path]:
     """Return the files among the paths, sorted, without those of run folders and without a.txt.gz beside a.txt."""
     files: dict[Path, Path] = {}
@@ -112,7 +119,7 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
 
     def is_there() -> bool:
         is_file = target.is_file() and target.stat().st_size == source.n_bytes
-        return is_file and hashlib.sha256(target.read_bytes()).hexdigest() == source.sha256
+        return is_file and sha256_of(target) == source.sha256
 
     if not is_there():
         with exclusive(cache, "is downloading a corpus", waits=True):

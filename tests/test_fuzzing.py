@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -14,12 +15,16 @@ import pytest
 import torch
 
 pytest.importorskip("hypothesis")
-from helpers import header_of, load_corpus, make_checkpoint, write_sealed
+from helpers import differences, header_of, load_corpus, make_checkpoint, write_sealed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.errors import LONGEST_LINE, UserError, explain
 from data.vocabulary import Vocabulary
+from experiments.export.model_card import model_card
+from experiments.report.findings import conclusions
+from experiments.report.runs import find_runs, make_run
+from experiments.report.table import compare, to_csv
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling
@@ -28,6 +33,7 @@ from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
+from training.runs.run_folder import RunFolder
 from training.sampling.texts import stream_texts
 
 fuzz = settings(
@@ -40,8 +46,16 @@ fuzz = settings(
 
 SETTINGS = [f"{section}.{name}" for section, values in dataclasses.asdict(Config()).items() for name in values]
 NASTY = r"""nan inf -inf -1 0 1 1e400 3e-4 0x10 1_000 ~ null true [] [1,2] [1,[2]] {} {a:1} '' "\x1b[31m" &a *a << 12:30
-    !!python/object:os.system learned auto muon 9999999999999999999999 0..3 0..1000000000 1,2,2 [8,4]"""
-VALUES = st.sampled_from(NASTY.split()) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=20)
+    [*a,*a] !!python/object:os.system learned auto muon 9999999999999999999999 0..3 0..1000000000 1,2,2 [8,4]"""
+DEPTHS = st.sampled_from([15, 30, 900, 20_000])
+VALUES = (
+    st.sampled_from(NASTY.split())
+    | DEPTHS.map(lambda n: "- " * n)
+    | DEPTHS.map(lambda n: "[" * n + "]" * n)
+    | st.integers().map(str)
+    | st.floats().map(str)
+    | st.text(max_size=20)
+)
 OVERRIDES = st.tuples(st.sampled_from(SETTINGS) | st.text(max_size=10), VALUES).map("=".join) | st.text(max_size=30)
 
 
@@ -154,8 +168,45 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-RECORDS = st.dictionaries(st.text(max_size=3), ANYTHING, max_size=3).map(lambda fields: {"step": 1} | fields)
-METRICS = st.lists(RECORDS.map(json.dumps)).map(lambda lines: "".join(f"{line}\n" for line in lines).encode())
+
+
+@st.composite
+def spoilt(draw, value):
+    """Draw a text in JSON: a value with a part, or the whole, replaced by anything, also by deep lists."""
+    copy = {"": json.loads(json.dumps(value))}
+    place, key = copy, ""
+    while isinstance(place[key], (dict, list)) and place[key] and draw(st.integers(0, 4)):
+        place = place[key]
+        key = draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+    place[key] = draw(ANYTHING | DEPTHS.map(lambda n: f"DEPTH{n}"))
+    return re.sub(r'"DEPTH(\d+)"', lambda n: "[" * int(n[1]) + "]" * int(n[1]), json.dumps(copy[""]))
+
+
+def in_lines(*texts):
+    return st.tuples(*texts).map(lambda lines: "".join(f"{line}\n" for line in lines).encode())
+
+
+SIZES = {"val_characters": 9, "val_split_characters": 9, "val_context": 4}
+EVALUATION = {"step": 5, "elapsed_s": 1.5, "corpus": "a", "text": "b", "val_passage": "c", "val_loss": 2.5, **SIZES}
+END = {"step": 5, "elapsed_s": 2, "corpus": "a", "finished": True, "best_val_loss": 2.5, "machine": "CPU"}
+END |= {"n_parameters": 9, "peak_memory_bytes": 8, "date": "2026-11-27", "commit": None}
+RECORDS = [{"step": 1, "settings": dataclasses.asdict(Config())}, {"step": 2, "tokens_per_s": 7}, EVALUATION, END]
+METRICS = in_lines(*map(spoilt, RECORDS)) | in_lines(*map(st.just, map(json.dumps, RECORDS[:3])), spoilt(END))
+PLAN = {"model": {"n_layer": 1}, "sweep": {"train.seed": [0], "variants": {"a": {"optim.lr": 0.1}}}}
+PACKED = in_lines(spoilt(PLAN) | st.just(json.dumps(PLAN)), spoilt({"point": "a,seed=0", "records": RECORDS}))
+
+
+@fuzz
+@given(content=PACKED)
+def test_any_packed_sweep_has_a_report_or_is_an_error_in_one_line(folder, content):
+    (folder / "any.jsonl").write_bytes(content)
+    try:
+        comparison = compare(find_runs([folder / "any.jsonl"]).variants)
+    except UserError as error:
+        assert_one_line(error)
+        return
+    assert conclusions(comparison)
+    assert to_csv(comparison).count("\n") == 2
 
 
 @fuzz
@@ -168,6 +219,7 @@ def test_any_metrics_are_records_or_an_error_in_one_line(folder, content, cut):
         assert_one_line(error)
         return
     assert repr(read_newest_record(folder / "metrics.jsonl")) == repr(records[-1] if records else {})  # NaN != NaN
+    make_run(RunFolder(folder), records, Config())
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +242,20 @@ def test_any_change_of_a_checkpoint_is_detected(folder, whole, data):
     assert_one_line(error.value)
 
 
+HEADER = header_of(make_checkpoint())
+FIELDS = st.sampled_from([*HEADER]).flatmap(lambda name: st.tuples(st.just(name), spoilt(json.loads(HEADER[name]))))
+
+
 @fuzz
-@given(field=st.sampled_from(["settings", "vocabulary", "corpus", "progress"]), value=ANYTHING)
-def test_any_value_in_a_checkpoint_with_its_checksum_is_loaded_or_an_error_in_one_line(folder, field, value):
-    checkpoint = make_checkpoint()
-    write_sealed(folder / "any", checkpoint.tensors, {**header_of(checkpoint), field: json.dumps(value)})
+@given(field=FIELDS)
+def test_any_value_in_a_checkpoint_with_its_checksum_is_loaded_or_an_error_in_one_line(folder, field):
+    write_sealed(folder / "any", make_checkpoint().tensors, HEADER | dict([field]))
     try:
-        load_checkpoint(folder / "any").build_model()
+        checkpoint = load_checkpoint(folder / "any")
     except CheckpointError as error:
         assert_one_line(error)
+        return
+    checkpoint.build_model()
+    assert model_card(checkpoint, form="safetensors", name="a", machine=None, licence=None)
+    save_checkpoint(checkpoint, folder / "again")
+    assert differences(load_checkpoint(folder / "again"), checkpoint) == []

@@ -105,7 +105,10 @@ def dump_yaml(settings: Mapping[str, Any]) -> str:
 
 
 class _TextDumper(yaml.SafeDumper):
-    """Writes every text so that it is read again as it was."""
+    """Writes every text so that it is read again as it was, and no aliases, which cannot be read again."""
+
+    def ignore_aliases(self, _: Any) -> bool:
+        return True
 
     def represent_str(self, text: str) -> yaml.ScalarNode:
         style = '"' if "\x85" in text else None  # PyYAML writes this line break as it is, and reads it as a space
@@ -116,7 +119,18 @@ _TextDumper.add_representer(str, _TextDumper.represent_str)
 
 
 class _TextLoader(yaml.BaseLoader):
-    """Loads text, lists and mappings only; a duplicate key is an error."""
+    """Loads text, lists and mappings only. An alias, which could multiply, a deep or a duplicate key is an error."""
+
+    depth = 0
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent) or self.depth == 20:
+            problem = "aliases and deep nesting are not allowed; write the value itself"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=self.peek_event().start_mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node, deep=False):
         mapping = super().construct_mapping(node, deep)

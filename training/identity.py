@@ -42,6 +42,10 @@ RESOLVED = frozenset(
 )
 
 
+# The types of the fields of an origin, in JSON.
+ORIGIN = {"text": str, "vocabulary": str, "ancestor": str | None, "arithmetic": str, "earlier": dict}
+
+
 def identity_of(config: Config, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identity of a run: its settings by section.name, and its origin.
 

@@ -16,7 +16,7 @@ from model.gpt import GPT
 from training.config import Config
 from training.identity import origin_of
 from training.optim.averaging import WeightAverage
-from training.optim.optimizers import make_optimizers
+from training.optim.optimizers import REMEMBERED, make_optimizers
 from training.runtime import Runtime
 
 
@@ -105,23 +105,42 @@ class TrainingState:
         return {"progress": dataclasses.replace(self.progress), "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned, or the weights of a model alone; the average may be new or be dropped."""
+        """Load what `state_dict` returned, or the weights of a model alone; the average may be new or be dropped.
+
+        Raises UserError if what an optimiser remembers is not its own or, after the first step, is missing.
+        """
         tensors: Mapping[str, Tensor] = state["tensors"]
         weights, trained = part_of(tensors, "model."), part_of(tensors, "trained.")
         self.average.model.load_state_dict(weights)
         self.model.load_state_dict(weights | trained)
-        parameters = dict(self.model.named_parameters())
-        optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
-        for name, value in part_of(tensors, "optimizer.").items():
-            kind, _, parameter_name = name.partition(".")
-            parameter = parameters[parameter_name]
-            optimizer_of[parameter].state[parameter][kind] = value.to(parameter.device, copy=True)
-        if "loss_sum" in tensors:
+        self._load_optimizers(part_of(tensors, "optimizer."), state["progress"].step)
+        if {"loss_sum", "loss_count"} <= tensors.keys():
             self.loss_sum.copy_(tensors["loss_sum"])
             self.loss_count.copy_(tensors["loss_count"])
         self.progress = dataclasses.replace(state["progress"])
         if self.average.model is self.model or not trained:
             self.progress.averaged_steps = 0  # an average starts with the next step, or not at all
+
+    def _load_optimizers(self, tensors: Mapping[str, Tensor], step: int) -> None:
+        """Load what the optimisers remember of the parameters that a step has used; see `load_state_dict`."""
+        parameters = dict(self.model.named_parameters())
+        optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        likes = {
+            (kind, name): like
+            for name, p in parameters.items()
+            for kind, like in REMEMBERED[type(optimizer_of[p])](p).items()
+        }
+        found = {(key.partition(".")[0], key.partition(".")[2]): x for key, x in tensors.items()}
+        used = {name for _, name in found}
+        shapes = [{key: (x.shape, x.dtype) for key, x in each.items() if key[1] in used} for each in (found, likes)]
+        if shapes[0] != shapes[1] or (step and {kind for kind, _ in found} != {kind for kind, _ in likes}):
+            raise UserError(
+                f"the checkpoint of step {step:,} lacks what its optimisers remember, or has something else; "
+                "start a new run from its weights with --from"
+            )
+        for (kind, name), x in found.items():
+            p = parameters[name]
+            optimizer_of[p].state[p][kind] = x.to(p.device, copy=True)
 
     def is_due(self, every_steps: int) -> bool:
         """Return whether this step is a multiple of every_steps, or the last one."""
@@ -163,7 +182,7 @@ class TrainingState:
 
     def check_finite(self) -> None:
         """Raise TrainingError if the loss, a weight or the state of an optimiser is infinite or NaN."""
-        norms = torch._foreach_norm(self.tensors())
+        norms = torch._foreach_norm([x for x in self.tensors() if x.is_floating_point()])
         if not torch.stack(norms).isfinite().all():  # a single result, so that the CPU waits for a GPU once
             raise TrainingError(
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "

@@ -16,15 +16,17 @@ from torch import Tensor
 
 from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
-from data.corpus import Corpus
-from data.encoded_text import EncodedText
+from data.corpus import Corpus, open_corpus
+from data.encoded_text import EncodedText, combined
+from data.files import sha256_of
+from data.sources import known_file
 from data.vocabulary import Vocabulary
 from model.generate import Sampler, Sampling
 from model.gpt import GPT
 from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
-from training.runs.open_run import reopen_text
+from training.runs.open_run import open_text_of_run
 from training.runs.run_folder import BUNDLED_MODEL, EXPORTED, RUNS, open_checkpoint
 from training.runtime import Runtime, choose_runtime
 from training.sampling.texts import sample_text
@@ -45,8 +47,27 @@ class TrainedModel:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text that the model was trained on. Raises UserError if it is missing or has changed."""
-        return reopen_text(self.checkpoint, self.path)
+        """The text that the model was trained on. Raises UserError if it is missing or has changed.
+
+        A model that lies in no run folder may be a stranger's. Its text is a file that has the recorded content, and
+        nothing else that its settings name is read or downloaded.
+        """
+        data, recorded = self.checkpoint.config.data, self.checkpoint.corpus
+        if self.run_folder:
+            corpus = open_text_of_run(data, "put it back")
+            if corpus.digest == recorded["digest"]:
+                return corpus
+            original = "restore the original text"
+            raise UserError(f"the text {corpus.name} is not the one that {self.path} was trained on; {original}")
+        names = [name for name in (data.corpus, data.val_corpus) if name is not None]
+        files = [file for name in names if (file := known_file(name))]
+        size = sum(file.stat().st_size for file in files)
+        has_size = len(files) == len(names) and size == recorded.get("n_bytes", size)  # earlier versions had none
+        if not has_size or combined([*map(sha256_of, files)]) != recorded["digest"]:
+            problem = f"is not in a run folder, and {' and '.join(names)} is not the file that it was trained on"
+            raise UserError(f"{self.path} {problem}; put that file there, or give experiments.score a --text")
+        own = replace(data, corpus=str(files[0]), val_corpus=data.val_corpus and str(files[1]), fallback=None)
+        return replace(open_corpus(own), name=data.corpus)
 
     def split(self, part: str) -> EncodedText:
         """Return the ids of a part of the corpus; see `Corpus.split`. Raises UserError if it is empty."""

@@ -87,7 +87,7 @@ def write_report(options: Namespace) -> str:
     for ending, text in (("html", page), ("md", markdown), ("csv", to_csv(comparison))):
         files[Path(f"{output}.{ending}")] = text
     for file in [*map(replaceable, files)]:
-        replace_text(file, files[file])
+        replace_text(file, printable(files[file]))
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
 

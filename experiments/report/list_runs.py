@@ -43,4 +43,4 @@ def list_runs(root: Path = RUNS) -> str:
 
 
 def _last_change(folder: RunFolder) -> float:
-    return max(file.stat().st_mtime for file in (folder.config, folder.metrics) if file.is_file())
+    return max((file.stat().st_mtime for file in (folder.config, folder.metrics) if file.is_file()), default=0.0)

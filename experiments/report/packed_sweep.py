@@ -14,6 +14,7 @@ from experiments.sweep.sweep_folder import read_plan
 from training.config import Config
 from training.config_file import build_config
 from training.identity import earlier_values, identity_of
+from training.runs.json_values import checked
 from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
 
@@ -47,13 +48,12 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     Raises UserError if the file is not a packed sweep.
     """
     settings, *runs = read_lines(file) or [None]
-    kinds = {"point": str, "records": list}
-    sound = [isinstance(run, dict) and all(isinstance(run.get(k), kinds[k]) for k in kinds) for run in runs]
-    if not (isinstance(settings, dict) and all(sound)):
-        raise UserError(f"{file}: is not a packed sweep")
-    packed = {run["point"]: [check_record(each, f"{file}, {run['point']}") for each in run["records"]] for run in runs}
+    packed: dict[str, list[dict[str, Any]]] = {}
     with checking_values(f"{file}: is not a packed sweep: "):
-        plan = make_plan(settings)
+        for n, run in enumerate(runs, start=2):
+            checked(run, kinds := {"point": str, "records": list}, kinds)
+            packed[run["point"]] = [check_record(record, f"line {n}") for record in run["records"]]
+        plan = make_plan(checked(settings, {}))
         if missing := [point.name for point in plan.points if point.name not in packed]:
             raise UserError(f"it lacks the run {missing[0]}")
     return plan, packed

@@ -2,6 +2,7 @@
 
 import csv
 import html
+import json
 import re
 import shutil
 import statistics
@@ -233,6 +234,9 @@ def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_pat
 def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
     cut(runs[1], runs_folder / "runs" / "zzz" / "point", n_lines=4)
     (cut(runs[1], runs_folder / "runs" / "zzz" / "damaged", n_lines=4).metrics).write_text("{\n")
+    (runs_folder / "runs" / "zzz" / "folder" / "config.yaml").mkdir(parents=True)
+    (runs_folder / "runs" / "zzz" / "link").mkdir()
+    (runs_folder / "runs" / "zzz" / "link" / "config.yaml").symlink_to("gone")
     try:
         assert report([]) == 0
     finally:
@@ -240,7 +244,9 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split()[:2] == ["run", "state"]
     shown = {line.split()[0]: line for line in lines}
-    assert set(shown) == {*(run.name for run in runs), "context", "zzz/point", "zzz/damaged"}
+    wrong = {"zzz/damaged", "zzz/folder"}
+    assert set(shown) - {"zzz/link"} == {*(run.name for run in runs), "context", "zzz/point", *wrong}
+    assert {name for name, line in shown.items() if "unreadable" in line} - {"zzz/link"} == wrong
     assert "metrics.jsonl, line 1: is damaged" in shown["zzz/damaged"]
     for run in runs:
         assert "finished" in shown[run.name]
@@ -250,6 +256,16 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     assert shown["context"].endswith("model.block_size=8")
     assert "model.n_head=1" in shown["1-0"]
     assert "train.seed=1" in shown["1-1"]
+
+
+def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
+    run = RunFolder(shutil.copytree(runs[0], tmp_path / "odd"))
+    *lines, last = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join([*lines, json.dumps(json.loads(last) | {"machine": "\x1b[31mCPU"}), "\n"]))
+    assert report([str(run.path)]) == 0
+    for ending in ("html", "md", "csv"):
+        assert "\x1b" not in (run.path / f"report.{ending}").read_text()
+    assert "\\x1b[31mCPU" in (run.path / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

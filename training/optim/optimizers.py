@@ -1,4 +1,6 @@
-"""Create the optimisers of a config and set their learning rates."""
+"""Create the optimisers of a config, set their learning rates, and say what they remember."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -7,6 +9,13 @@ from torch.optim import Optimizer
 from model.gpt import GPT
 from training.config import OptimConfig
 from training.optim.muon import Muon
+
+# What each optimiser remembers of a parameter p after a step: tensors of these shapes and types.
+REMEMBERED: dict[type[Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
+    torch.optim.AdamW: lambda p: {"step": torch.zeros((), dtype=torch.float32), "exp_avg": p, "exp_avg_sq": p},
+    torch.optim.SGD: lambda _: {},
+    Muon: lambda p: {"momentum_buffer": p},
+}
 
 
 def make_optimizers(

@@ -3,11 +3,12 @@
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import safetensors.torch
 import torch
@@ -21,11 +22,14 @@ from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
 from training.identity import identity_of
+from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, part_of
 
 SUFFIX = ".safetensors"
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+CORPUS = {"name": str, "digest": str, "n_train": int | None, "n_bytes": int}  # earlier versions lack the last two
+LARGEST_TABLES = 1 << 27  # bytes that any file may ask for; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
 
@@ -37,8 +41,8 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    corpus: name, digest and n_train of the text. origin: see `origin_of`; {} in files of earlier versions. progress,
-    tensors: see `TrainingState.state_dict`.
+    corpus: name, digest, n_train and n_bytes of the text, see `Corpus`. origin: see `origin_of`; {} in files of earlier
+    versions. progress, tensors: see `TrainingState.state_dict`.
     """
 
     config: Config
@@ -131,24 +135,42 @@ def _verify(content: bytes, path: Path) -> None:
 
 def _parse(content: bytes) -> Checkpoint:
     size = int.from_bytes(content[:8], "little")  # of the header, which is JSON
-    header = json.loads(content[8 : 8 + size])["__metadata__"]
-    config = build_config(json.loads(header["settings"]))
-    characters = json.loads(header["vocabulary"])
+    header = read_json(content[8 : 8 + size])["__metadata__"]
+    config = build_config(read_json(header["settings"]))
+    characters = read_json(header["vocabulary"])
     vocabulary = make_vocabulary(characters, config.data.level)
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
-    corpus, progress = json.loads(header["corpus"]), Progress(**json.loads(header["progress"]))
-    origin = json.loads(header.get("origin", "{}"))
+    corpus = checked(read_json(header["corpus"]), CORPUS, ("name", "digest"))
+    origin = checked_origin(read_json(header.get("origin", "{}")))
+    progress = _progress(read_json(header["progress"]))
     return Checkpoint(config, vocabulary, corpus, origin, progress, safetensors.torch.load(content))
+
+
+def _progress(values: Any) -> Progress:
+    if isinstance(values, dict) and values.get("best_loss") == math.inf:
+        del values["best_loss"]  # the default; no other number may be infinite
+    progress = Progress(**checked(values, get_type_hints(Progress)))
+    if len(progress.log_sizes) != 2:
+        raise ValueError(f"log_sizes cannot be {progress.log_sizes!r:.40}")
+    return progress
 
 
 def check_weights(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
     with torch.device("meta"):
-        expected = GPT(checkpoint.config.model, len(checkpoint.vocabulary)).state_dict()
-    weights = part_of(checkpoint.tensors, "model.")
-    if {name: x.shape for name, x in expected.items()} != {name: x.shape for name, x in weights.items()}:
+        model = GPT(checkpoint.config.model, len(checkpoint.vocabulary))
+    shapes = {name: x.shape for name, x in model.state_dict().items()}
+    needed = {f"model.{name}": shape for name, shape in shapes.items()}
+    allowed = needed | {f"trained.{name}": shape for name, shape in shapes.items()}
+    allowed |= dict.fromkeys(("loss_sum", "loss_count"), torch.Size())
+    found = {name: x.shape for name, x in checkpoint.tensors.items() if not name.startswith("optimizer.")}
+    if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
+    weights, tables = (sum(x.nbytes for x in each) for each in (model.parameters(), model.buffers()))
+    if tables > max(LARGEST_TABLES, 100 * weights):
+        raise ValueError(f"its tables of positions would have {tables:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
-        if x.dtype not in REAL or not x.float().isfinite().all():  # as float32, with which models compute
+        is_number = x.dtype in REAL or (name.startswith("optimizer.") and not x.is_floating_point())  # it may count
+        if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")

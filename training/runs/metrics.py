@@ -8,6 +8,18 @@ from typing import Any
 
 from cli.errors import UserError
 from data.files import read_file
+from training.config_file import build_config
+from training.runs.json_values import checked, checked_origin, read_json
+
+FIELDS: dict[str, Any] = {  # the types of the fields that are read
+    **dict.fromkeys(("step", "n_parameters", "val_characters", "val_split_characters", "val_context"), int),
+    **dict.fromkeys(("elapsed_s", "val_loss", "tokens_per_s", "peak_memory_bytes"), float),
+    **dict.fromkeys(("train_loss", "best_val_loss"), float | None),
+    **dict.fromkeys(("corpus", "text", "val_passage", "machine", "date"), str),
+    "commit": str | None,
+    "settings": dict,
+    "finished": bool,
+}
 
 NEEDED = {  # which fields a record must have, by one that it has
     "val_loss": {"elapsed_s", "corpus", "val_characters", "val_split_characters", "val_context"},
@@ -47,22 +59,27 @@ def cut_records(path: Path, step: int, n_bytes: int) -> None:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """Return the values of a file that has one in JSON per line, with None for those that are not JSON."""
+    """Return the values of a file that has one in JSON per line, with None for those that cannot be read."""
     *lines, _ = read_file(path).split(b"\n")
     return list(map(_parse, lines))
 
 
 def check_record(record: Any, place: str) -> dict[str, Any]:
-    """Return a valid record. Raises UserError if it is not a record, or a field is missing."""
-    if isinstance(record, dict):
-        needed = {"step"}.union(*(names for name, names in NEEDED.items() if name in record))
-        if needed <= record.keys():
-            return record
-    raise UserError(f"{place}: is damaged; remove the line, or restore the file")
+    """Return a valid record. Raises UserError if it is not a record, or a field is missing or of another type."""
+    try:
+        for name in NEEDED.keys() & checked(record, FIELDS, ["step"]).keys():
+            checked(record, {}, NEEDED[name])
+        if "origin" in record:
+            checked_origin(record["origin"])
+        if "settings" in record:
+            build_config(record["settings"])
+    except ValueError as error:
+        raise UserError(f"{place}: is damaged ({error}); remove the line, or restore the file") from None
+    return record
 
 
 def _parse(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return read_json(line)
     except ValueError:
         return None

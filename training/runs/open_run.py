@@ -158,14 +158,6 @@ def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
         raise UserError(f"{error}; if you moved the text, {advice}") from None
 
 
-def reopen_text(checkpoint: Checkpoint, path: Path) -> Corpus:
-    """Return the text of the checkpoint at `path`. Raises UserError if it is missing or has changed."""
-    corpus = open_text_of_run(checkpoint.config.data, "put it back")
-    if corpus.digest != checkpoint.corpus["digest"]:
-        raise UserError(f"the text {corpus.name} is not the one that {path} was trained on; restore the original text")
-    return corpus
-
-
 def open_ancestor(config: Config) -> Checkpoint:
     """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
     assert config.train.ancestor is not None

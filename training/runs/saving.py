@@ -1,7 +1,7 @@
 """Save the state of a run in its folder."""
 
 from training.optim.schedule import kept_steps
-from training.runs.checkpoint import Checkpoint
+from training.runs.checkpoint import CORPUS, Checkpoint, check_weights
 from training.runs.run_folder import RunFolder
 from training.runtime import peak_memory_bytes
 from training.state import TrainingState
@@ -31,5 +31,8 @@ def checkpoint_of(state: TrainingState) -> Checkpoint:
     """Return the state as a checkpoint. Raises TrainingError if a weight is not finite."""
     state.check_finite()
     corpus = state.corpus
-    described = {"name": corpus.name, "digest": corpus.digest, "n_train": corpus.n_train}
-    return Checkpoint(state.config, corpus.vocabulary, described, state.origin, **state.state_dict())
+    described = {name: getattr(corpus, name) for name in CORPUS}
+    checkpoint = Checkpoint(state.config, corpus.vocabulary, described, state.origin, **state.state_dict())
+    if not checkpoint.step:
+        check_weights(checkpoint)  # a run that has begun can be resumed
+    return checkpoint

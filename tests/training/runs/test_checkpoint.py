@@ -1,6 +1,8 @@
 """Checkpoints: what is saved is loaded, any damage is noticed, and nothing is executed."""
 
 import ast
+import functools
+import itertools
 import json
 import math
 import os
@@ -13,6 +15,8 @@ import torch
 from conftest import ROOT
 from helpers import OURS, differences, header_of, make_checkpoint, write_sealed
 
+from model.config import ModelConfig
+from model.gpt import GPT
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 
@@ -115,6 +119,13 @@ def test_only_the_import_of_nanogpts_files_can_read_a_pickle():
         ("vocabulary", "ba", "its vocabulary cannot be 'ba'"),
         ("vocabulary", "", "its vocabulary cannot be ''"),
         ("progress", {"unknown": 1}, "unknown"),
+        ("progress", {"step": "7"}, "step cannot be '7'"),
+        ("progress", {"windows": -1}, "windows cannot be -1"),
+        ("progress", {"elapsed_s": math.inf}, "elapsed_s cannot be inf"),
+        ("progress", {"log_sizes": [0]}, "log_sizes cannot be"),
+        ("corpus", {"name": "x", "digest": 7}, "digest cannot be 7"),
+        ("corpus", {"name": "x"}, "without digest"),
+        ("vocabulary", [functools.reduce(lambda inner, _: [inner], range(500))], "nested too deeply"),
     ],
 )
 def test_an_intact_file_with_a_wrong_field_is_an_error_in_one_line(tmp_path, field, value, message):
@@ -125,8 +136,32 @@ def test_an_intact_file_with_a_wrong_field_is_an_error_in_one_line(tmp_path, fie
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["model.lm_head.weight", "optimizer.exp_avg.lm_head.weight"])
-@pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e300, 1, True, 1j])
+@pytest.mark.parametrize("name", ["trained.lm_head.weight", "trained.unknown", "loss_sum"])
+def test_a_tensor_of_another_name_or_shape_is_an_error(tmp_path, name):
+    checkpoint = make_checkpoint()
+    write_sealed(tmp_path / "a", checkpoint.tensors | {name: torch.zeros(5)}, header_of(checkpoint))
+    with pytest.raises(CheckpointError, match="do not fit"):
+        load_checkpoint(tmp_path / "a")
+
+
+def test_a_small_file_cannot_ask_for_large_tables(tmp_path):
+    """Those of a million positions in a head of 400 channels have 9.6 GB; the weights have 6.4 kB."""
+    shape = {"n_layer": 1, "n_head": 1, "n_embd": 1, "head_size": 400}
+    checkpoint = make_checkpoint(model=GPT(ModelConfig(block_size=5, **shape), 5))
+    header = header_of(checkpoint) | {"settings": json.dumps({"model": {"block_size": 1_000_000, **shape}})}
+    write_sealed(tmp_path / "a", checkpoint.tensors, header)
+    assert (tmp_path / "a").stat().st_size < 30_000
+    with pytest.raises(CheckpointError, match=r"tables of positions would have 3,200,000,000 bytes"):
+        load_checkpoint(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        *itertools.product(["model.lm_head.weight"], [math.nan, -math.inf, 1e300, 1, True, 1j]),
+        *itertools.product(["optimizer.exp_avg.lm_head.weight"], [math.nan, -math.inf, 1e300]),  # which may count
+    ],
+)
 def test_a_tensor_with_anything_but_finite_real_numbers_is_an_error(tmp_path, name, bad):
     checkpoint = make_checkpoint()
     tensor = checkpoint.tensors[name].to(torch.float64 if isinstance(bad, float) else torch.tensor(bad).dtype)

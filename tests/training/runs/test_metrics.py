@@ -9,6 +9,8 @@ from training.runs.metrics import append_record, cut_records, read_newest_record
 EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25}
 EVALUATION |= dict.fromkeys(("val_characters", "val_split_characters", "val_context"), 9)
 RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, EVALUATION]
+WRONG = [b'{"step": -1}', b'{"step": true}', b'{"step": 1, "machine": 5}', b'{"step": 1, "settings": {"a": {}}}']
+WRONG += [b'{"step": 1, "tokens_per_s": NaN}', b'{"step": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
 INCOMPLETE = [b'{"train_loss": 2.5}', b'{"step": 1, "val_loss": 1.25}', b'{"step": 1, "finished": true}']
 
 
@@ -42,7 +44,7 @@ def test_a_file_without_a_complete_record_has_no_records(tmp_path, content):
     assert read_newest_record(tmp_path / "missing.jsonl") == {}
 
 
-@pytest.mark.parametrize("damage", [b'{"step": 2, "va', b"", b"\0\0\0", b"[1]", b"\xff\xfe", *INCOMPLETE])
+@pytest.mark.parametrize("damage", [b'{"step": 2, "va', b"", b"\0\0\0", b"[1]", b"\xff\xfe", *INCOMPLETE, *WRONG])
 def test_the_error_for_a_damaged_line_names_the_file_and_the_line(path, damage):
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]))

@@ -1,5 +1,6 @@
 """Resuming runs that were stopped, killed, damaged or extended."""
 
+import dataclasses
 import shutil
 import signal
 import subprocess
@@ -8,10 +9,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 from conftest import ROOT, TINY_TEXT
 from helpers import assert_same_state, differences, heed_signals, metrics, run_differences
 
 import train
+import training.state as state_module
 from cli.stopping import Stopped, StopRequest
 from data.batches import TrainingBatches
 from data.config import DataConfig
@@ -19,6 +22,7 @@ from data.corpus import open_corpus
 from experiments.heads.__main__ import main as heads
 from training.config_file import load_config
 from training.log.run_log import RunLog
+from training.optim.optimizers import REMEMBERED
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runs.saving import checkpoint_of
@@ -224,6 +228,54 @@ def test_a_run_that_resumes_with_larger_batches_continues_at_the_next_window(wor
     single = TrainingBatches(text, block_size=16, batch_size=1, seed=0)
     expected = [int(original(single, window)[0]) for window in range(7 * 5 + 4 * 12)]
     assert visited == expected
+
+
+@pytest.mark.parametrize("what", ["", "exp_avg_sq.", "momentum_buffer.", "step.lm_head"])
+def test_a_checkpoint_without_all_that_its_optimisers_remember_is_not_resumed_but_may_be_an_ancestor(run, capsys, what):
+    checkpoint = load_checkpoint(run.latest)
+    tensors = {name: x for name, x in checkpoint.tensors.items() if not name.startswith(f"optimizer.{what}")}
+    save_checkpoint(dataclasses.replace(checkpoint, tensors=tensors), run.latest)
+    assert train.main(["--resume", str(run.path), "train.max_steps=41"]) == 2
+    assert capsys.readouterr().err.endswith("; start a new run from its weights with --from\n")
+    start = ["--config", "tiny.yaml", "--from", str(run.latest), "train.max_steps=2"]
+    assert train.main(start) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("exp_avg.lm_head.weight", torch.zeros(2)), ("step.lm_head.weight", torch.tensor(3)), ("a", torch.tensor(3))],
+)
+def test_an_optimisers_state_of_another_name_shape_or_type_is_an_error(run, capsys, name, value):
+    checkpoint = load_checkpoint(run.latest)
+    tensors = {**checkpoint.tensors, f"optimizer.{name}": value}
+    save_checkpoint(dataclasses.replace(checkpoint, tensors=tensors), run.latest)
+    assert train.main(["--resume", str(run.path), "train.max_steps=41"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+class Counting(torch.optim.SGD):
+    """An optimiser of a user, which counts its steps in whole numbers."""
+
+    def step(self):
+        super().step()
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["n"] = self.state[p].get("n", torch.tensor(0)) + 1
+
+
+def test_an_optimiser_that_remembers_whole_numbers_is_checked_saved_and_resumed(workplace, monkeypatch):
+    def make(model, *_, **__):
+        optimizer = Counting(model.parameters(), lr=0.01)
+        optimizer.param_groups[0]["peak_lr"] = 0.01
+        return [optimizer]
+
+    monkeypatch.setattr(state_module, "make_optimizers", make)
+    monkeypatch.setitem(REMEMBERED, Counting, lambda _: {"n": torch.tensor(0)})
+    assert train.main(["--config", "tiny.yaml"]) == 0
+    assert train.main(["--resume", "runs/tiny", "train.max_steps=41"]) == 0
+    counts = {
+        x.item() for name, x in load_checkpoint(RunFolder(Path("runs/tiny")).latest).tensors.items() if ".n." in name
+    }
+    assert counts == {41}
 
 
 def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(workplace, capsys):
