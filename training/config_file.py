@@ -46,11 +46,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     settings = _read_yaml(path)
     if (name := settings.pop("base", None)) is None:
         return settings
-    if name not in [file.name for file in path.parent.iterdir()]:
-        raise UserError(f"{path}: base={_shown(name)} must name a config in the same folder, such as heads.yaml")
-    base = _read_yaml(path.with_name(name))
-    if "base" in base:
-        raise UserError(f"{path}: base={name} has a base itself; name that one, {_shown(base['base'])}, or copy {name}")
+    beside = [file.name for file in path.parent.iterdir()]
+    base = _read_yaml(path.with_name(name)) if name in beside else {}
+    if not base or "base" in base:
+        raise UserError(f"{path}: base={_shown(name)} must name a config in the same folder, one without a base")
     base.pop("sweep", None)  # each sweep says itself what it varies
     for section, values in base.items():
         own = settings.get(section) or {}

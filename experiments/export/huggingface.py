@@ -58,10 +58,8 @@ def differences(checkpoint: Checkpoint) -> list[str]:
     ]
     if config.data.level != "character":
         found.append(f"data.level={config.data.level} instead of character")
-    if not config.model.layers:
-        return [*found, "model.n_layer=0"]
     shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in config.model.layers}
-    if shapes != {(H := config.model.layers[0].n_head, H, config.model.n_embd)}:
+    if not any(shapes == {(H, H, config.model.n_embd)} for H, *_ in shapes):
         found.append("model.n_head, model.n_kv_head or model.head_size instead of equal heads that divide model.n_embd")
     return found
 
