@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cli.command import run_command
-from cli.errors import UserError, is_out_of_memory
+from cli.errors import UserError
 from cli.hints import to_paste
 from data.config import DataConfig
 from data.corpus import open_corpus
@@ -58,34 +58,34 @@ def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Raises UserError if the file is not its meta.pkl."""
     with _reading(path, "nanoGPT's meta.pkl"):
         names = _PlainUnpickler(io.BytesIO(read_file(path))).load()["itos"]
-        characters = [names[i] for i in range(len(names))]
-        if len(set(characters)) < len(characters) or any(not isinstance(c, str) or len(c) != 1 for c in characters):
-            raise ValueError("its itos does not map ids to different characters")
-    return characters
+        if {*map(len, names.values())} != {1}:
+            raise ValueError("its itos maps ids to words instead of characters")
+        return [names[i] for i in range(len(names))]
 
 
 def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint:
     """Return a nanoGPT checkpoint as one of this project, with its ids in the order of our vocabularies.
 
-    Raises UserError if it is not one, if it has fewer ids than characters, or if the text has other characters.
+    Raises UserError if it is not one, or if it has fewer ids than characters.
     """
-    vocabulary = "".join(sorted(characters))
-    data, of_corpus = _open_corpus(corpus, vocabulary)
+    digest = open_corpus(DataConfig(corpus=corpus)).digest if corpus else "unknown"
+    of_corpus = {"name": corpus or "unknown", "digest": digest}
     with _reading(path, "a checkpoint of nanoGPT"):
         saved = torch.load(io.BytesIO(read_file(path)), map_location="cpu", weights_only=True)
         given = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
         shape = {name: given[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
-        step = int(saved["iter_num"])
+        step, vocabulary = int(saved["iter_num"]), Vocabulary(characters)
+        data = {"corpus": of_corpus["name"], "characters": vocabulary.characters}
         config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
         weights = renamed(saved["model"], config.model.n_layer)
-        order = torch.tensor([characters.index(c) for c in vocabulary])
+        order = torch.tensor([characters.index(c) for c in vocabulary.characters])
         for name in ("token_embedding.weight", "lm_head.weight"):  # nanoGPT ties them: one tensor, two names
             if len(weights[name]) < len(characters):
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
         tensors = {f"model.{name}": value for name, value in weights.items()}
         progress = Progress(step=step, best_step=step)
-        checkpoint = Checkpoint(config, Vocabulary(vocabulary), of_corpus, {}, progress, tensors)
+        checkpoint = Checkpoint(config, vocabulary, of_corpus, {}, progress, tensors)
         check_weights(checkpoint)
     return checkpoint
 
@@ -95,24 +95,13 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     """Turn the errors of content that is not of this kind into a UserError that names `path`."""
     try:
         yield
+    except (OSError, MemoryError):
+        raise
     except Exception as error:  # each kind of wrong file raises another one
-        if isinstance(error, OSError) or is_out_of_memory(error):
-            raise
         reason = (str(error).splitlines() or ["it ends too early"])[0]
         if reason.startswith("Weights only load failed"):  # PyTorch advises to load it all the same
             reason = "it would execute code"
         raise UserError(f"{path}: is not {kind} ({reason})") from None
-
-
-def _open_corpus(name: str | None, vocabulary: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the section `data` of the run's config, and a checkpoint's description of the text."""
-    if name is None:
-        return {"corpus": "unknown"}, {"name": "unknown", "digest": "unknown"}
-    corpus = open_corpus(DataConfig(corpus=name))
-    if unknown := set(corpus.vocabulary.characters) - set(vocabulary):
-        raise UserError(f"{name} has characters that the model does not know: {''.join(sorted(unknown))!r:.60}")
-    missing = "".join(sorted(set(vocabulary) - set(corpus.vocabulary.characters)))
-    return {"corpus": name, "characters": missing or None}, {"name": name, "digest": corpus.digest}
 
 
 def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
@@ -120,10 +109,8 @@ def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
     ours, result = {theirs: name for name, theirs in gpt2.module_names(n_layer).items()}, {}
     for name, value in weights.items():
         module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")  # torch.compile's prefix
-        if module in ours:
-            result[f"{ours[module]}.{kind}"] = value
-        elif not module.endswith(".attn"):
-            raise ValueError(f"nanoGPT has no weights called {name!r:.60}")
+        if not module.endswith(".attn"):
+            result[f"{ours.get(module, module)}.{kind}"] = value
     return result
 
 

@@ -75,7 +75,7 @@ class GPT(nn.Module):
         """Initialise the weights.
 
         embeddings              normal, std 0.3          the size of what the first blocks soon add; GPT-2's 0.02
-                                                         would be lost in it (experiments/studies/RECORDS.md)
+                                                         would be lost in it
         attention.qkv, mlp.up   normal, std 1/sqrt(in)   keeps the variance of their input
         ngrams.proj             normal, std 1/sqrt(in)   the same
         ngrams.rows             0                        an n-gram that was never seen adds nothing

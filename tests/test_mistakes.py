@@ -32,6 +32,7 @@ IN_A_FILE = [
     ("# nothing but a comment", "a config has the sections model, data, optim, train"),
     ("- model", "a config has the sections"),
     ("model: {n_head: 4", "is not a config (line 1: "),
+    *((f"base: {name}", "in the same folder, one without") for name in ("x.yaml", "../tiny.yaml", "any.yaml", "[a]")),
     ("? [a]\n: b", "is not a config (line 1: "),
     ("model: \x00", "is not a config"),
     ("model: \udcff", "is not a config"),

@@ -24,6 +24,7 @@ PAGES = [
     ROOT / "experiments/other_tools.md",
     ROOT / "experiments/studies/heads.md",
     ROOT / "experiments/studies/machines.md",
+    ROOT / "experiments/studies/RECORDS.md",
 ]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"

@@ -39,7 +39,26 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return a YAML file as nested mappings and lists of text. Raises UserError if it is not a config."""
+    """Return a YAML file as nested mappings and lists of text, added to those of its `base`, except `sweep`.
+
+    Raises UserError if it is not a config, or if its base is missing, in another folder or based on another config.
+    """
+    settings = _read_yaml(path)
+    if (name := settings.pop("base", None)) is None:
+        return settings
+    beside = [file.name for file in path.parent.iterdir()]
+    base = _read_yaml(path.with_name(name)) if name in beside else {}
+    if not base or "base" in base:
+        raise UserError(f"{path}: base={_shown(name)} must name a config in the same folder, one without a base")
+    base.pop("sweep", None)  # each sweep says itself what it varies
+    for section, values in base.items():
+        own = settings.get(section) or {}
+        settings[section] = values | own if isinstance(values, dict) and isinstance(own, dict) else own or values
+    return settings
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Return a YAML file as nested mappings and lists of text. Raises UserError if it is no mapping."""
     try:
         settings = _TextLoader(read_file(path).decode()).get_single_data()
     except FileNotFoundError:

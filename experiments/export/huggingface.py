@@ -7,7 +7,6 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
@@ -18,13 +17,12 @@ from training.trained_model import TrainedModel
 
 # What all such models' files share. Written by hand, because each version of transformers names its own classes.
 FILES = Path(__file__).parent / "gpt2_files"
-PAD_LOGIT = -100.0  # of the token that fills up the shorter texts of a batch, so its probability is 0
 
 
 def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     """Write the files of a `GPT2LMHeadModel` with the same logits, and a tokenizer, to a folder.
 
-    The token for padding follows the characters. Raises UserError if the model has another shape than GPT-2.
+    Raises UserError if the model has another shape than GPT-2.
     """
     if others := differences(trained.checkpoint):
         train = to_paste("train.py", "--config", PROJECT / "configs/shakespeare_gpt2.yaml")
@@ -34,8 +32,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     config, characters = trained.model.config, trained.vocabulary.characters
     files = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in FILES.iterdir()}
     files["config.json"] |= {
-        "vocab_size": len(characters) + 1,
-        "pad_token_id": len(characters),
+        "vocab_size": len(characters),
         "n_positions": config.block_size,
         "n_embd": config.n_embd,
         "n_layer": config.n_layer,
@@ -43,31 +40,12 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
         **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
     }
     files["tokenizer.json"]["model"]["vocab"] = {c: i for i, c in enumerate(characters)}
-    files["tokenizer.json"]["added_tokens"][0]["id"] = len(characters)
     files["tokenizer_config.json"]["model_max_length"] = config.block_size
     for name, content in files.items():
         replace_text(folder / name, json.dumps(content, indent=2))
-    weights = with_padding(renamed(trained.checkpoint.weights, config.n_layer))
+    weights = renamed(trained.checkpoint.weights, config.n_layer)
     with replacing(folder / "model.safetensors") as file:
         file.write(safetensors.torch.save({name: x.contiguous() for name, x in weights.items()}, {"format": "pt"}))
-
-
-def with_padding(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights of `GPT2LMHeadModel` with one more token, whose logit is always `PAD_LOGIT`.
-
-    The last norm computes scale x + bias, where x (C,) sums to 0. If it computes x + 1 instead, a row of the output
-    layer gives row x + sum(row), and any constant can be its sum, because shifting a row does not change row x.
-    """
-    scale, bias = weights["transformer.ln_f.weight"], weights["transformer.ln_f.bias"]  # (C,)
-    head = weights["lm_head.weight"]  # (V, C)
-    rows = head * scale
-    rows += ((head @ bias - rows.sum(1)) / len(scale))[:, None]
-    return weights | {
-        "transformer.wte.weight": pad(weights["transformer.wte.weight"], (0, 0, 0, 1)),
-        "transformer.ln_f.weight": torch.ones_like(scale),
-        "transformer.ln_f.bias": torch.ones_like(bias),
-        "lm_head.weight": pad(rows, (0, 0, 0, 1), value=PAD_LOGIT / len(scale)),
-    }
 
 
 def differences(checkpoint: Checkpoint) -> list[str]:
@@ -80,10 +58,8 @@ def differences(checkpoint: Checkpoint) -> list[str]:
     ]
     if config.data.level != "character":
         found.append(f"data.level={config.data.level} instead of character")
-    if not config.model.layers:
-        return [*found, "model.n_layer=0"]
     shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in config.model.layers}
-    if shapes != {(H := config.model.layers[0].n_head, H, config.model.n_embd)}:
+    if not any(shapes == {(H, H, config.model.n_embd)} for H, *_ in shapes):
         found.append("model.n_head, model.n_kv_head or model.head_size instead of equal heads that divide model.n_embd")
     return found
 

@@ -105,38 +105,33 @@ IN_TRANSFORMERS = """
 import json, sys
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
-folder, *texts = json.loads(sys.argv[1])
+folder, text, prompt = json.loads(sys.argv[1])
 model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-batch = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
-labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-write = pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=7, do_sample=False, batch_size=3)
+ids = tokenizer(text, return_tensors="pt")["input_ids"]
+write = pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=7, do_sample=False)
 print(json.dumps({
     "class": type(model).__name__,
-    "ids": batch["input_ids"].tolist(),
-    "logits": model(**batch).logits.tolist(),
-    "loss": model(**batch, labels=labels).loss.item(),
-    "written": [text["generated_text"] for (text,) in write(texts)],
+    "ids": ids[0].tolist(),
+    "logits": model(ids).logits[0].tolist(),
+    "loss": model(ids, labels=ids).loss.item(),
+    "written": write(prompt)[0]["generated_text"],
 }))
 """
 
 
 @pytest.mark.parametrize("library", ["", pytest.param("transformers<5", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("run", ["gpt2", "biased"])
-def test_a_model_of_gpt2s_shape_is_the_same_in_transformers_in_batches_with_padding_too(tmp_path, run, library):
+def test_a_model_of_gpt2s_shape_is_the_same_in_transformers(tmp_path, run, library):
     pytest.importorskip("transformers")
     folder, ours = exported(tmp_path, run, "huggingface"), load_model(f"runs/{run}", "cpu")
-    texts = [TEXT[-9:], "3 bot", "of\nb"]
+    text, prompt = TEXT[-16:], TEXT[-9:]
     python = new_environment(tmp_path / "environment", library) if library else sys.executable
-    its = json.loads(subprocess.check_output([python, "-c", IN_TRANSFORMERS, json.dumps([str(folder), *texts])]))
-    assert its["class"] == "GPT2LMHeadModel"
-    for text, ids, logits in zip(texts, its["ids"], its["logits"], strict=True):
-        expected = ours.vocabulary.encode(text).astype(np.int64)
-        assert ids == [*expected, *[len(ours.vocabulary)] * (9 - len(text))]
-        of_ours, of_its = ours.model(torch.from_numpy(expected)[None])[0], torch.tensor(logits)[: len(text), :-1]
-        torch.testing.assert_close(of_its, of_ours, atol=1e-5, rtol=0)
-    losses = -np.concatenate([ours.log_probabilities(text) for text in texts])
-    assert its["loss"] == pytest.approx(losses.mean(), abs=1e-5)
-    assert its["written"] == [ours.generate(text, 7, temperature=0) for text in texts]
+    its = json.loads(subprocess.check_output([python, "-c", IN_TRANSFORMERS, json.dumps([str(folder), text, prompt])]))
+    ids, expected = ids_and_logits(run)
+    assert (its["class"], its["ids"]) == ("GPT2LMHeadModel", ids[0].tolist())
+    torch.testing.assert_close(torch.tensor(its["logits"]), expected[0], atol=1e-5, rtol=0)
+    assert its["loss"] == pytest.approx(-ours.log_probabilities(text).mean(), abs=1e-5)
+    assert its["written"] == ours.generate(prompt, 7, temperature=0)
 
 
 @pytest.mark.parametrize("settings", ["model.n_kv_head=1 model.mlp=swiglu", "model.head_size=4", "data.level=byte"])

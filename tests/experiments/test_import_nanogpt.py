@@ -130,12 +130,11 @@ def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
         (lambda saved, itos: saved.pop("model_args"), "ckpt.pt: is not a checkpoint of nanoGPT ('model_args')"),
         (lambda saved, itos: saved["model_args"].update(n_head=5), "n_head=5 does not divide"),
         (lambda saved, itos: saved["model_args"].update(n_embd=900_000), "do not fit"),
-        (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "no weights called 'other'"),
+        (lambda saved, itos: saved["model"].update(other=torch.ones(1)), "do not fit"),
         (lambda saved, itos: saved["model"]["transformer.ln_f.weight"].fill_(math.nan), "must be finite real"),
         (lambda saved, itos: saved["model"].update({"lm_head.weight": torch.ones(8, C).bool()}), "but is torch.bool"),
         (lambda saved, itos: itos.update({8: "d"}), "it has 8 ids, but the vocabulary 9"),
-        (lambda saved, itos: itos.update({0: "ab"}), "does not map ids to different characters"),
-        (lambda saved, itos: itos.update({0: "a"}), "does not map ids to different characters"),
+        (lambda saved, itos: itos.update({0: "ab"}), "maps ids to words"),
         (lambda saved, itos: itos.pop(3), "meta.pkl"),
     ],
 )
@@ -156,10 +155,3 @@ def test_damaged_files_are_one_line(folder, name, content, capsys):
     imported(status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
-
-
-def test_a_text_with_characters_that_the_model_does_not_know_is_an_error(folder, capsys):
-    write_files(folder, nanogpt_checkpoint(bias=False))
-    (folder / "text.txt").write_text(TEXT + "Q")
-    imported("--corpus", "text.txt", status=2)
-    assert "'Q'" in capsys.readouterr().err

@@ -47,6 +47,18 @@ def test_a_head_count_may_be_a_list_in_a_file_and_on_the_command_line(tmp_path, 
     assert in_file.model.n_head == on_line.model.n_head == (8, 4, 2)
 
 
+def test_a_config_holds_what_differs_from_its_base_whose_sweep_it_leaves_out(tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        "sweep: {train.seed: 0..7}\nmodel: {n_head: 8, n_embd: 64}\ndata: {level: byte}"
+    )
+    config = load(tmp_path, "base: base.yaml\nmodel: {n_head: 2}\ntrain: {max_steps: 9}", "model.n_layer=3")
+    whole = "model: {n_head: 2, n_embd: 64, n_layer: 3}\ndata: {level: byte}\ntrain: {max_steps: 9}"
+    assert config == load(tmp_path, whole)
+    (tmp_path / "sweep.yaml").write_text("base: base.yaml\nsweep: {model.n_head: [1, 2]}\nmodel:\n")
+    points = make_plan(read_settings(tmp_path / "sweep.yaml")).points
+    assert [(point.config.model.n_head, point.config.model.n_embd) for point in points] == [(1, 64), (2, 64)]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_config_of_the_project_is_valid_and_says_what_it_is_for(path):
     settings = read_settings(path)
