@@ -113,7 +113,6 @@ print(json.dumps({
     "class": type(model).__name__,
     "ids": ids[0].tolist(),
     "logits": model(ids).logits[0].tolist(),
-    "loss": model(ids, labels=ids).loss.item(),
     "written": write(prompt)[0]["generated_text"],
 }))
 """
@@ -130,7 +129,6 @@ def test_a_model_of_gpt2s_shape_is_the_same_in_transformers(tmp_path, run, libra
     ids, expected = ids_and_logits(run)
     assert (its["class"], its["ids"]) == ("GPT2LMHeadModel", ids[0].tolist())
     torch.testing.assert_close(torch.tensor(its["logits"]), expected[0], atol=1e-5, rtol=0)
-    assert its["loss"] == pytest.approx(-ours.log_probabilities(text).mean(), abs=1e-5)
     assert its["written"] == ours.generate(prompt, 7, temperature=0)
 
 
