@@ -101,7 +101,6 @@ class Sampler:
         if prompt.size(1) < 1:
             raise ValueError("prompt must contain at least one character")
         self.cache.clear()
-        self.cache.refresh()
         draws = _uniform_draws(seed, range(len(prompt)) if streams is None else streams, prompt.device)
         n_seen, block_size = prompt.size(1), self.model.config.block_size
         start = window_start(n_seen, block_size)

@@ -116,13 +116,14 @@ class GPT(nn.Module):
         T, block_size = ids.size(1), self.config.block_size
         if cache is None and block_size < T:
             raise ValueError(f"{T} positions do not fit into model.block_size={block_size}")
-        places = Places(slice(0, T)) if cache is None else cache.places(T)
+        index, visible = (slice(0, T), None) if cache is None else cache.places(T)
+        places = Places(index, self.position_embedding, visible, kept)
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
         if self.ngrams is not None:
             x = x + self.ngrams(ids, places, cache)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
-            x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i], kept)
+            x = block(x, places, None if cache is None else cache.layers[i])
             if kept is not None:
                 kept.outputs.append(x)
         if cache is not None:
