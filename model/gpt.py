@@ -15,7 +15,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 """
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -137,6 +137,18 @@ class GPT(nn.Module):
         if cap := self.config.logit_softcap:  # keeps logits between -cap and cap (Gemma 2, 2024)
             logits = cap * torch.tanh(logits / cap)
         return logits
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the tables of which a step changes only a few rows.
+
+        They are neither averaged nor clipped, and have an optimiser of their own.
+        """
+        return [] if self.ngrams is None else [self.ngrams.rows.weight]
+
+    def count(self, ids: Any) -> None:
+        """Count in the training text ids (N,) what the modules need to know about it."""
+        if self.ngrams is not None:
+            self.ngrams.count(ids)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())
