@@ -1,6 +1,7 @@
-"""Sample text from a model: the one path from a prompt to characters, for every command."""
+"""Sample text from a model: the one path from a prompt to characters and text, for every command."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,61 +28,65 @@ def prepare_for_sampling(model: GPT, n_samples: int) -> None:
             torch.set_num_threads(1)  # one character is too little work to share
 
 
-def stream_texts(
-    sampler: Sampler,
-    vocabulary: Vocabulary,
-    prompts: Sequence[str],
-    length: int,
-    *,
-    seed: int,
-    streams: Sequence[int] | None = None,
-) -> Iterator[list[str]]:
-    """Return an iterator of `length` items, each with the next character of every prompt's continuation.
+@dataclass(frozen=True)
+class TextSampler:
+    """Continue a prompt: encode it, let the sampler draw ids for each of its streams, and decode them."""
 
-    The prompts have equal lengths. This call encodes; reading the iterator samples.
+    sampler: Sampler
+    vocabulary: Vocabulary
 
-    With a vocabulary of bytes, `length` counts bytes, and the text of a byte is empty until its character is complete.
-    streams: the numbers of the continuations, by default 0, 1, ...; each depends on its prompt, the seed and its number
-    only. An empty prompt means the start of a line. The model's training mode is restored at the end. Raises
-    UnknownCharacterError if a character of a prompt is not in the vocabulary.
-    """
-    ids = np.stack([vocabulary.encode(prompt or vocabulary.default_prompt) for prompt in prompts]).astype(np.int64)
-    device_ids = torch.from_numpy(ids).to(sampler.drawn.device)  # (B, T)
+    def stream(
+        self, prompt: str, length: int, *, seed: int = 0, first: int = 0, stops: Sequence[str] = ()
+    ) -> Iterator[list[str]]:
+        """Return an iterator over the pieces of the continuations, without the prompt: one of each stream at a time.
 
-    def pieces() -> Iterator[list[str]]:
-        decoders = [vocabulary.stream_decoder() for _ in prompts]
-        with evaluation_mode(sampler.model):
-            for next_ids in sampler.generate(device_ids, length, seed=seed, streams=streams):
-                yield [decode(i) for decode, i in zip(decoders, next_ids.tolist(), strict=True)]
+        The continuations have `length` characters, or end before their first stop text. A piece is the next character,
+        or empty while more characters decide: whether a stop text follows or, with a vocabulary of bytes, which
+        character begins (`length` counts bytes). first: the number of the first stream; a continuation depends on the
+        prompt, the seed and its number only. An empty prompt means the start of a line.
 
-    return pieces()
+        This call encodes, and raises UnknownCharacterError if a character of the prompt is not in the vocabulary.
+        Reading the iterator samples; at its end, the model's training mode is restored.
+        """
+        ids = self.vocabulary.encode(prompt or self.vocabulary.default_prompt)
+        return self._pieces(ids, length, seed, first, stops)
 
+    def _pieces(self, ids: np.ndarray, length: int, seed: int, first: int, stops: Sequence[str]) -> Iterator[list[str]]:
+        n_streams, device = self.sampler.n_streams, self.sampler.drawn.device
+        prompts = torch.from_numpy(ids.astype(np.int64)).to(device).expand(n_streams, -1)  # (B, T)
+        decoders = [self.vocabulary.stream_decoder() for _ in range(n_streams)]
+        texts = [StopText(stops) for _ in range(n_streams)]
+        with evaluation_mode(self.sampler.model):
+            for drawn in self.sampler.generate(prompts, length, seed=seed, first=first):
+                characters = [decode(i) for decode, i in zip(decoders, drawn.tolist(), strict=True)]
+                yield [text.add(character) for text, character in zip(texts, characters, strict=True)]
+                if all(text.reached for text in texts):
+                    return
+        yield [text.end() for text in texts]
 
-def sample_text(sampler: Sampler, vocabulary: Vocabulary, prompt: str, length: int, *, seed: int) -> str:
-    """Return one continuation of the prompt, without the prompt; see `stream_texts`."""
-    pieces = stream_texts(sampler, vocabulary, [prompt], length, seed=seed)
-    return "".join(character for (character,) in pieces)
+    def text(self, prompt: str, length: int, *, seed: int = 0) -> str:
+        """Return the continuation of a single stream."""
+        return "".join(piece for (piece,) in self.stream(prompt, length, seed=seed))
 
 
 class StopText:
-    """A filter that passes text on up to the first stop text and holds back characters that may begin one."""
+    """A filter that passes characters on up to the first stop text and holds back those that may begin one."""
 
-    def __init__(self, stops: Sequence[str], output: Callable[[str], object]):
-        self.stops, self.output = stops, output
-        self.held, self.reached = "", False
+    def __init__(self, stops: Sequence[str]):
+        self.stops, self.held, self.reached = stops, "", False
 
-    def add(self, character: str) -> None:
+    def add(self, character: str) -> str:
+        """Return the characters that can be passed on now."""
         if self.reached:
-            return
+            return ""
         self.held += character
-        found = [stop for stop in self.stops if self.held.endswith(stop)]
-        n_held = max((n for stop in self.stops for n in range(len(stop)) if self.held.endswith(stop[:n])), default=0)
-        if found:
-            self.reached = True
-            n_held = max(map(len, found))
-        self.output(self.held[: len(self.held) - n_held])
-        self.held = self.held[len(self.held) - n_held :]
+        lengths = [len(stop) for stop in self.stops if self.held.endswith(stop)]
+        self.reached = bool(lengths)
+        begun = (n for stop in self.stops for n in range(len(stop)) if self.held.endswith(stop[:n]))
+        n_passed = len(self.held) - max(lengths or begun, default=0)
+        passed, self.held = self.held[:n_passed], self.held[n_passed:]
+        return passed
 
-    def end(self) -> None:
-        if not self.reached:
-            self.output(self.held)
+    def end(self) -> str:
+        """Return what is held back, which is no stop text."""
+        return "" if self.reached else self.held
