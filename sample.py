@@ -2,10 +2,9 @@
 
 import argparse
 import contextlib
+import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from io import StringIO
+from collections.abc import Sequence
 from pathlib import Path
 
 import cli.startup  # noqa: F401 - before torch
@@ -13,7 +12,7 @@ from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
 from data.files import read_file
 from model.generate import Sampler, Sampling
-from training.sampling.texts import StopText, prepare_for_sampling, stream_texts
+from training.sampling import TextSampler, prepare_for_sampling
 from training.trained_model import load_model
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory
@@ -58,15 +57,13 @@ def run(options: argparse.Namespace) -> int:
     prompt = "" if options.interactive else read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.origin}"), file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
-    sampler_of = lru_cache(maxsize=1)(partial(Sampler, trained.model, sampling=sampling, cuda_graph=True))
-
-    def stream(prompts: Sequence[str], **numbers) -> Iterator[list[str]]:
-        return stream_texts(sampler_of(len(prompts)), trained.vocabulary, prompts, options.length, **numbers)
-
+    n_streams = math.ceil(options.samples / math.ceil(options.samples / AT_ONCE))  # equal batches
+    streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)
+    sampler = TextSampler(streams, trained.vocabulary)
     if options.interactive:
-        interact(partial(write, stream, options), options.seed)
+        interact(sampler, options)
     else:
-        write(stream, options, prompt, options.seed)
+        write(sampler, options, prompt, options.seed)
     return 0
 
 
@@ -83,32 +80,32 @@ def read_prompt(options: argparse.Namespace) -> str:
         raise UserError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
 
 
-def write(stream: Callable[..., Iterator[list[str]]], options: argparse.Namespace, prompt: str, seed: int) -> None:
+def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, seed: int) -> None:
     """Print one text while it is sampled, or several one after the other. Raises UserError at an unknown character."""
     if options.samples == 1:
-        pieces = stream([prompt], seed=seed)
+        pieces = sampler.stream(prompt, options.length, seed=seed, stops=options.stop)
         show(prompt)
-        pass_on(pieces, options.stop, [show])
+        for (piece,) in pieces:
+            show(piece)
         show("\n")
         return
-    for first in range(0, options.samples, AT_ONCE):
-        numbers = range(first, min(first + AT_ONCE, options.samples))
-        pieces = stream([prompt] * len(numbers), seed=seed, streams=numbers)
-        texts = [StringIO() for _ in numbers]
-        pass_on(pieces, options.stop, [text.write for text in texts])
-        for number, text in zip(numbers, texts, strict=True):
-            show(f"--- sample {number + 1} ---\n{prompt}{text.getvalue()}\n\n")
+    for first in range(0, options.samples, sampler.sampler.n_streams):
+        pieces = sampler.stream(prompt, options.length, seed=seed, first=first, stops=options.stop)
+        texts = ["".join(text) for text in zip(*pieces, strict=True)]
+        for number, text in enumerate(texts[: options.samples - first], first + 1):
+            show(f"--- sample {number} ---\n{prompt}{text}\n\n")
 
 
-def interact(write_next: Callable[[str, int], None], seed: int) -> None:
+def interact(sampler: TextSampler, options: argparse.Namespace) -> None:
     """Continue one line of standard input after another, each with the next seed. Ctrl-C stops a text, Ctrl-D ends."""
+    seed = options.seed
     while True:
         try:
             line = read_line()
         except EOFError:
             return
         try:
-            write_next(line, seed)
+            write(sampler, options, line, seed)
         except UserError as error:
             print(f"sample.py: {explain(error)}", file=sys.stderr)
             continue
@@ -130,18 +127,6 @@ def read_line() -> str:
     if line := sys.stdin.readline():
         return line.rstrip("\r\n")
     raise EOFError
-
-
-def pass_on(pieces: Iterator[list[str]], stops: Sequence[str], outputs: Sequence[Callable[[str], object]]) -> None:
-    """Pass each text to its output, piece by piece, up to the first stop text."""
-    filters = [StopText(stops, output) for output in outputs]
-    for characters in pieces:
-        for text, character in zip(filters, characters, strict=True):
-            text.add(character)
-        if all(text.reached for text in filters):
-            return
-    for text in filters:
-        text.end()
 
 
 def show(text: str) -> None:

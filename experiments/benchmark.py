@@ -31,7 +31,7 @@ from training.runtime import (
     peak_memory_bytes,
     processor_name,
 )
-from training.sampling.texts import prepare_for_sampling
+from training.sampling import prepare_for_sampling
 from training.state import TrainingState
 from training.step import TrainingStep
 

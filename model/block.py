@@ -5,10 +5,9 @@ from torch import Tensor, nn
 from model.cache import LayerCache
 from model.causal_conv import CausalConv
 from model.config import LayerShape, ModelConfig
-from model.intermediates import Intermediates
 from model.mlp import MLP
 from model.norm import make_norm
-from model.positions import Places, PositionScheme
+from model.positions import Places
 from model.self_attention import SelfAttention
 
 
@@ -29,16 +28,9 @@ class Block(nn.Module):
         self.conv = CausalConv(config.n_embd, config.conv_width) if config.conv_width > 1 else None
         self.mlp = MLP(config.mlp, config.n_embd, bias=config.bias, dropout=config.dropout)
 
-    def forward(
-        self,
-        x: Tensor,
-        scheme: PositionScheme,
-        places: Places,
-        cache: LayerCache | None = None,
-        kept: Intermediates | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Map x (B, T, C) to (B, T, C). Other arguments: see `SelfAttention.forward`."""
-        x = x + self.attention(self.attention_norm(x), scheme, places, cache, kept)
+        x = x + self.attention(self.attention_norm(x), places, cache)
         y = self.mlp_norm(x)
         if self.conv is not None:
             y = self.conv(y, places, cache)

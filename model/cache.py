@@ -1,13 +1,11 @@
 """The key-value cache: it stores keys and values, so that a new character costs one position instead of all."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from model.config import LayerShape, ModelConfig
-from model.positions import Places
 
 
 class Inputs:
@@ -38,13 +36,6 @@ class LayerCache:
         self.keys, self.values = torch.zeros(shape, **options), torch.zeros(shape, **options)
         width = config.conv_width
         self.inputs = Inputs(width - 1, batch_size, size, config.n_embd if width > 1 else 0, **options)
-        self.computed: dict[Callable, Any] = {}
-
-    def once(self, compute: Callable, like: Tensor) -> Any:
-        """Return compute(like), a function of weights and of the dtype and device of `like`, computed only once."""
-        if compute not in self.computed:
-            self.computed[compute] = compute(like), like.new_empty(0)
-        return self.computed[compute][0]
 
     def update(self, k: Tensor, v: Tensor, index: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Write k, v (B, K, T, D) at positions `index` (see `Places`) and return the keys and values to attend to.
@@ -61,7 +52,7 @@ class LayerCache:
 class KVCache:
     """The caches of all layers, and the ids, of B sequences of equal length, for inference. Pass it to `GPT.forward`.
 
-    dtype, device: those of the model. If its weights change, `clear` and `refresh` the cache.
+    dtype, device: those of the model. If its weights change, `clear` the cache.
 
     static: every step does the same work, whatever its position, so that a CUDA graph can replay it: the length is a
     tensor (1,) on the device, and attention reads the whole cache through a mask. This takes 1.4 times as long on a
@@ -85,22 +76,18 @@ class KVCache:
         self.every_place = torch.arange(size, device=device)
         self.length: int | Tensor = self.every_place.new_zeros(1) if static else 0  # how many positions were read
 
-    def places(self, T: int) -> Places:
-        """Return the next T positions. Raises ValueError if fewer are left, unless the cache is static."""
+    def places(self, T: int) -> tuple[slice | Tensor, Tensor | None]:
+        """Return `index` and `visible` of the next T positions; see `Places`.
+
+        Raises ValueError if fewer are left, unless the cache is static.
+        """
         if isinstance(self.length, Tensor):
-            index = self.length + self.every_place[:T]  # (T,)
-            return Places(index, visible=self.every_place <= index[:, None])  # (T, size)
+            index = self.length + self.every_place[:T]
+            return index, self.every_place <= index[:, None]  # (T,), (T, size)
         end = self.length + T
         if end > len(self.every_place):
             raise ValueError(f"{end} positions do not fit into model.block_size={len(self.every_place)}")
-        return Places(slice(self.length, end))
-
-    def refresh(self) -> None:
-        """Recompute in place what depends on weights, after they may have changed."""
-        for layer in self.layers:
-            for compute, (values, like) in layer.computed.items():
-                for old, new in zip(values, compute(like), strict=True):
-                    old.copy_(new)
+        return slice(self.length, end), None
 
     def clear(self) -> None:
         self.length -= self.length  # in place if it is a tensor, which a CUDA graph reads

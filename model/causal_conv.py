@@ -28,10 +28,6 @@ class CausalConv(nn.Module):
         # (B, W - 1 + T, C): the W - 1 inputs before, then x
         whole = F.pad(x, (0, 0, n_before, 0)) if cache is None else cache.inputs.update(x, places.index)
         y = x
-        for back, w in enumerate(self.taps(x) if cache is None else cache.once(self.taps, x), start=1):
+        for back, w in enumerate(self.weight.to(x.dtype), start=1):
             y = torch.addcmul(y, whole[:, n_before - back : n_before - back + T], w)  # (B, T, C)
         return y
-
-    def taps(self, like: Tensor) -> tuple[Tensor, ...]:
-        """Return w_1 to w_(W-1), each (1, C)."""
-        return self.weight.to(like.dtype).unbind()

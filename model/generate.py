@@ -1,7 +1,7 @@
 """Sampling text: one character after another, each drawn from the probabilities that the model predicts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,24 +85,21 @@ class Sampler:
             """Set `drawn` to the characters (B,) that follow ids (B, T)."""
             drawn.copy_(_draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform))
 
-        self.model, self.cache, self.drawn, self.draw = model, cache, drawn, draw
+        self.model, self.n_streams, self.cache, self.drawn, self.draw = model, n_streams, cache, drawn, draw
         self.draw_one = CapturedFunction(draw, model) if cuda_graph and on_gpu else draw
 
     @torch.inference_mode()
-    def generate(
-        self, prompt: Tensor, length: int, *, seed: int = 0, streams: Sequence[int] | None = None
-    ) -> Iterator[Tensor]:
+    def generate(self, prompt: Tensor, length: int, *, seed: int = 0, first: int = 0) -> Iterator[Tensor]:
         """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
 
-        streams: their numbers; by default 0, 1, ... The random numbers of stream i depend on (seed, i) only, so its
-        text does not depend on the other streams. The context of a character depends on its position only (see
+        The streams have the numbers first, first + 1, ... The random numbers of stream i depend on (seed, i) only, so
+        its text does not depend on the other streams. The context of a character depends on its position only (see
         `window_start`). Memory does not grow with the length. Raises ValueError if the prompt is empty.
         """
         if prompt.size(1) < 1:
             raise ValueError("prompt must contain at least one character")
         self.cache.clear()
-        self.cache.refresh()
-        draws = _uniform_draws(seed, range(len(prompt)) if streams is None else streams, prompt.device)
+        draws = _uniform_draws(seed, range(first, first + len(prompt)), prompt.device)
         n_seen, block_size = prompt.size(1), self.model.config.block_size
         start = window_start(n_seen, block_size)
         unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
@@ -134,7 +131,7 @@ def window_start(n_seen: int, block_size: int) -> int:
     return math.ceil((n_seen - block_size) / stride) * stride
 
 
-def _uniform_draws(seed: int, streams: Sequence[int], device: torch.device) -> Iterator[Tensor]:
+def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[Tensor]:
     """Yield numbers (B,) for B streams, from (0, 1], drawn on the CPU so that they are the same for every device."""
     # PyTorch's CPU generator uses 32 bits of a seed, so seed and stream are hashed into one number.
     seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in streams]

@@ -15,7 +15,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 """
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -116,13 +116,14 @@ class GPT(nn.Module):
         T, block_size = ids.size(1), self.config.block_size
         if cache is None and block_size < T:
             raise ValueError(f"{T} positions do not fit into model.block_size={block_size}")
-        places = Places(slice(0, T)) if cache is None else cache.places(T)
+        index, visible = (slice(0, T), None) if cache is None else cache.places(T)
+        places = Places(index, self.position_embedding, visible, kept)
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
         if self.ngrams is not None:
             x = x + self.ngrams(ids, places, cache)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
-            x = block(x, self.position_embedding, places, None if cache is None else cache.layers[i], kept)
+            x = block(x, places, None if cache is None else cache.layers[i])
             if kept is not None:
                 kept.outputs.append(x)
         if cache is not None:
@@ -136,6 +137,18 @@ class GPT(nn.Module):
         if cap := self.config.logit_softcap:  # keeps logits between -cap and cap (Gemma 2, 2024)
             logits = cap * torch.tanh(logits / cap)
         return logits
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the tables of which a step changes only a few rows.
+
+        They are neither averaged nor clipped, and have an optimiser of their own.
+        """
+        return [] if self.ngrams is None else [self.ngrams.rows.weight]
+
+    def count(self, ids: Any) -> None:
+        """Count in the training text ids (N,) what the modules need to know about it."""
+        if self.ngrams is not None:
+            self.ngrams.count(ids)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

@@ -32,8 +32,8 @@ class NgramMemory(nn.Module):
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
     without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
 
-    counts: (rows,), the c of each row; before `count`, MOST. rows.sparse: make a sparse gradient, so that a step
-    changes only the rows that its windows read; `TrainingState` switches that off where only dense ones work.
+    counts: (rows,), the c of each row; before `count`, MOST. On a CPU, the gradient of the rows is sparse: a step
+    changes only those that its windows read. CUDA graphs, NCCL and MPS need dense gradients.
     """
 
     counts: Tensor
@@ -52,7 +52,7 @@ class NgramMemory(nn.Module):
         # (B, n_before + T)
         symbols = F.pad(symbols, (n_before, 0)) if cache is None else cache.ids.update(symbols, places.index)
         index = self.index(symbols)  # (B, T, K)
-        if self.rows.sparse:
+        if index.device.type == "cpu":
             rows = self.rows(index)  # (B, T, K, width)
         else:
             rows = self.rows.weight.index_select(0, index.flatten()).view(*index.shape, -1)

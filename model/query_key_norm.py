@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from model.cache import LayerCache
 from model.config import LayerShape
 from model.norm import rms_norm
 
@@ -17,25 +16,23 @@ class QueryKeyNorm(nn.Module):
     scale: s; or "learned", one s per head, stored as its logarithm; or "sqrt_head_size", s = sqrt(D).
     """
 
+    fixed_scales: Tensor
+    ones: Tensor
+
     def __init__(self, layer: LayerShape, scale: float | str):
         super().__init__()
-        self.layer = layer
-        self.fixed_scale = layer.head_size**0.5 if isinstance(scale, str) else scale  # unused if learned
+        self.plain = scale in ("sqrt_head_size", layer.head_size**0.5)
+        self.root = layer.head_size**0.5  # the length of a normalised query or key
         self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
+        fixed = torch.full((layer.n_head,), self.root if isinstance(scale, str) else scale)
+        self.register_buffer("fixed_scales", fixed, persistent=False)
+        self.register_buffer("ones", torch.ones(layer.n_kv_head), persistent=False)
 
-    def forward(self, qk: Tensor, cache: LayerCache | None = None) -> Tensor:
-        if self.log_scale is None and self.fixed_scale == self.layer.head_size**0.5:
+    def forward(self, qk: Tensor) -> Tensor:
+        if self.plain:
             return rms_norm(qk)
-        return rms_norm(qk, self.factors(qk) if cache is None else cache.once(self.factors, qk))
+        return rms_norm(qk, torch.cat((self.scales() / self.root, self.ones)).unsqueeze(-1))  # times (H + K, 1)
 
-    def factors(self, like: Tensor) -> Tensor:
-        """Return what multiplies the normalised queries and keys, whose length is sqrt(D): (H + K, 1)."""
-        of_queries = self.scales(like) / self.layer.head_size**0.5  # (H,)
-        return torch.cat((of_queries, of_queries.new_ones(self.layer.n_kv_head))).unsqueeze(-1)  # (H + K, 1)
-
-    def scales(self, like: Tensor) -> Tensor:
-        """Return the scale s of each head, (H,), on the device of `like` and at least in its precision."""
-        if self.log_scale is not None:
-            return self.log_scale.exp()
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        return torch.full((self.layer.n_head,), self.fixed_scale, dtype=dtype, device=like.device)
+    def scales(self) -> Tensor:
+        """Return the scale s of each head, (H,)."""
+        return self.fixed_scales if self.log_scale is None else self.log_scale.exp()

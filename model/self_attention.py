@@ -1,13 +1,14 @@
 """Self-attention as the GPT runs it: one linear map for the queries, keys and values of all heads."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from model.attention import attend, attention_weights
 from model.cache import LayerCache
 from model.config import LayerShape, ModelConfig
 from model.dropout import dropout
-from model.intermediates import Intermediates
-from model.positions import Places, PositionScheme
+from model.positions import Places
 from model.query_key_norm import QueryKeyNorm
 from model.scoring import make_score
 
@@ -35,42 +36,22 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
-    def forward(
-        self,
-        x: Tensor,
-        scheme: PositionScheme,
-        places: Places,
-        cache: LayerCache | None = None,
-        kept: Intermediates | None = None,
-    ) -> Tensor:
-        """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache.
-
-        kept: receives the attention weights.
-        """
+    def forward(self, x: Tensor, places: Places, cache: LayerCache | None = None) -> Tensor:
+        """Attend from x (B, T, C) at positions `places` to x itself and to the earlier positions in the cache."""
         B, T, _ = x.shape
         H, K, D = self.n_head, self.n_kv_head, self.head_size
         qk, v = self.qkv(x).view(B, T, H + 2 * K, D).split((H + K, K), dim=2)  # (B, T, H + K, D), (B, T, K, D)
         if self.qk_norm is not None:
-            qk = self.qk_norm(qk, cache)
-        q, k = scheme.rotate(qk, places).split((H, K), dim=2)
+            qk = self.qk_norm(qk)
+        q, k = places.position_embedding.rotate(qk, places).split((H, K), dim=2)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), (B, K, T, D), (B, K, T, D)
         if cache is not None:
             k, v = cache.update(k, v, places.index)  # (B, K, S, D)
-        visible, bias = places.visible, scheme.bias(H, places, k.size(2))
-        if kept is not None:
-            weights = attention_weights(q, k, score=self.score, visible=visible, causal=visible is None, bias=bias)
-            kept.weights.append(weights)  # (B, H, T, S)
-        y = attend(
-            q,
-            k,
-            v,
-            score=self.score,
-            visible=visible,
-            causal=visible is None,
-            bias=bias,
-            dropout=self.dropout if self.training else 0.0,
-            form=self.form,
-            tap=self.weights,
-        )  # (B, H, T, D)
+        visible, bias = places.visible, places.position_embedding.bias(H, places, k.size(2))
+        options: dict[str, Any] = {"score": self.score, "visible": visible, "causal": visible is None, "bias": bias}
+        if places.kept is not None:
+            places.kept.weights.append(attention_weights(q, k, **options))  # (B, H, T, S)
+        p = self.dropout if self.training else 0.0
+        y = attend(q, k, v, **options, dropout=p, form=self.form, tap=self.weights)  # (B, H, T, D)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
         return dropout(self.proj(y), self.dropout, training=self.training)

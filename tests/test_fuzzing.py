@@ -34,7 +34,7 @@ from training.config_file import build_config, load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.runs.run_folder import RunFolder
-from training.sampling.texts import stream_texts
+from training.sampling import TextSampler
 
 fuzz = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "25")),
@@ -132,11 +132,11 @@ def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, sampling)
     model, vocabulary = tiny
     try:
         chosen = Sampling(**sampling)
-        pieces = stream_texts(Sampler(model, 1, sampling=chosen), vocabulary, [prompt], 6, seed=1)
+        pieces = TextSampler(Sampler(model, 1, sampling=chosen), vocabulary).stream(prompt, 6, seed=1)
     except ValueError as error:
         assert_one_line(error)
         return
-    text = [c for (c,) in pieces]
+    text = "".join(piece for (piece,) in pieces)
     assert len(text) == 6
     assert set(text) <= set(vocabulary.characters)
 

@@ -12,6 +12,7 @@ from conftest import ROOT, train_tiny
 from helpers import heed_signals
 
 import sample
+from training.sampling import StopText
 
 
 @pytest.fixture
@@ -124,13 +125,10 @@ def test_sampling_ends_before_the_first_stop_text(written, samples):
 
 @pytest.mark.parametrize(("text", "before", "after"), [("zabcabx!", "zabca", "zabca"), ("xabc", "x", "xabc")])
 def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_one_printed(text, before, after):
-    pieces = []
-    stop = sample.StopText(["abcd", "bx"], pieces.append)
-    for character in text:
-        stop.add(character)
-    assert "".join(pieces) == before
-    stop.end()
-    assert "".join(pieces) == after
+    stop = StopText(["abcd", "bx"])
+    passed = "".join(map(stop.add, text))
+    assert passed == before
+    assert passed + stop.end() == after
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,15 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (B, length, {linear.in_features})")
         if values.shape[:2] != keys.shape[:2]:
             raise ValueError(f"values has shape {tuple(values.shape)}; expected (B, S) = {tuple(keys.shape[:2])} first")
+        if len(keys) != len(queries):
+            raise ValueError(f"keys has shape {tuple(keys.shape)}; expected B = {len(queries)}, that of the queries")
+        if causal and queries.size(1) > keys.size(1):
+            raise ValueError(f"causal attention to {keys.size(1)} keys allows at most as many queries")
         q, k, v = (split_heads(linear(x), self.n_head) for linear, x in inputs.values())  # (B, H, T or S, D)
         scores = self.score(q, k)  # (B, H, T, S)
         visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
-        weights = masked_softmax(scores, visible=visible, causal=causal)
+        # A query that sees no key: zeros in place of NaN. The mask also keeps the NaN out of the gradients.
+        weights = masked_softmax(scores, visible=visible, causal=causal).nan_to_num()
         heads = weights @ v  # (B, H, T, D')
         y = self.proj(join_heads(heads))  # (B, T, width)
         return {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads, "output": y}

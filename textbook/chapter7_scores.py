@@ -67,7 +67,8 @@ def pooling(
     differences = x[:, None] - xs[None, :]  # (T, S)
     scores = kernel(w * differences)
     within_reach = scores > -math.inf
-    weights = masked_softmax(scores, visible=within_reach if visible is None else within_reach & visible)
+    visible = within_reach if visible is None else within_reach & visible
+    weights = masked_softmax(scores, visible=visible).nan_to_num()  # zeros where no example is within reach
     return {"differences": differences, "weights": weights, "prediction": weights @ ys}
 
 

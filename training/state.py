@@ -72,10 +72,7 @@ class TrainingState:
             return GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
 
         self.model = new_model()
-        if self.model.ngrams is not None:
-            # CUDA graphs, NCCL and MPS need dense gradients.
-            self.model.ngrams.rows.sparse = runtime.device.type == "cpu"
-            self.model.ngrams.count(self.split.train)
+        self.model.count(self.split.train)
         fraction = config.optim.average_fraction
         averaged = new_model().requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
@@ -91,12 +88,11 @@ class TrainingState:
         model.NAME is a weight to sample with; if it is an average, trained.NAME is the weight that training continues
         with. optimizer.KIND.NAME is what an optimiser remembers of a weight, such as optimizer.exp_avg.lm_head.weight.
         """
-        models = {"model": self.average.model}
-        if self.average.model is not self.model:
-            models["trained"] = self.model
-        tensors = {f"{kind}.{name}": x for kind, model in models.items() for name, x in model.state_dict().items()}
-        for shared in ("ngrams.rows.weight", "ngrams.counts"):  # the same tensors in both models
-            tensors.pop(f"trained.{shared}", None)
+        weights = self.average.model.state_dict()
+        tensors = {f"model.{name}": x for name, x in weights.items()}
+        for name, x in self.model.state_dict().items():
+            if x.data_ptr() != weights[name].data_ptr():  # tensors that both models share are saved once
+                tensors[f"trained.{name}"] = x
         for name, parameter in self.model.named_parameters():
             for optimizer in self.optimizers:
                 for kind, value in optimizer.state.get(parameter, {}).items():

@@ -41,10 +41,9 @@ class TrainingStep:
         """Take one step: the next batches, new weights, and the progress."""
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
-        if config.model.dropout or config.model.ngrams:
-            # Dropout depends on (seed, step, process) only, hashed into the 32 bits of a CPU seed: no state is saved.
-            entropy = [config.train.seed, step, self.processes.rank]
-            torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        # Dropout depends on (seed, step, process) only, hashed into the 32 bits of a CPU seed: no state is saved.
+        entropy = [config.train.seed, step, self.processes.rank]
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         size = self.batches.batch_size
         batches = [self.batches.at(progress.windows + micro_step * size) for micro_step in range(accumulate)]
@@ -82,7 +81,8 @@ class TrainingStep:
         state.loss_sum += self.processes.sum(torch.stack(losses).sum()) / self.processes.size
         state.loss_count += 1
         # PyTorch has no norm of sparse gradients, and cannot clip them.
-        dense = [p for name, p in state.model.named_parameters() if name != "ngrams.rows.weight"]
+        sparse = set(state.model.sparse_parameters())
+        dense = [p for p in state.model.parameters() if p not in sparse]
         state.grad_norm.copy_(nn.utils.get_total_norm([p.grad for p in dense if p.grad is not None]))
         if config.optim.grad_clip:
             nn.utils.clip_grads_with_norm_(dense, config.optim.grad_clip, state.grad_norm)

@@ -29,7 +29,7 @@ from training.runs.checkpoint import Checkpoint
 from training.runs.open_run import open_text_of_run
 from training.runs.run_folder import BUNDLED_MODEL, EXPORTED, RUNS, open_checkpoint
 from training.runtime import Runtime, choose_runtime
-from training.sampling.texts import sample_text
+from training.sampling import TextSampler
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class TrainedModel:
         if length < 0:
             raise ValueError(f"length={length} must be at least 0")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        sampler = Sampler(self.model, 1, sampling=sampling)
-        return prompt + sample_text(sampler, self.vocabulary, prompt, length, seed=seed)
+        sampler = TextSampler(Sampler(self.model, 1, sampling=sampling), self.vocabulary)
+        return prompt + sampler.text(prompt, length, seed=seed)
 
     def log_probabilities(self, text: str, *, as_generated: bool = False) -> np.ndarray:
         """Return the natural logarithms (T - 1,), float64, of the probabilities of a text's characters but the first.

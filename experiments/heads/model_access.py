@@ -46,5 +46,5 @@ def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterat
 def scales_of(model: GPT) -> Tensor | None:
     """Return the scale s of every head (N,), see `QueryKeyNorm`, or None if scores are not s cos(q, k)."""
     norms = [block.attention.qk_norm for block in model.blocks]
-    scales = [norm.scales(model.lm_head.weight).detach() for norm in norms if norm]
+    scales = [norm.scales().detach() for norm in norms if norm]
     return torch.cat(scales).double().cpu() if scales and model.config.score == "scaled_dot" else None

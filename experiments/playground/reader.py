@@ -15,7 +15,7 @@ from experiments.heads.model_access import HeadIndex, all_heads
 from experiments.heads.silence import NGRAMS, silenced
 from experiments.heads.viewer import viewer_data, visible
 from model.generate import Sampler, Sampling, window_start
-from training.sampling.texts import StopText, stream_texts
+from training.sampling import TextSampler
 from training.trained_model import TrainedModel, look_inside
 
 SHOWN, IN_LENS = 10, 3  # characters in a list of predictions, and in one of a layer's
@@ -59,21 +59,16 @@ class Reader:
         self, text: str, length: int, sampling: Sampling, seed: int, stop: str, off: Sequence[int]
     ) -> Iterator[str]:
         """Yield the pieces of a continuation, those of `sample.py`. Other requests get a turn after each character."""
-        pieces: list[str] = []
-        until = StopText([stop] if stop else [], pieces.append)
         vocabulary = self.trained.vocabulary
         vocabulary.encode(stop)
-        stream = stream_texts(Sampler(self.model, 1, sampling=sampling), vocabulary, [text], length, seed=seed)
-        while not until.reached:
+        sampler = TextSampler(Sampler(self.model, 1, sampling=sampling), vocabulary)
+        pieces = sampler.stream(text, length, seed=seed, stops=[stop] if stop else [])
+        while True:
             with self._turn(off):
-                characters = next(stream, None)
-            if characters is None:
-                break
-            until.add(characters[0])
-            yield "".join(pieces)
-            pieces.clear()
-        until.end()
-        yield "".join(pieces)
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece[0]
 
     @torch.inference_mode()
     def look_inside(self, text: str, off: Sequence[int] = (), measures: HeadMeasures | None = None) -> dict[str, Any]:

@@ -19,12 +19,8 @@ def choose_form(form: str, q: Tensor, k: Tensor, score: Score, *, only_causal: b
     takes 2 to 4 times as long at short lengths, and with dropout they have no fast path. There, a hand-written backward
     pass is the fastest if it can be used.
     """
-    if form not in ("auto", "explicit", "fused"):
-        raise ValueError(f"form={form!r} must be auto, explicit or fused")
-    if form == "fused" and score is not scaled_dot:
-        raise ValueError("form='fused' computes scaled_dot scores only; use form='auto'")
     if form != "auto" or score is not scaled_dot:
-        return "fused" if form == "fused" else "explicit"
+        return form if score is scaled_dot else "explicit"
     T, S = q.size(-2), k.size(-2)
     slow_backward = q.requires_grad and q.dtype == torch.bfloat16 and S <= LONGEST_EXPLICIT
     if q.device.type != "cpu" or not (slow_backward or dropout):
@@ -43,15 +39,11 @@ def fused(
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
         )
-    mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T) if causal else None
-    blind = None  # the queries that see no key
-    if visible is not None:
-        visible = torch.atleast_2d(visible.bool())
-        mask = visible if mask is None else mask & visible
-        blind = ~mask.any(dim=-1, keepdim=True)
-        mask = mask | blind  # a softmax over no keys is NaN
+    mask = visible
+    if causal:
+        past = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+        mask = past if mask is None else mask & past
     if bias is not None:
-        bias = torch.atleast_2d(bias.to(q.dtype))
+        bias = bias.to(q.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)
-    return y if blind is None else y.masked_fill(blind, 0.0)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)

@@ -87,7 +87,7 @@ def test_in_training_half_of_the_rows_are_dropped_and_the_others_doubled_without
         model.ngrams.rows.weight.fill_(1)
         model.ngrams.proj.weight.zero_()[:3].copy_(torch.eye(3))
     ids = torch.randint(V, (100, BLOCK_SIZE))
-    y = model.train(training).ngrams(ids, Places(slice(0, BLOCK_SIZE)))[..., :3].detach()
+    y = model.train(training).ngrams(ids, Places(slice(0, BLOCK_SIZE), model.position_embedding))[..., :3].detach()
     assert torch.equal(y, y[..., :1].expand_as(y))  # a row is dropped as a whole
     assert all(any(value == expected for expected in values) for value in y.unique().tolist())
     assert y.mean() == pytest.approx(0.5 if training else 5 / 9, abs=0.08)

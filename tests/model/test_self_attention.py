@@ -4,7 +4,7 @@ from torch import nn
 
 from model.attention import causal_mask
 from model.config import ModelConfig
-from model.positions import Places, PositionScheme
+from model.positions import Places, PositionEmbedding
 from model.self_attention import SelfAttention
 from textbook.chapter9_gpt import Head
 
@@ -21,7 +21,7 @@ def make_layer(**settings):
 
 
 def run(layer, x):
-    return layer(x, PositionScheme(), Places(slice(0, x.size(1))))
+    return layer(x, Places(slice(0, x.size(1)), PositionEmbedding(ModelConfig())))
 
 
 @pytest.mark.parametrize("form", ["explicit", "fused"])

@@ -53,6 +53,19 @@ def test_causal_attention_equals_a_triangular_attention_mask():
     torch.testing.assert_close(layer(x, causal=True), layer(x, attention_mask=torch.ones(T, T).tril()))
 
 
+def test_a_query_that_sees_no_key_gets_weights_of_zero_and_passes_on_no_gradient():
+    layer, x = MultiHeadAttention(8, H), torch.randn(N, T, 8, requires_grad=True)
+    padding = torch.ones(N, T)
+    padding[0], padding[1, :2] = 0, 0
+    traced = layer.trace(x, padding_mask=padding, causal=True)
+    sums = torch.ones(N, H, T)
+    sums[0], sums[1, :, :2] = 0, 0
+    torch.testing.assert_close(traced["weights"].sum(-1), sums)
+    (gradient,) = gradients(traced["output"], [x])
+    assert gradient.isfinite().all()
+    assert (gradient[0] == 0).all() and gradient[1:].abs().sum() > 0
+
+
 def test_the_layer_works_with_another_score():
     x, memory = torch.randn(N, T, 8), torch.randn(N, S, 8)
     layer = MultiHeadAttention(8, H, score=uniform, output_map=False)
@@ -86,6 +99,15 @@ LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[..., :4], v[:, 1:, :5]),
             r"values has shape \(3, 6, 5\); expected \(B, S\) = \(3, 7\)",
         ),
+        (
+            lambda q, k, v: MultiHeadAttention(**LAYER)(q[..., :3], k[1:, :, :4], v[1:, :, :5]),
+            r"keys has shape \(2, 7, 4\); expected B = 3, that of the queries",
+        ),
+        (
+            lambda q, k, v: MultiHeadAttention(6, 2)(k, q, causal=True),
+            "causal attention to 5 keys allows at most as many queries",
+        ),
+        (lambda q, k, v: MultiHeadAttention(6, 2, key_head_size=4)(q), r"q has shape .*; expected the width of k, 4"),
         (
             lambda q, k, v: MultiHeadAttention(**LAYER)(q[0, ..., :3]),
             r"queries has shape \(5, 3\); expected \(B, length, 3\)",

@@ -21,7 +21,7 @@ from training.log.loggers import start_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name, product_rate
-from training.sampling.texts import sample_text
+from training.sampling import TextSampler
 from training.state import TrainingState
 
 
@@ -35,7 +35,8 @@ class RunLog:
         self._last_sample: str | None = None
         self._product_rate = product_rate(state.runtime)
         cuda_graph, sampling = state.config.train.cuda_graphs, Sampling(temperature=0.8)
-        self._sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=cuda_graph)
+        sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=cuda_graph)
+        self._sampler = TextSampler(sampler, state.corpus.vocabulary)
         self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
         self._logger = start_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
@@ -97,12 +98,12 @@ class RunLog:
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
         """Log a validation loss and a sampled text."""
         settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
-        # The same seed for every sample, so that samples can be compared.
-        sample = sample_text(self._sampler, corpus.vocabulary, "", settings.sample_length, seed=settings.seed)
-        self._last_sample = sample
         self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self.state.split.validation))
-        if sample:
-            self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", sample)
+        # The same seed for every sample, so that samples can be compared.
+        length = settings.sample_length if self.run.writes else 0
+        self._last_sample = self._sampler.text("", length, seed=settings.seed)
+        if self._last_sample:
+            self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", self._last_sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
             f"{result.bits_per_character:.3f} bits per {self._unit}  {result.extent}  "

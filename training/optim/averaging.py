@@ -1,6 +1,7 @@
 """The average of a model's weights over the recent part of a run."""
 
 import torch
+from torch import nn
 
 from model.gpt import GPT
 
@@ -18,9 +19,11 @@ class WeightAverage:
 
     def __init__(self, trained: GPT, model: GPT, fraction: float):
         self.trained, self.model, self.fraction = trained, model, fraction
-        if trained.ngrams is not None and model.ngrams is not None:
-            # Not averaged: a step changes few of them.
-            model.ngrams.rows, model.ngrams.counts = trained.ngrams.rows, trained.ngrams.counts
+        sparse = set(trained.sparse_parameters())
+        for name, x in [*trained.named_parameters(), *trained.named_buffers()]:
+            if x in sparse or not isinstance(x, nn.Parameter):  # not averaged: both models have the same tensor
+                owner, _, own_name = name.rpartition(".")
+                setattr(model.get_submodule(owner), own_name, x)
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:

@@ -23,6 +23,8 @@ def make_optimizers(
 ) -> list[Optimizer]:
     """Return AdamW or, with `optim.name: muon`, Muon for the blocks' matrices and AdamW for the other parameters.
 
+    Sparse parameters have SGD; see `GPT.sparse_parameters`.
+
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
 
     dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`. A CUDA graph
@@ -30,8 +32,8 @@ def make_optimizers(
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     head = model.lm_head.weight
-    rows = [] if model.ngrams is None else [model.ngrams.rows.weight]
-    apart = {*matrices, head, *rows}
+    sparse = model.sparse_parameters()
+    apart = {*matrices, head, *sparse}
     rest = [p for p in model.parameters() if p not in apart]
     on_gpu = rest[0].device.type == "cuda"
     betas = (config.beta1, config.beta2)
@@ -46,8 +48,8 @@ def make_optimizers(
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
-    if rows:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
-        optimizers.append(torch.optim.SGD(rows, lr=config.ngram_lr * characters, fused=on_gpu))
+    if sparse:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
+        optimizers.append(torch.optim.SGD(sparse, lr=config.ngram_lr * characters, fused=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
         if on_gpu:  # in device memory, where a captured step reads it

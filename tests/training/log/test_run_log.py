@@ -9,6 +9,8 @@ import pytest
 import torch
 from helpers import metrics
 
+from data.corpus import open_corpus
+from model.generate import Sampling
 from training.config_file import load_config, to_yaml
 from training.evaluation import Evaluation
 from training.log import clock as clock_module
@@ -79,6 +81,14 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
     assert "12 s left" in capsys.readouterr().out  # 10 steps took 4 s, and 30 are left
     assert dataclasses.asdict(state.progress) == dataclasses.asdict(before)
     assert all(torch.equal(value, weights[name]) for name, value in state.model.state_dict().items())
+
+
+def test_a_process_that_does_not_write_the_run_samples_no_text(workplace, monkeypatch):
+    config = load_config(workplace / "tiny.yaml")
+    state = TrainingState(config, open_corpus(config.data), prepare_machine(config))
+    monkeypatch.setattr(Sampling, "probabilities", lambda *_: pytest.fail("samples"))
+    with RunLog(RunFolder(workplace / "runs" / "tiny", writes=False), state, Clock(90.0)) as log:
+        log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
 
 
 def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_since(tmp_path, monkeypatch):

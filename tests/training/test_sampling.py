@@ -7,7 +7,7 @@ from data.vocabulary import Vocabulary
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling
 from model.gpt import GPT
-from training.sampling.texts import prepare_for_sampling, sample_text, stream_texts
+from training.sampling import TextSampler, prepare_for_sampling
 
 VOCABULARY = Vocabulary("\nabcdefghij")
 SAMPLING = Sampling(temperature=1.3, top_k=5)
@@ -23,36 +23,36 @@ def model():
 
 
 def sampler(model, n=1):
-    return Sampler(model, n, sampling=SAMPLING)
+    return TextSampler(Sampler(model, n, sampling=SAMPLING), VOCABULARY)
 
 
 def drawn(model, prompt, n):
     """Return the texts of n streams, decoded one by one."""
     ids = torch.tensor([[VOCABULARY.characters.index(c) for c in prompt]] * n)
-    steps = list(sampler(model.eval(), n).generate(ids, 20, seed=3))
+    steps = list(sampler(model.eval(), n).sampler.generate(ids, 20, seed=3))
     return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]
 
 
 def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
-    one = sample_text(sampler(model), VOCABULARY, "abc", 20, seed=3)
+    one = sampler(model).text("abc", 20, seed=3)
     assert [one] == drawn(model, "abc", 1)
-    pieces = list(stream_texts(sampler(model, 3), VOCABULARY, ["abc"] * 3, 20, seed=3))
-    third = stream_texts(sampler(model), VOCABULARY, ["abc"], 20, seed=3, streams=[2])
-    assert [c for (c,) in third] == [characters[2] for characters in pieces]
+    pieces = list(sampler(model, 3).stream("abc", 20, seed=3))
+    third = sampler(model).stream("abc", 20, seed=3, first=2)
+    assert [piece for (piece,) in third] == [each[2] for each in pieces]
     assert ["".join(text) for text in zip(*pieces, strict=True)] == drawn(model, "abc", 3)
     assert one == "".join(piece[0] for piece in pieces)
 
 
 def test_an_empty_prompt_means_the_start_of_a_line(model):
-    assert sample_text(sampler(model), VOCABULARY, "", 20, seed=3) == drawn(model, "\n", 1)[0]
+    assert sampler(model).text("", 20, seed=3) == drawn(model, "\n", 1)[0]
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, training):
     model.train(training)
-    texts = {sample_text(sampler(model), VOCABULARY, "ab", 20, seed=3) for _ in range(2)}
+    texts = {sampler(model).text("ab", 20, seed=3) for _ in range(2)}
     assert model.training == training
-    stream = stream_texts(sampler(model), VOCABULARY, ["ab"], 20, seed=3)
+    stream = sampler(model).stream("ab", 20, seed=3)
     next(stream)
     stream.close()  # as at a stop text
     assert model.training == training

@@ -1,0 +1,92 @@
+"""Sample text from a model: the one path from a prompt to characters and text, for every command."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from data.vocabulary import Vocabulary
+from model.generate import Sampler
+from model.gpt import GPT
+from training.evaluation import evaluation_mode
+
+
+def prepare_for_sampling(model: GPT, n_samples: int) -> None:
+    """Make sampling faster for the rest of the process, if the model is on a CPU. Its weights keep their values.
+
+    Give the model no other layers or parameters afterwards.
+    """
+    if model.lm_head.weight.device.type == "cpu":
+        for module in model.modules():
+            if isinstance(module, nn.Linear):  # weights stored by columns multiply one vector up to twice as fast
+                module.weight.data = module.weight.data.t().contiguous().t()
+            # Python finds these sooner than through nn.Module.__getattr__.
+            vars(module).update(module._modules | module._parameters)
+        if n_samples == 1:
+            torch.set_num_threads(1)  # one character is too little work to share
+
+
+@dataclass(frozen=True)
+class TextSampler:
+    """Continue a prompt: encode it, let the sampler draw ids for each of its streams, and decode them."""
+
+    sampler: Sampler
+    vocabulary: Vocabulary
+
+    def stream(
+        self, prompt: str, length: int, *, seed: int = 0, first: int = 0, stops: Sequence[str] = ()
+    ) -> Iterator[list[str]]:
+        """Return an iterator over the pieces of the continuations, without the prompt: one of each stream at a time.
+
+        The continuations have `length` characters, or end before their first stop text. A piece is the next character,
+        or empty while more characters decide: whether a stop text follows or, with a vocabulary of bytes, which
+        character begins (`length` counts bytes). first: the number of the first stream; a continuation depends on the
+        prompt, the seed and its number only. An empty prompt means the start of a line.
+
+        This call encodes, and raises UnknownCharacterError if a character of the prompt is not in the vocabulary.
+        Reading the iterator samples; at its end, the model's training mode is restored.
+        """
+        ids = self.vocabulary.encode(prompt or self.vocabulary.default_prompt)
+        return self._pieces(ids, length, seed, first, stops)
+
+    def _pieces(self, ids: np.ndarray, length: int, seed: int, first: int, stops: Sequence[str]) -> Iterator[list[str]]:
+        n_streams, device = self.sampler.n_streams, self.sampler.drawn.device
+        prompts = torch.from_numpy(ids.astype(np.int64)).to(device).expand(n_streams, -1)  # (B, T)
+        decoders = [self.vocabulary.stream_decoder() for _ in range(n_streams)]
+        texts = [StopText(stops) for _ in range(n_streams)]
+        with evaluation_mode(self.sampler.model):
+            for drawn in self.sampler.generate(prompts, length, seed=seed, first=first):
+                characters = [decode(i) for decode, i in zip(decoders, drawn.tolist(), strict=True)]
+                yield [text.add(character) for text, character in zip(texts, characters, strict=True)]
+                if all(text.reached for text in texts):
+                    return
+        yield [text.end() for text in texts]
+
+    def text(self, prompt: str, length: int, *, seed: int = 0) -> str:
+        """Return the continuation of a single stream."""
+        return "".join(piece for (piece,) in self.stream(prompt, length, seed=seed))
+
+
+class StopText:
+    """A filter that passes characters on up to the first stop text and holds back those that may begin one."""
+
+    def __init__(self, stops: Sequence[str]):
+        self.stops, self.held, self.reached = stops, "", False
+
+    def add(self, character: str) -> str:
+        """Return the characters that can be passed on now."""
+        if self.reached:
+            return ""
+        self.held += character
+        lengths = [len(stop) for stop in self.stops if self.held.endswith(stop)]
+        self.reached = bool(lengths)
+        begun = (n for stop in self.stops for n in range(len(stop)) if self.held.endswith(stop[:n]))
+        n_passed = len(self.held) - max(lengths or begun, default=0)
+        passed, self.held = self.held[:n_passed], self.held[n_passed:]
+        return passed
+
+    def end(self) -> str:
+        """Return what is held back, which is no stop text."""
+        return "" if self.reached else self.held

@@ -1,1 +1,0 @@
-"""How text is drawn from a model."""
