@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "jinja2", "safetensors")
+LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "jinja2", "safetensors", "scipy", "matplotlib")
 
 missing = ["Python 3.11"] * (sys.version_info < (3, 11))
 missing += [name for name in LIBRARIES if importlib.util.find_spec(name) is None]

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from experiments.report.__main__ import main as report_command
 from experiments.report.charts import over_steps
@@ -35,7 +36,6 @@ def test_a_contrast_of_unknown_variants_is_an_error_that_names_those_there_are(c
 
 
 def test_contrasts_are_adjusted_together_and_may_be_different_equal_or_undecided():
-    stats = pytest.importorskip("scipy.stats")
     family = make_family([(C, A), (B, A), (D, A)], margin=0.01)
     raw = [stats.ttest_rel(list(v.losses.values()), list(A.losses.values())).pvalue for v in (C, B, D)]
     assert raw[0] < raw[1] < raw[2]
