@@ -26,7 +26,7 @@ def conclusions(comparison: Comparison) -> list[str]:
         ("lower", f"Significantly better than {base}"),
         ("higher", f"Significantly worse than {base}"),
         ("equal", f"Equal to {base} within {comparison.family.margin:g} (equivalence test)"),
-        ("not significant", f"Undecided, neither shown to differ from {base} nor to be equal; more seeds may tell"),
+        ("not significant", f"Undecided (neither shown to differ from {base} nor to be equal; more seeds may tell)"),
     ):
         rows = [(row.mark, row.difference) for row in others if row.verdict.startswith(verdict)]
         if names := "; ".join(f"{mark} ({signed(difference.mean)})" for mark, difference in rows if difference):

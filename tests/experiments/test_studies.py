@@ -11,6 +11,7 @@ from conftest import ROOT
 from helpers import run_python
 from scipy import stats
 
+from experiments.command import replaceable
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
@@ -48,6 +49,13 @@ def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in STUDIES.glob("*/*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
     assert len(packed) == 18
+
+
+def test_the_commands_of_the_studies_may_replace_their_files():
+    files = [*STUDIES.glob("*/*.svg"), *(file.with_suffix(".md") for file in STUDIES.glob("*/*.jsonl"))]
+    assert len(files) > 60
+    for file in files:
+        assert replaceable(file).is_file()
 
 
 def packed_lines(part):
