@@ -12,11 +12,3 @@ def optional_library(name: str, purpose: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise UserError(f"{purpose} needs {name}: pip install {name}") from None
-
-
-def load_pyplot() -> Any:
-    """Return matplotlib.pyplot, set to draw into files. Raises UserError if matplotlib is not installed."""
-    optional_library("matplotlib", "drawing").use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 STARTED_S = time.perf_counter()  # before the import of torch, which is part of a run's time
-LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "jinja2", "safetensors")
+LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "jinja2", "safetensors", "scipy", "matplotlib")
 
 is_command = Path(sys.argv[0]).name in ("train.py", "sample.py", "-m")  # -m: while the package of a command is imported
 if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -9,9 +9,8 @@ from typing import Any
 from cli.command import CommandParser, report_errors
 from cli.errors import UserError
 
-# Text by which to recognise a page, a chart, a report, its table or a packed sweep that an experiment wrote.
-SIGNS = ['href="data:,">\n<style>', "svg { background: var(--ground) }", "Validation loss: the lowest of each run's"]
-SIGNS += ["variant,verdict,loss,", '"sweep": {']
+# Every file that an experiment writes contains this text.
+MARK = "Written by an experiment, which may replace this file"
 
 
 def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -46,6 +45,6 @@ def replaceable(name: str | Path) -> Path:
     """Return the path of a file to write. Raises UserError if it exists and no experiment wrote it."""
     path = Path(name)
     content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    if content and not any(sign in content for sign in SIGNS):
+    if content and MARK not in content:
         raise UserError(f"{path} was not written by an experiment, so it is not replaced; name another file")
     return path

@@ -15,4 +15,4 @@ function answerToPointer(svg) {
   };
 }
 
-document.querySelectorAll("svg[data-points]").forEach(answerToPointer);
+document.querySelectorAll(`svg[data-points]:not([data-points="[]"])`).forEach(answerToPointer);

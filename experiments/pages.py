@@ -3,16 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from experiments.command import MARK
 
 HERE = Path(__file__).parent
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the page of a template, named by its path from this folder. Its values are escaped."""
+    """Return the page of a template, named by its path from this folder. In HTML, the values are escaped."""
     environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(HERE),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.globals["source"] = lambda path: (HERE / path).read_text(encoding="utf-8")  # a style sheet or script
+    environment.globals["mark"] = MARK
     environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys
     return environment.get_template(template).render(values)

@@ -127,7 +127,7 @@ def parts():
 @pytest.mark.slow
 @pytest.mark.parametrize("part", parts(), ids=["of the model and the studies", "of other pages"])
 def test_every_command_runs(part, tmp_path):
-    for library in ("matplotlib", "safetensors", "transformers"):
+    for library in ("safetensors", "transformers"):
         pytest.importorskip(library)
     project = tmp_path / "project"
     shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".*", "__pycache__"))
@@ -173,7 +173,6 @@ def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_notebook_runs_and_its_outputs_are_small_and_name_no_path(tmp_path):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("matplotlib")
     shutil.copytree(ROOT, tmp_path / "project", ignore=shutil.ignore_patterns(".*", "__pycache__"))
     shutil.rmtree(tmp_path / "project/runs", ignore_errors=True)
     content = text(ROOT / "experiments" / "tour.ipynb")

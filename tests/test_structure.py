@@ -139,6 +139,11 @@ def libraries(nodes):
     return {name.partition(".")[0] for name in found} - sys.stdlib_module_names
 
 
+def test_training_and_sampling_need_not_wait_for_the_libraries_that_draw_and_test():
+    slow = [f for f in product_files() if libraries(ast.walk(ast.parse(f.read_text()))) & {"matplotlib", "scipy"}]
+    assert {file.relative_to(ROOT).parts[0] for file in slow} == {"textbook", "experiments"}
+
+
 def declared(*files):
     lines = [line for name in files for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
     names = {re.match(r"[\w-]*", line)[0] for line in lines}

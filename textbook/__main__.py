@@ -65,7 +65,7 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="textbook", description=__doc__)
     parser.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture (needs matplotlib)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 6 and 9)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
     options = vars(parser.parse_args(arguments))

@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from cli.optional import load_pyplot
 from model.attention import masked_softmax
 from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
 
@@ -134,7 +134,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
 def draw(path: Path) -> None:
     """Draw the fits and, below them, the weights of the examples at each test point."""
     xs, ys, x, kernels = examples_and_kernels()
-    figure, axes = load_pyplot().subplots(2, len(kernels), figsize=(15, 7), layout="constrained")
+    figure = Figure(figsize=(15, 7), layout="constrained")
+    axes = figure.subplots(2, len(kernels))
     for (above, below), (name, (kernel, w)) in zip(axes.T, kernels.items(), strict=True):
         pooled = pooling(x, xs, ys, kernel, w=w)
         above.plot(xs, ys, "o", color="tab:gray", markersize=4, label="examples")

@@ -5,10 +5,10 @@ from pathlib import Path
 from textwrap import wrap
 
 import numpy as np
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from cli.errors import UserError
-from cli.optional import load_pyplot
 
 FORMATS = (".png", ".svg", ".pdf")
 N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
@@ -32,19 +32,18 @@ def _number(x: float, of: Tensor) -> str:
 
 
 def check_drawing(path: Path) -> None:
-    """Raise UserError if no picture can be written there, or matplotlib is not installed."""
+    """Raise UserError if no picture can be written there."""
     if path.suffix not in FORMATS:
         raise UserError(f"{path}: end the name of the picture with {', '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise UserError(f"{path.parent}: no such folder")
-    load_pyplot()
 
 
 def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
     """Draw each matrix as a map of colours with its numbers; what a mask hides stays white."""
     n_rows = -(-len(matrices) // N_COLUMNS)
-    size = {"figsize": (15, 3.8 * n_rows), "layout": "constrained"}
-    figure, axes = load_pyplot().subplots(n_rows, N_COLUMNS, squeeze=False, **size)
+    figure = Figure(figsize=(15, 3.8 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, N_COLUMNS, squeeze=False)
     for axis in axes.flat:
         axis.axis("off")
     for axis, (title, value) in zip(axes.flat, matrices.items(), strict=False):

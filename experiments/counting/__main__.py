@@ -14,8 +14,8 @@ from data.files import replace_text
 from experiments.command import command, option, replaceable
 from experiments.drawing import draw_svg, line_style, stand_alone
 from experiments.report.charts import draw_loss_against
+from experiments.report.comparison import compare
 from experiments.report.runs import find_runs
-from experiments.report.table import compare
 from training.config_file import load_config
 from training.evaluation import Evaluation
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from cli.command import run_command, whole
 from cli.errors import UserError
-from cli.optional import load_pyplot
 from data.files import replace_text
 from experiments.command import command, option, replaceable
 from experiments.heads.analysis import analyse
@@ -64,7 +63,6 @@ def show_history(options: Namespace, size: dict[str, int]) -> str:
     files = run.all_kept()
     if len(files) < 2:
         raise UserError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")
-    load_pyplot()  # raises its error before the long analysis
     newest = load_model(files[max(files)], options.device)
     history = trace_heads(files, newest.split("validation"), newest.runtime, **size)
     where = write_page(options.output or run.path / "heads-over-time.html", make_history_page(run, history))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from experiments.drawing import SERIES, Chart, draw_if_possible, draw_svg, line_style
+from experiments.drawing import Chart, draw_svg, line_style
 from experiments.heads.analysis import Analysis
 from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
@@ -19,10 +19,7 @@ MOST_NAMED_HEADS = 40
 
 
 def make_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis], text: str) -> str:
-    """Return the HTML of one model or two: the playground with this text, and tables of what the heads do.
-
-    The charts are missing if matplotlib is not installed.
-    """
+    """Return the HTML of one model or two: the playground with this text, and tables of what the heads do."""
     letters = "AB" if len(opened) > 1 else [""]
     return render(
         "heads/heads.html",
@@ -43,7 +40,7 @@ def describe(opened: TrainedModel, analysis: Analysis, letter: str) -> dict[str,
         "analysis": analysis,
         "table": table_rows(analysis),
         "passages": {head: [pieces(each, opened.vocabulary.unit) for each in found] for head, found in passages},
-        "charts": draw_if_possible(lambda: draw_charts(analysis, letter)),
+        "charts": draw_charts(analysis, letter),
     }
 
 
@@ -58,10 +55,7 @@ def pieces(passage: Passage, unit: str) -> list[tuple[str, str]]:
 
 
 def draw_charts(analysis: Analysis, name: str) -> list[Chart]:
-    """Return the charts of a model. name: unique on the page.
-
-    Raises UserError if matplotlib is not installed.
-    """
+    """Return the charts of a model. name: unique on the page."""
     charts = {
         "Loss without one head": ("Increase of the validation loss with only this head silenced.", _importance),
         "Loss without several heads": ("Silenced one after another, the least important first.", _cumulative),
@@ -74,7 +68,7 @@ def draw_charts(analysis: Analysis, name: str) -> list[Chart]:
 
 def _importance(axes, analysis: Analysis) -> None:
     order = analysis.order[::-1]
-    axes.bar(range(len(order)), [analysis.losses_without[head] - analysis.loss for head in order], color=SERIES[0])
+    axes.bar(range(len(order)), [analysis.losses_without[head] - analysis.loss for head in order], color="C0")
     names = list(map(str, order)) if len(order) <= MOST_NAMED_HEADS else []
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")

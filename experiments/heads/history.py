@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data.batches import Ids
-from experiments.drawing import INK, SERIES, draw_svg
+from experiments.drawing import INK, draw_svg
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS, measure_heads
 from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
 from experiments.pages import render
@@ -61,7 +61,7 @@ def trace_heads(
 
 
 def make_history_page(run: RunFolder, history: HeadHistory) -> str:
-    """Return the HTML. Raises UserError if matplotlib is not installed."""
+    """Return the HTML."""
     rows = len(history.series) + 1
     return render(
         "heads/history.html",
@@ -108,8 +108,7 @@ def _draw(plots, history: HeadHistory) -> None:
             plot.axhline(history.uniform[name], color=INK, linestyle="--", linewidth=1)
             plot.set_ylim(0, 1.05 * max(0.1, values.max()))
         for head, line in zip(history.heads, values.T, strict=True):
-            colour = SERIES[head.layer % len(SERIES)]
-            plot.plot(history.steps, line, color=colour, linewidth=1.5, gid=f"class:line {head}")
+            plot.plot(history.steps, line, color=f"C{head.layer}", linewidth=1.5, gid=f"line {head}")
     for plot in plots:
         plot.tick_params(labelbottom=True)
     last = plots[-1]
@@ -119,5 +118,5 @@ def _draw(plots, history: HeadHistory) -> None:
     last.set_xlim(-0.2, history.steps[-1] * 1.1)
     last.set_xlabel("step")
     for layer in sorted({layer for layer, _ in history.heads}):
-        last.plot([], [], color=SERIES[layer % len(SERIES)], label=f"layer {layer}")
+        last.plot([], [], color=f"C{layer}", label=f"layer {layer}")
     last.figure.legend(loc="outside upper center", ncols=6)

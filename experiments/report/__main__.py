@@ -9,15 +9,16 @@ from cli.command import run_command, whole
 from cli.errors import UserError, printable
 from data.files import is_locked, replace_text
 from experiments.command import command, option, replaceable
-from experiments.drawing import draw_if_possible, stand_alone
+from experiments.drawing import stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
+from experiments.report.comparison import Comparison, compare
 from experiments.report.contrasts import MARGIN
 from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.runs import Variant, find_runs, name_of, shared_settings
-from experiments.report.table import Comparison, compare, contrast_cells, table, to_csv, to_markdown, to_plain
+from experiments.report.table import contrast_table, table, to_csv, to_plain
 from experiments.sweep.sweep_folder import PLAN_FILE
 from training.config_file import dump_yaml
 from training.runs.checkpoint import CheckpointError
@@ -64,28 +65,25 @@ def write_report(options: Namespace) -> str:
     running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
     samples, prompt = sample_variants([] if running else found.variants, options.prompt)
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
-    charts = draw_if_possible(lambda: draw_charts(comparison))
+    charts = draw_charts(comparison)
     title, output = options.title or _title(comparison, options.runs), _output(options.output, options.runs)
-    page = render(
-        "report/report.html",
-        title=title,
-        is_running=running,
-        sentences=sentences,
-        contrasts=contrast_cells(comparison),
-        variants=table(comparison),
-        notes=notes,
-        charts=charts,
-        samples=samples,
-        prompt=repr(prompt),
-        settings=dump_yaml(shared_settings(found.variants)),
-    )
-    parts = [f"# {title}", "\n".join(f"- {sentence}" for sentence in sentences)]
-    parts += [to_markdown(each) for each in (contrast_cells(comparison), table(comparison)) if each]
-    parts += [f"![{chart.title}. {chart.caption}]({output.name}-{chart.name}.svg)" for chart in charts]
-    markdown = "\n\n".join([*parts, *notes]) + "\n"
+    values = {
+        "title": title,
+        "name": output.name,
+        "is_running": running,
+        "sentences": sentences,
+        "contrasts": contrast_table(comparison),
+        "variants": table(comparison),
+        "notes": notes,
+        "charts": charts,
+        "samples": samples,
+        "prompt": repr(prompt),
+        "settings": dump_yaml(shared_settings(found.variants)),
+    }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in charts}
-    for ending, text in (("html", page), ("md", markdown), ("csv", to_csv(comparison))):
-        files[Path(f"{output}.{ending}")] = text
+    files[Path(f"{output}.html")] = render("report/report.html", **values)
+    files[Path(f"{output}.md")] = render("report/markdown.txt", **values)
+    files[Path(f"{output}.csv")] = to_csv(comparison)
     for file in [*map(replaceable, files)]:
         replace_text(file, printable(files[file]))
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from statistics import fmean
 
-from experiments.drawing import INK, SERIES, Chart, draw_svg, line_style, plain
+from experiments.drawing import INK, Chart, draw_svg, line_style, plain
+from experiments.report.comparison import LONGEST_LABEL, Comparison
 from experiments.report.contrasts import Contrast
 from experiments.report.runs import Variant
 from experiments.report.significance import PairedTest, paired_difference
-from experiments.report.table import LONGEST_LABEL, Comparison
 from experiments.sweep.plan import setting
 from experiments.sweep.values import labelled
 from training.identity import SEED
@@ -16,7 +16,7 @@ LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
 
 def draw_charts(comparison: Comparison) -> list[Chart]:
-    """Return the charts that apply to these variants. Raises UserError if matplotlib is not installed."""
+    """Return the charts that apply to these variants."""
     charts, rows = [], comparison.rows
     ends = comparison.finished_rows  # the losses of unfinished runs are shown in their curves only
 
@@ -89,11 +89,11 @@ def _differences(axes, comparison: Comparison) -> None:
     for y, (row, difference) in enumerate(rows):
         base, losses = comparison.baseline.losses, row.variant.losses
         each = [losses[seed] - base[seed] for seed in losses.keys() & base.keys()]
-        axes.plot(each, [y] * len(each), ".", color=SERIES[1], alpha=0.6, markersize=8)
+        axes.plot(each, [y] * len(each), ".", color="C1", alpha=0.6, markersize=8)
         error = None
         if isinstance(difference, PairedTest):
             error = [[difference.mean - difference.low], [difference.high - difference.mean]]
-        axes.errorbar([difference.mean], [y], xerr=error, color=SERIES[0], marker="D", markersize=6, capsize=4)
+        axes.errorbar([difference.mean], [y], xerr=error, color="C0", marker="D", capsize=4)
     axes.axvline(0, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(rows)), [plain(row.mark) for row, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)

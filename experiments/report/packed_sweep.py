@@ -9,6 +9,7 @@ from typing import Any
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
 from data.files import replace_text
+from experiments.command import MARK
 from experiments.sweep.plan import Plan, describe, make_plan
 from experiments.sweep.sweep_folder import read_plan
 from training.config import Config
@@ -38,7 +39,7 @@ def pack(folder: Path, file: Path) -> None:
         trained = trained_config(records)
         if trained and identity_of(trained, {}) != identity_of(point.config, {}):
             raise UserError(f"{folder / point.name}: was trained with other settings than {folder} has; restore them")
-        lines.append({"point": point.name, "records": _shortened(records)})
+        lines.append({"point": point.name, "records": _shortened(records), "note": MARK})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from experiments.report.__main__ import main as report_command
 from experiments.report.charts import over_steps
@@ -42,7 +43,6 @@ def test_a_variant_whose_name_contains_a_minus_can_be_named_unless_that_means_tw
 
 
 def test_contrasts_are_adjusted_together_and_may_be_different_equal_or_undecided():
-    stats = pytest.importorskip("scipy.stats")
     family = make_family([(C, A), (B, A), (D, A)], margin=0.01)
     raw = [stats.ttest_rel(list(v.losses.values()), list(A.losses.values())).pvalue for v in (C, B, D)]
     assert raw[0] < raw[1] < raw[2]

@@ -45,7 +45,6 @@ def test_stretches_come_from_all_parts_of_a_text():
 
 
 def test_the_command_counts_as_many_characters_as_a_run_reads_and_draws_both(runs, capsys):
-    pytest.importorskip("matplotlib")
     command = ["--config", "tiny.yaml", "--longest", "2"]
     assert counting([*command, "--beside", "runs/1-0", "--output", "both.svg"]) == 0
     line = capsys.readouterr().out

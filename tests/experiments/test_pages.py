@@ -43,7 +43,6 @@ PAGES = {"report.html": 4, "heads.html": 3, "two.html": 6, "history.html": 1, "e
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a folder with four runs, their report, and the pages of one or two of them."""
-    pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("pages")
     for seed in (0, 1):
         for n in (2, 3):

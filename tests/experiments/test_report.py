@@ -6,11 +6,10 @@ import json
 import re
 import shutil
 import statistics
-import sys
 import xml.etree.ElementTree as ET
 
 import pytest
-from conftest import HEADS, SEEDS, SHORT, TINY_TEXT
+from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT
 from helpers import finished_sweep, metrics
 
 import train
@@ -19,8 +18,9 @@ from experiments.heads.__main__ import main as heads
 from experiments.playground.__main__ import main as playground
 from experiments.report.__main__ import main as report
 from experiments.report.charts import draw_charts
+from experiments.report.comparison import compare
 from experiments.report.runs import find_runs
-from experiments.report.table import compare
+from experiments.report.table import table, to_csv, to_plain
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder
 from training.config_file import read_settings
@@ -32,34 +32,45 @@ def losses(runs_folder, n):
     return [min(values) for values in each]
 
 
+def cells(comparison):
+    """Return the rows of the CSV file."""
+    return list(csv.DictReader(to_csv(comparison).splitlines()))
+
+
 def test_the_table_agrees_with_the_metrics(runs_folder, runs):
-    rows = compare(find_runs(runs).variants).rows
-    assert [row.variant.label for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
+    rows = cells(compare(find_runs(runs).variants))
+    assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
     base = losses(runs_folder, 1)
     for row, n in zip(rows, HEADS, strict=True):
         ours = losses(runs_folder, n)
-        assert row.loss == pytest.approx(statistics.mean(ours))
-        assert row.loss_error == pytest.approx(statistics.stdev(ours) / 2**0.5)
+        assert float(row["loss"]) == pytest.approx(statistics.mean(ours))
+        assert float(row["loss_error"]) == pytest.approx(statistics.stdev(ours) / 2**0.5)
         if n > 1:
-            assert row.difference.mean == pytest.approx(statistics.mean(a - b for a, b in zip(ours, base, strict=True)))
+            difference = statistics.mean(a - b for a, b in zip(ours, base, strict=True))
+            assert float(row["difference_mean"]) == pytest.approx(difference)
         both = [metrics(runs_folder / "runs" / f"{n}-{s}") for s in SEEDS]
-        assert row.elapsed_s == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
+        assert float(row["elapsed_s"]) == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
         speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
-        assert row.tokens_per_s == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
-        assert row.n_parameters == both[0][-1]["n_parameters"]
+        assert float(row["tokens_per_s"]) == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
+        assert int(row["n_parameters"]) == both[0][-1]["n_parameters"]
+
+
+def seconds_to(target, variants):
+    (row,) = cells(compare(variants, target=target))
+    return float(row[f"seconds_to_{target:g}"])
 
 
 def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(runs_folder, runs):
     evaluations = [r for r in metrics(runs[0]) if "val_loss" in r]
     target = evaluations[1]["val_loss"]
     variants = find_runs(runs[:1]).variants
-    assert compare(variants, target=target).rows[0].target_s == evaluations[1]["elapsed_s"]
+    assert seconds_to(target, variants) == evaluations[1]["elapsed_s"]
     with_its_other_seed = runs[0], runs[3]
     seconds = [next(r["elapsed_s"] for r in metrics(run) if "val_loss" in r) for run in with_its_other_seed]
     both = find_runs(with_its_other_seed).variants
-    assert compare(both, target=99).rows[0].target_s == pytest.approx(statistics.mean(seconds))
-    assert compare(variants, target=0.01).rows[0].target_s is None
-    assert compare(variants).rows[0].target_s is not None  # by default, one that every run reaches
+    assert seconds_to(99, both) == pytest.approx(statistics.mean(seconds))
+    assert "not reached" in table(compare(variants, target=0.01))[1]
+    assert "not reached" not in table(compare(variants))[1]  # by default, one that every run reaches
 
 
 def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
@@ -81,24 +92,28 @@ def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_
     assert "context length 16" in markdown
 
 
+def test_the_console_shows_the_results_alone_whatever_columns_the_table_has(runs):
+    comparison = compare(find_runs(runs).variants)
+    head, *rows = to_plain(comparison).splitlines()
+    assert re.split("  +", head) == ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
+    for shown, row in zip(rows, comparison.rows, strict=True):
+        assert re.fullmatch(rf"{row.mark}  2 +{row.loss:.4f} ± \d.\d{{4}}  .*  {row.verdict}", shown)
+
+
 def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tmp_path):
-    pytest.importorskip("matplotlib")
     assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 4
     for name in ("loss", "difference", "progress", "curves"):
         svg = (tmp_path / f"out-{name}.svg").read_text(encoding="utf-8")
         ET.fromstring(svg)
-        assert "prefers-color-scheme: dark" in svg
-        assert not re.search(r"#0[1-9a]0[0-9b]0", svg)  # the colours that stand for the page's
+        palette, _, drawn = svg.partition("</style>")
+        assert "prefers-color-scheme: dark" in palette
+        style = (ROOT / "experiments" / "charts.mplstyle").read_text(encoding="utf-8")
+        for colour in re.findall(r"(?:fill|stroke): #(\w+)", drawn) + re.findall(r"\b[0-9a-f]{6}\b", style):
+            variable = re.search(rf'\[style\*="#{colour}"\] {{ --c: var\((--[\w-]+)\)', palette)[1]
+            assert f"{variable}: #{colour};" in palette.partition("@media")[0]
         assert f"](out-{name}.svg)" in (tmp_path / "out.md").read_text(encoding="utf-8")
-
-
-def test_without_matplotlib_the_report_has_tables_and_says_why_charts_are_missing(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
-    assert "no charts: drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().err
-    assert "<svg" not in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
 def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
@@ -205,7 +220,6 @@ def cut(run, runs_folder, n_lines):
 
 
 def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
     so_far = [record["val_loss"] for record in metrics(unfinished.path) if "val_loss" in record]
     comparison = compare(find_runs([unfinished.path, runs[0], runs[2]]).variants)

@@ -9,7 +9,9 @@ import subprocess
 import pytest
 from conftest import ROOT
 from helpers import run_python
+from scipy import stats
 
+from experiments.command import replaceable
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
@@ -49,6 +51,13 @@ def test_every_part_of_the_study_has_a_command():
     assert len(packed) == 18
 
 
+def test_the_commands_of_the_studies_may_replace_their_files():
+    files = [*STUDIES.glob("*/*.svg"), *(file.with_suffix(".md") for file in STUDIES.glob("*/*.jsonl"))]
+    assert len(files) > 60
+    for file in files:
+        assert replaceable(file).is_file()
+
+
 def packed_lines(part):
     (file,) = STUDIES.glob(f"*/{part}.jsonl")
     return file.read_text(encoding="utf-8").splitlines()
@@ -75,7 +84,6 @@ def holm(p_values):
 
 
 def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment():
-    stats = pytest.importorskip("scipy.stats")
     section = PAGES.partition("## The 14 contrasts of the plan")[2].partition("\n## ")[0].replace("\N{MINUS SIGN}", "-")
     cells = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| \d", line)]
     assert [int(row[0]) for row in cells] == [*FAMILY] == [*range(1, 15)]
@@ -118,7 +126,6 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
     ],
 )
 def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds):
-    stats = pytest.importorskip("scipy.stats")
     a, b = pairs(part, ours, theirs, seeds)
     found = stats.ttest_rel(a, b)
     interval = found.confidence_interval(0.95)
@@ -132,7 +139,6 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
 
 
 def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
-    stats = pytest.importorskip("scipy.stats")
     steps, found = {}, {}
     for n in (2, 4, 8, 16):
         of_both = [
@@ -173,7 +179,6 @@ def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
 @pytest.mark.slow
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.split("/")[-1].split(".")[0])
 def test_the_command_beside_a_table_reproduces_it(tmp_path, report):
-    pytest.importorskip("matplotlib")
     module, name, packed, *options = shlex.split(report)
     part = packed.removesuffix(".jsonl")
     output = tmp_path / part.rpartition("/")[2]

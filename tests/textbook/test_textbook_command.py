@@ -57,7 +57,6 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     ],
 )
 def test_a_mistake_is_one_line(arguments, message, capsys):
-    pytest.importorskip("matplotlib")
     try:
         assert textbook(arguments) == 2
     except SystemExit as error:
@@ -69,7 +68,6 @@ def test_a_mistake_is_one_line(arguments, message, capsys):
 
 @pytest.mark.parametrize("number", range(1, 8))
 def test_a_chapter_is_drawn(number, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     assert (
         textbook([str(number), *(["--steps", "1"] if number == 6 else []), "--output", str(tmp_path / "out.png")]) == 0
     )
@@ -77,12 +75,6 @@ def test_a_chapter_is_drawn(number, tmp_path, capsys):
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(content[16:20]) > 1000
-
-
-def test_drawing_without_matplotlib_is_an_error_before_anything_is_shown(monkeypatch, capsys):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    assert textbook(["4", "--output", "out.png"]) == 2
-    assert capsys.readouterr() == ("", "textbook: drawing needs matplotlib: pip install matplotlib\n")
 
 
 def test_the_picture_of_a_head_shows_numbers_that_follow_from_its_queries_and_keys():
