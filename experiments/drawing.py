@@ -58,8 +58,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
         figure, out = Figure(figsize=(8, height)), io.StringIO()
         axes = figure.subplots(rows, sharex=True)
         draw(axes)
-        metadata = dict.fromkeys(("Date", "Format", "Type")) | {"Creator": MARK}
-        figure.savefig(out, format="svg", metadata=metadata)
+        figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     points = json.dumps([point for plot in np.ravel(axes) for point in _labelled_points(plot)])
     svg = out.getvalue().partition("<svg")[2].replace('<g id="', '<g class="')  # ids that other charts have too
     return f'<svg role="img" data-points="{html.escape(points)}"{svg}'
@@ -81,4 +80,4 @@ def _labelled_points(plot) -> list[tuple[float, float, str]]:
 def stand_alone(svg: str) -> str:
     """Return a chart as a stand-alone file with the colours of a page, light and dark."""
     palette = (HERE / "palette.css").read_text(encoding="utf-8")
-    return svg.replace(">", f"><style>\n{palette} svg {{ background: var(--ground) }}</style>", 1)
+    return svg.replace(">", f"><!-- {MARK} --><style>\n{palette} svg {{ background: var(--ground) }}</style>", 1)

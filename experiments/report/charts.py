@@ -18,26 +18,24 @@ LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 def draw_charts(comparison: Comparison) -> list[Chart]:
     """Return the charts that apply to these variants."""
     charts, rows = [], comparison.rows
-    ends = comparison.finished_rows  # the losses of unfinished runs are shown in their curves only
 
-    def add(name: str, title: str, caption: str, draw: Callable, *arguments, height: float = 4.2) -> None:
-        svg = draw_svg(name, lambda axes: draw(axes, comparison, *arguments), height=height)
-        charts.append(Chart(name, title, caption, svg))
+    def add(name: str, title: str, caption: str, draw: Callable, *values, height: float = 4.2) -> None:
+        charts.append(Chart(name, title, caption, draw_svg(name, lambda axes: draw(axes, *values), height=height)))
 
-    if key := main_setting([row.variant for row in ends]):
+    # The losses of unfinished runs are shown in their curves only.
+    if key := main_setting([row.variant for row in comparison.finished_rows]):
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
-        add("loss", f"Validation loss against {spoken_setting(key)}", caption, draw_loss_against, key)
+        add("loss", f"Validation loss against {spoken_setting(key)}", caption, draw_loss_against, comparison, key)
     if any(row.difference for row in rows):
+        title, height = f"Difference from {comparison.baseline.label}", 1.2 + 0.35 * len(rows)
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
-        height = 1.2 + 0.35 * len(rows)
-        add("difference", f"Difference from {comparison.baseline.label}", caption, _differences, height=height)
-    progress = [(each.label, steps) for each in comparison.family.contrasts if len(steps := over_steps(each)) > 1]
-    if progress:
+        add("difference", title, caption, _differences, comparison, height=height)
+    if progress := {each.label: steps for each in comparison.family.contrasts if len(steps := over_steps(each)) > 1}:
         caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
         add("progress", "Differences over the run", caption, _progress, progress)
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
-        add("curves", "Validation loss over the run", caption, _curves)
+        add("curves", "Validation loss over the run", caption, _curves, comparison)
     return charts
 
 
@@ -109,18 +107,12 @@ def over_steps(contrast: Contrast) -> dict[int, PairedTest]:
     return {step: test for step, test in differences.items() if isinstance(test, PairedTest)}
 
 
-def _progress(axes, _: Comparison, progress: list[tuple[str, dict[int, PairedTest]]]) -> None:
+def _progress(axes, progress: dict[str, dict[int, PairedTest]]) -> None:
     """Draw how each difference changes over the run, with its interval as a band."""
-    for i, (label, steps) in enumerate(progress):
-        style, tests = line_style(i), steps.values()
-        axes.plot(list(steps), [test.mean for test in tests], label=plain(label), **style)
-        low, high = [test.low for test in tests], [test.high for test in tests]
-        axes.fill_between(list(steps), low, high, color=style["color"], alpha=0.18, linewidth=0)
+    for i, (label, steps) in enumerate(progress.items()):
+        _draw_band(axes, i, label, {step: (test.low, test.mean, test.high) for step, test in steps.items()})
     axes.axhline(0, color=INK, linewidth=1.2)
-    _widen(axes.get_ylim, axes.set_ylim)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set(xlabel="step", ylabel="difference, nats per character")
-    axes.figure.legend(loc="outside lower center", ncols=2)
+    _finish_steps(axes, "difference, nats per character", ncols=2)
 
 
 def _curves(axes, comparison: Comparison) -> None:
@@ -128,20 +120,27 @@ def _curves(axes, comparison: Comparison) -> None:
     late, rows = [], comparison.comparable_rows
     longest = max(run.step for row in rows for run in row.variant.runs.values())
     for i, row in enumerate(rows):
-        by_step = row.variant.losses_by_step()
-        steps, losses = list(by_step), [list(each.values()) for each in by_step.values()]
-        style = line_style(i)
-        axes.plot(steps, [fmean(each) for each in losses], label=plain(row.mark), **style)
-        low, high = [min(each) for each in losses], [max(each) for each in losses]
-        axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
-        late += [value for step, each in zip(steps, losses, strict=True) if step >= 0.4 * longest for value in each]
+        by_step = {step: [*losses.values()] for step, losses in row.variant.losses_by_step().items()}
+        _draw_band(axes, i, row.mark, {step: (min(each), fmean(each), max(each)) for step, each in by_step.items()})
+        late += [loss for step, losses in by_step.items() if step >= 0.4 * longest for loss in losses]
     if late and max(late) > min(late):
         margin = 0.06 * (max(late) - min(late))
         axes.set_ylim(min(late) - margin, max(late) + margin)
+    _finish_steps(axes, "validation loss, nats per character", ncols=3)
+
+
+def _draw_band(axes, i: int, label: str, steps: dict[int, tuple[float, float, float]]) -> None:
+    """Draw the i-th line, through the middle of the low, middle and high values of each step, and its band."""
+    low, middle, high = zip(*steps.values(), strict=True) if steps else ((), (), ())
+    axes.plot([*steps], middle, label=plain(label), **line_style(i))
+    axes.fill_between([*steps], low, high, color=f"C{i}", alpha=0.18, linewidth=0)
+
+
+def _finish_steps(axes, ylabel: str, *, ncols: int) -> None:
     _widen(axes.get_ylim, axes.set_ylim)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set(xlabel="step", ylabel="validation loss, nats per character")
-    axes.figure.legend(loc="outside lower center", ncols=3)
+    axes.set(xlabel="step", ylabel=ylabel)
+    axes.figure.legend(loc="outside lower center", ncols=ncols)
 
 
 def _widen(get_limits: Callable, set_limits: Callable) -> None:
