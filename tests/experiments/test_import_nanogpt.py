@@ -92,7 +92,8 @@ def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(fol
         assert command(["--checkpoint", "runs/theirs"]) == 0
     assert Path("runs/theirs/heads.html").exists()
     capsys.readouterr()
-    assert train.main(["--resume", "runs/theirs", "train.max_steps=2004", "train.batch_size=2"]) == 0
+    assert train.main(["--resume", "runs/theirs", "train.max_steps=2004"]) == 2  # it has no optimiser's state
+    assert "start a new run from its weights with --from" in capsys.readouterr().err
     fine_tuned = ["--from", "runs/theirs", "data.corpus=text.txt", "train.max_steps=4", "train.name=further"]
     assert train.main(["--config", "runs/theirs/config.yaml", *fine_tuned]) == 0
     weights = load_model("runs/further").model.state_dict()

@@ -329,7 +329,7 @@ def test_weights_that_are_kept_at_the_end_have_its_evaluation_although_it_was_in
     keeping = ["--config", "tiny.yaml", "train.max_steps=20", "train.keep_checkpoints=3"]
     assert train.main([*keeping, "train.name=whole"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(train, "evaluate", Mock(side_effect=Stopped(signal.SIGTERM)))
+        patch.setattr(train, "evaluate", Mock(side_effect=[None, Stopped(signal.SIGTERM)]))
         assert train.main([*keeping, "train.name=parts"]) == 143
     assert train.main(["--resume", "runs/parts"]) == 0
     assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))) == []
