@@ -24,8 +24,8 @@ from data.vocabulary import Vocabulary
 from experiments.export.model_card import model_card
 from experiments.report.comparison import compare
 from experiments.report.findings import conclusions
-from experiments.report.runs import find_runs
-from experiments.report.table import make_run, to_csv
+from experiments.report.runs import find_runs, make_run
+from experiments.report.table import to_csv
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling

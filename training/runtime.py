@@ -43,8 +43,8 @@ class Runtime:
     @property
     def arithmetic(self) -> str:
         """What the device computes with: on another one of this kind, a run differs in the last bits only."""
-        processes = f", {self.processes.size} processes" if self.processes.size > 1 else ""
-        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}{processes}"
+        several = f" in {self.processes.size} processes" if self.processes.size > 1 else ""
+        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}{several}"
 
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
