@@ -35,7 +35,9 @@ from training.config_file import build_config, load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.runs.run_folder import RunFolder
+from training.runtime import choose_runtime
 from training.sampling import TextSampler
+from training.trained_model import TrainedModel
 
 fuzz = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "25")),
@@ -256,7 +258,7 @@ def test_any_value_in_a_checkpoint_with_its_checksum_is_loaded_or_an_error_in_on
     except CheckpointError as error:
         assert_one_line(error)
         return
-    checkpoint.build_model()
-    assert model_card(checkpoint, form="safetensors", name="a", machine=None, licence=None)
+    trained = TrainedModel(folder / "any", checkpoint, checkpoint.build_model(), choose_runtime("cpu", "float32"))
+    assert model_card(trained, checkpoint, form="safetensors", name="a", licence=None)
     save_checkpoint(checkpoint, folder / "again")
     assert differences(load_checkpoint(folder / "again"), checkpoint) == []
