@@ -18,6 +18,7 @@ from experiments.report.comparison import compare
 from experiments.report.runs import find_runs
 from training.config_file import load_config
 from training.evaluation import Evaluation
+from training.identity import origin_of
 
 
 @command(
@@ -39,9 +40,13 @@ def main(options: Namespace) -> None:
     variants = find_runs([options.beside]).variants if options.beside else []
     n = len(validation) - 1
     here = Evaluation(0.0, n, n, config.model.block_size).measured_on(corpus.passage(split.validation))
+    text = origin_of(corpus, "")["text"]  # of which earlier versions recorded the first digits, or nothing
+    is_other = [each.first.measured_on != here or not text.startswith(each.first.identity["text"]) for each in variants]
     per_step = {each.first.config.tokens_per_step for each in variants}
-    if len(per_step) > 1 or any(each.first.measured_on != here for each in variants):
-        raise UserError(f"{options.beside}: needs runs that all read as much in a step and were measured on {here}")
+    if len(per_step) > 1 or any(is_other):
+        raise UserError(
+            f"{options.beside}: needs runs on {corpus.name} that all read as much in a step and were measured on {here}"
+        )
     lowest = {}
     for steps in sorted({each.first.config.train.max_steps for each in variants}) or [0]:
         read = spread(training, steps * max(per_step), config.model.block_size) if steps else training

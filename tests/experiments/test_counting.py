@@ -68,5 +68,11 @@ def test_counting_stands_beside_runs_that_read_as_much_in_a_step_and_were_measur
         assert train.main([*short, "train.name=b", setting]) == 0
         capsys.readouterr()
         assert counting(beside) == 2
-        assert "runs: needs runs that all read as much in a step and were measured on all" in capsys.readouterr().err
+        assert "runs: needs runs on text.txt that all read as much in a step" in capsys.readouterr().err
         shutil.rmtree("runs/b")
+    shutil.rmtree("runs")
+    Path("val.txt").write_text("12 bottles of beer\n" * 9)
+    Path("train.txt").write_text(Path("text.txt").read_text() * 2)
+    for text, status in (("text.txt", 0), ("train.txt", 2)):  # measured on the same, after training on another text
+        assert train.main([*short, f"data.corpus={text}", "data.val_corpus=val.txt"]) == 0
+        assert counting([*beside, "data.val_corpus=val.txt"]) == status

@@ -37,7 +37,7 @@ class RunLog:
         cuda_graph, sampling = state.config.train.cuda_graphs, Sampling(temperature=0.8)
         sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=cuda_graph)
         self._sampler = TextSampler(sampler, state.corpus.vocabulary)
-        self._origin = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
+        self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
         self._logger = start_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
 
@@ -125,7 +125,7 @@ class RunLog:
                 n_parameters=self.state.model.n_parameters(),
                 peak_memory_bytes=progress.peak_memory_bytes,
                 machine=f"{self.state.runtime}, {processor_name()}, PyTorch {torch.__version__}",
-                **self._origin,
+                **self._session,
             )
         early = progress.step < config.train.max_steps
         self._console.close()
