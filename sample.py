@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         for stop in options.stop:
             trained.vocabulary.encode(stop)
     prompt = "" if options.interactive else read_prompt(options)
-    print(one_line(f"Sampling on {trained.runtime.device} from {trained.origin}"), file=sys.stderr)
+    print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
     prepare_for_sampling(trained.model, options.samples)
     n_streams = math.ceil(options.samples / math.ceil(options.samples / AT_ONCE))  # equal batches
     streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)

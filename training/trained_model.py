@@ -92,7 +92,7 @@ class TrainedModel:
         return "-".join(folder.relative_to(runs).parts) if folder.is_relative_to(runs) else folder.name
 
     @property
-    def origin(self) -> str:
+    def source(self) -> str:
         """The file and the step of the weights; if they came with the project, also how to train others."""
         train = to_paste("train.py", "--config", PROJECT / "configs/selmere.yaml")
         advice = f"; it comes with the project: train your own with {train}"
