@@ -48,7 +48,7 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
         text = opened[0].opening(min(DEFAULT_LENGTH, *(each.model.config.block_size for each in opened)))
     if len({len(each.encode(text)) for each in opened}) > 1:
         raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
-    print(f"Measuring each head of {', '.join(each.origin for each in opened)}", file=sys.stderr, flush=True)
+    print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
     page = make_page(opened, analyses, text)

@@ -51,7 +51,7 @@ def main(options: Namespace) -> None:
             "what others write",
             flush=True,
         )
-    print(f"Playground at {address} (Ctrl-C ends it), with", *(each.origin for each in opened), flush=True)
+    print(f"Playground at {address} (Ctrl-C ends it), with", *(each.source for each in opened), flush=True)
     if not options.no_browser:
         webbrowser.open(address)
     with server, contextlib.suppress(KeyboardInterrupt):
