@@ -78,8 +78,9 @@ def origin_of(corpus: Corpus, arithmetic: str) -> dict[str, Any]:
 def earlier_values(now: Mapping[str, Any], before: Mapping[str, Any], step: int) -> dict[str, dict[str, Any]]:
     """Return what `earlier` is in the identity of a run that a session continues after `step` steps.
 
-    now, before: the identities of this session and of the last one. The result has, by step, the values that were valid
-    until then. A change before the first step leaves no trace, nor does one that is undone before the next step.
+    now, before: its identities at present and when the last session ended. The result has, by step, the values that
+    were valid until then. A change before the first step leaves no trace, nor does one that is undone before the next
+    step.
     """
     if not step:
         return {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from experiments.report.charts import draw_loss_against
 from experiments.report.comparison import compare
 from experiments.report.runs import find_runs
 from training.config_file import load_config
-from training.evaluation import Evaluation
-from training.identity import origin_of
+from training.identity import identity_of, origin_of
 
 
 @command(
@@ -38,14 +38,12 @@ def main(options: Namespace) -> None:
     if len(corpus.vocabulary) ** options.longest >= 2**63:
         raise UserError(f"--longest {options.longest} is too long for {len(corpus.vocabulary)} different symbols")
     variants = find_runs([options.beside]).variants if options.beside else []
-    n = len(validation) - 1
-    here = Evaluation(0.0, n, n, config.model.block_size).measured_on(corpus.passage(split.validation))
-    text = origin_of(corpus, "")["text"]  # of which earlier versions recorded the first digits, or nothing
-    is_other = [each.first.measured_on != here or not text.startswith(each.first.identity["text"]) for each in variants]
+    ours = identity_of(config, origin_of(corpus, "")) | {"train.eval_characters": None}
     per_step = {each.first.config.tokens_per_step for each in variants}
-    if len(per_step) > 1 or any(is_other):
+    if len(per_step) > 1 or any(is_on_another_text(each.first.identity, ours) for each in variants):
         raise UserError(
-            f"{options.beside}: needs runs on {corpus.name} that all read as much in a step and were measured on {here}"
+            f"{options.beside}: needs runs that read and evaluate all of {corpus.name} with data.split="
+            f"{list(config.data.split)}, and as much of it in a step"
         )
     lowest = {}
     for steps in sorted({each.first.config.train.max_steps for each in variants}) or [0]:
@@ -64,6 +62,13 @@ def main(options: Namespace) -> None:
 
     if options.output:
         replace_text(options.output, stand_alone(draw_svg("counting", draw)))
+
+
+def is_on_another_text(identity: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """Return whether a run was trained or evaluated on something else than the text of `ours`, another identity."""
+    keys = ("data.split", "data.level", "data.encoding", "train.eval_characters")
+    # Earlier versions recorded the first digits of the text only.
+    return not ours["text"].startswith(identity["text"]) or any(identity[key] != ours[key] for key in keys)
 
 
 def spread(ids: np.ndarray, n: int, length: int) -> np.ndarray:

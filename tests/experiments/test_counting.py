@@ -64,11 +64,11 @@ def test_counting_stands_beside_runs_that_read_as_much_in_a_step_and_were_measur
     beside = ["--config", "tiny.yaml", "--longest", "2", "--beside", "runs", "--output", "both.svg"]
     assert train.main(short) == 0
     assert counting(beside) == 0
-    for setting in ("train.batch_size=4", "data.split=[0.8,0.1,0.1]", "data.level=byte", "model.block_size=8"):
+    for setting in ("train.batch_size=4", "data.split=[0.8,0.1,0.1]", "data.level=byte", "train.eval_characters=16"):
         assert train.main([*short, "train.name=b", setting]) == 0
         capsys.readouterr()
         assert counting(beside) == 2
-        assert "runs: needs runs on text.txt that all read as much in a step" in capsys.readouterr().err
+        assert "runs: needs runs that read and evaluate all of text.txt" in capsys.readouterr().err
         shutil.rmtree("runs/b")
     shutil.rmtree("runs")
     Path("val.txt").write_text("12 bottles of beer\n" * 9)
