@@ -203,7 +203,7 @@ def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cp
     [
         ("shakespeare", [], 720),
         ("shakespeare_gpt2", [], 480),
-        ("shakespeare", ["model.n_head=6", "model.n_embd=384", "model.conv_width=1", "model.ngrams=[]"], 600),
+        ("shakespeare", ["model.n_head=6", "model.n_embd=96", "model.conv_width=1", "model.ngrams=[]"], 600),
     ],
 )
 def test_a_step_needs_few_kernels(workplace, name, overrides, budget):

@@ -169,14 +169,20 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def product_rate(runtime: Runtime, n_tries: int = 4) -> float:
-    """Measure how fast the device multiplies matrices, in operations per second: the best of a few products."""
-    size = 8192 if runtime.device.type == "cuda" else 1024
-    matrix, fastest_ns = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype), math.inf
-    for _ in range(n_tries):
-        began_ns = time.perf_counter_ns()
-        torch.mm(matrix, matrix)[0, 0].item()  # which waits for the device
-        fastest_ns = min(fastest_ns, time.perf_counter_ns() - began_ns)
-    return 2e9 * size**3 / fastest_ns
+    """Measure how fast the device multiplies matrices, in operations per second: the best of a few products.
+
+    They grow until a product takes 2 ms or has 8,192 rows: a small one shows less than the device can do.
+    """
+    best, seconds, size = 0.0, 0.0, 256
+    while seconds < 0.002 and size < 8192:
+        size, seconds = 2 * size, math.inf
+        matrix = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
+        for _ in range(n_tries):
+            began_s = time.perf_counter()
+            torch.mm(matrix, matrix)[0, 0].item()  # which waits for the device
+            seconds = min(seconds, time.perf_counter() - began_s)
+        best = max(best, 2 * size**3 / seconds)
+    return best
 
 
 def processor_name() -> str:

@@ -1,4 +1,10 @@
-"""Create the optimisers of a config, set their learning rates, and say what they remember."""
+"""Create the optimisers of a config, set their learning rates, and say what they remember.
+
+A new optimiser is a `torch.optim.Optimizer` with a branch in `make_optimizers` and a line in `REMEMBERED`. It changes
+weights and what it remembers in place, because a CUDA graph freezes the addresses of tensors. On a GPU, the graph also
+freezes every value of a group but the learning rate, which is a tensor there. A run that finds anything else changed
+ends with an error at its next log line.
+"""
 
 from collections.abc import Callable
 
@@ -27,8 +33,7 @@ def make_optimizers(
 
     Weight decay applies to the blocks' matrices and, with its own strength, to the language-model head.
 
-    dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`. A CUDA graph
-    freezes all other values of a group.
+    dtype: of Muon's matrix products. Every group stores its peak learning rate as `peak_lr`; see `set_lr`.
     """
     matrices = [p for block in model.blocks for p in block.parameters() if p.ndim == 2]
     head = model.lm_head.weight
