@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.cache import LayerCache
-from model.kernels import hand_written
 from model.positions import Places
 
 
@@ -22,8 +21,6 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor, places: Places, cache: LayerCache | None = None) -> Tensor:
         """Convolve x (B, T, C) at positions `places`, continuing the positions in the cache."""
-        if cache is None and hand_written.is_faster(x):
-            return hand_written.causal_conv(x, self.weight)
         T, n_before = x.size(1), len(self.weight)
         # (B, W - 1 + T, C): the W - 1 inputs before, then x
         whole = F.pad(x, (0, 0, n_before, 0)) if cache is None else cache.inputs.update(x, places.index)

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig
 from model.intermediates import Intermediates
-from model.kernels import hand_written
 
 
 class PositionEmbedding(nn.Module):
@@ -95,8 +94,6 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     cos and sin (T, 1, D) are those of each channel's angle; sin is negative in the first half of the channels.
     """
-    if hand_written.is_faster(x):
-        return hand_written.rotate_pairs(x, cos, sin)
     return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
 
 

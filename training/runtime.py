@@ -173,15 +173,15 @@ def product_rate(runtime: Runtime, n_tries: int = 4) -> float:
 
     They grow until a product takes 2 ms or has 8,192 rows: a small one shows less than the device can do.
     """
-    best, seconds, size = 0.0, 0.0, 256
-    while seconds < 0.002 and size < 8192:
-        size, seconds = 2 * size, math.inf
+    best, fastest_ns, size = 0.0, 0.0, 256
+    while fastest_ns < 2e6 and size < 8192:
+        size, fastest_ns = 2 * size, math.inf
         matrix = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
         for _ in range(n_tries):
-            began_s = time.perf_counter()
+            began_ns = time.perf_counter_ns()
             torch.mm(matrix, matrix)[0, 0].item()  # which waits for the device
-            seconds = min(seconds, time.perf_counter() - began_s)
-        best = max(best, 2 * size**3 / seconds)
+            fastest_ns = min(fastest_ns, time.perf_counter_ns() - began_ns)
+        best = max(best, 2e9 * size**3 / fastest_ns)
     return best
 
 

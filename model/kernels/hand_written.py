@@ -65,55 +65,6 @@ class SquaredReLUFunction(Function):
         return (dy * positive).mul_(2)
 
 
-class CausalConvFunction(Function):
-    """`CausalConv` of x (B, T, C) without a cache, with weight (W - 1, 1, C).
-
-    y_t = x_t + sum_i w_i x_(t-i), dx_t = dy_t + sum_i w_i dy_(t+i), dw_i = sum_t dy_t x_(t-i).
-    """
-
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        y = x.clone()
-        for back, w in enumerate(weight.to(x.dtype), start=1):
-            y[:, back:].addcmul_(x[:, :-back], w)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        dx, dw = dy.clone(), torch.empty_like(weight)
-        for back, w in enumerate(weight.to(x.dtype), start=1):
-            dx[:, :-back].addcmul_(dy[:, back:], w)
-            dw[back - 1, 0] = (dy[:, back:] * x[:, :-back]).sum((0, 1))
-        return dx, dw
-
-
-class RotatePairsFunction(Function):
-    """`positions.rotate_pairs` of x (..., T, H, D), cos and sin (T, 1, D): the gradient rotates back."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        return _rotate(x, cos, sin)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        return _rotate(dy, cos, -sin), None, None
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    first, second = x.chunk(2, dim=-1)
-    halves = zip(*(tensor.chunk(2, dim=-1) for tensor in (y, cos, sin)), strict=True)
-    for (half, cosine, sine), own, other in zip(halves, (first, second), (second, first), strict=True):
-        torch.mul(own, cosine, out=half).addcmul_(other, sine)
-    return y
-
-
 class CausalAttentionFunction(Function):
     """`attend(q, k, v, causal=True, dropout=dropout)` of q (..., H, T, D), k and v (..., K, T, D).
 
@@ -155,6 +106,4 @@ class CausalAttentionFunction(Function):
 
 rms_norm = RMSNormFunction.apply
 squared_relu = SquaredReLUFunction.apply
-causal_conv = CausalConvFunction.apply
-rotate_pairs = RotatePairsFunction.apply
 causal_attention = CausalAttentionFunction.apply

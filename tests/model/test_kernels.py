@@ -5,21 +5,10 @@ from helpers import make_model
 
 from model.attention import attend
 from model.kernels import hand_written
-from model.positions import rotary_table
 
 B, T, H, D = 2, 5, 3, 4
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-def plain_rotation(x, cos, sin):
-    (first, second), (cos, _), (_, sin) = (tensor.chunk(2, dim=-1) for tensor in (x, cos, sin))
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
-
-
-def plain_conv(x, taps):
-    filters = torch.cat((taps.flip(0), torch.ones_like(taps[:1]))).permute(2, 1, 0)  # (C, 1, W), the oldest first
-    return F.conv1d(F.pad(x.mT, (len(taps), 0)), filters, groups=x.size(-1)).mT
 
 
 def plain_attention(q, k, v):
@@ -32,15 +21,12 @@ def cases():
     exact = {"dtype": torch.float64, "requires_grad": True}
     x, q, k, v = (torch.randn(B, H, T, D, **exact) for _ in range(4))
     wide, *shared = (torch.randn(B, *shape, **exact) for shape in ((H, T, D + 3), (1, T, D), (1, T, D)))
-    factor, taps = torch.rand(H, 1, 1, **exact), torch.randn(2, 1, D, **exact)
-    turns = tuple(rotary_table(D, 9, 10_000)[:, 2 : 2 + T])
+    factor = torch.rand(H, 1, 1, **exact)
     attention = hand_written.causal_attention, plain_attention
     return {
         "RMS norm": (hand_written.rms_norm, lambda x: F.rms_norm(x, (D,)), (x,)),
         "RMS norm with factors": (hand_written.rms_norm, lambda x, f: F.rms_norm(x, (D,)) * f, (x, factor)),
-        "causal convolution": (hand_written.causal_conv, plain_conv, (x.flatten(0, 1), taps)),
         "squared ReLU": (hand_written.squared_relu, lambda x: F.relu(x).square(), (x,)),
-        "rotation": (hand_written.rotate_pairs, plain_rotation, (x.transpose(1, 2), *turns)),
         "causal attention": (*attention, (q, k, v)),
         "attention with wider values": (*attention, (q, k, wide)),
         "attention with a shared key head": (*attention, (q, *shared)),
