@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+import subprocess
 import sys
 import tomllib
 import typing
@@ -173,6 +174,13 @@ def test_pyproject_requirements_and_citation_say_the_same():
     assert sorted(lines) == sorted(project["project"]["dependencies"] + builds["cpu"])
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == project["project"]["version"]
+
+
+def test_a_run_enters_few_functions_and_files_before_its_first_step():
+    found = subprocess.run([sys.executable, "-m", "tests.first_step"], cwd=ROOT, capture_output=True, text=True)
+    n_functions, n_files = map(int, re.findall(r"\d+", found.stdout.splitlines()[-1]))
+    assert 50 < n_functions <= 151
+    assert 20 < n_files <= 44
 
 
 def test_the_project_stays_within_its_budget_of_lines():

@@ -26,8 +26,9 @@ from model.gpt import GPT
 from model.intermediates import Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
+from training.runs.find_checkpoint import BUNDLED_MODEL, EXPORTED, open_checkpoint
 from training.runs.open_run import open_text_of_run
-from training.runs.run_folder import BUNDLED_MODEL, EXPORTED, RUNS, open_checkpoint
+from training.runs.run_folder import RUNS
 from training.runtime import Runtime, choose_runtime
 from training.sampling import TextSampler
 

@@ -12,7 +12,7 @@ from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
 from experiments.export.model_card import model_card
 from training.runs.checkpoint import Checkpoint, save_checkpoint
-from training.runs.run_folder import EXPORTED
+from training.runs.find_checkpoint import EXPORTED
 from training.trained_model import load_model
 
 

@@ -14,7 +14,7 @@ from experiments.command import command, option, replaceable
 from experiments.pages import render
 from experiments.playground.models import Model, answers
 from experiments.playground.server import LOCAL, PAGE, PlaygroundServer
-from training.runs.run_folder import checkpoint_in
+from training.runs.find_checkpoint import checkpoint_in
 from training.trained_model import TrainedModel, load_model
 
 N_PORTS = 20  # to try

@@ -17,7 +17,7 @@ from model.generate import Sampling
 from training.config_file import load_config
 from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
-from training.runs.run_folder import BUNDLED_MODEL
+from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.trained_model import load_model
 
 TEXT = "99 bottles of beer on the wall, 98 bottles"

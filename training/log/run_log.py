@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,12 +35,16 @@ class RunLog:
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
         self._product_rate = product_rate(state.runtime)
-        cuda_graph, sampling = state.config.train.cuda_graphs, Sampling(temperature=0.8)
-        sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=cuda_graph)
-        self._sampler = TextSampler(sampler, state.corpus.vocabulary)
         self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
         self._logger = start_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
+
+    @cached_property
+    def _sampler(self) -> TextSampler:
+        """The one sampler of a run, because a GPU captures its graph once."""
+        state, sampling = self.state, Sampling(temperature=0.8)
+        sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=state.config.train.cuda_graphs)
+        return TextSampler(sampler, state.corpus.vocabulary)
 
     def __enter__(self) -> "RunLog":
         return self

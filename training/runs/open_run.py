@@ -20,7 +20,8 @@ from training.identity import earlier_values, identity_of
 from training.processes import Processes
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, check_resumable, forbidden_changes
-from training.runs.run_folder import RunFolder, open_checkpoint
+from training.runs.find_checkpoint import open_checkpoint
+from training.runs.run_folder import RunFolder
 from training.runs.saving import save
 from training.runtime import prepare_machine, reasons_to_be_slow
 from training.state import TrainingError, TrainingState

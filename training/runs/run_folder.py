@@ -13,17 +13,13 @@ from tqdm import tqdm
 
 from cli.errors import UserError, explain, one_line
 from cli.hints import shortened
-from cli.optional import optional_library
 from cli.rules import check_folder_name
 from data.files import exclusive, remove_partial_files, replace_text
-from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import append_record, cut_records, read_newest_record
 from training.state import TrainingError
 
 RUNS = Path("runs")
-EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
-BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/README.md says how it was made
 
 
 class RunFolder:
@@ -88,7 +84,7 @@ class RunFolder:
         """Return the run in a folder. Raises CheckpointError if there is none."""
         if not (path / "config.yaml").is_file():
             problem = "is not a run folder" if path.exists() else "no such run folder"
-            raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
+            raise CheckpointError(f"{path}: {problem}; {hint(path, root)}")
         return cls(path, writes=writes)
 
     @contextlib.contextmanager
@@ -227,50 +223,8 @@ def numbered(path: Path) -> Iterator[Path]:
         yield path.with_name(f"{path.name}-{number}")
 
 
-def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
-    """Return the file that `find_checkpoint` finds, and its content. Raises CheckpointError if it cannot be read."""
-    path = find_checkpoint(path)
-    return path, load_checkpoint(path)
-
-
-def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
-    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
-
-    None stands for the best checkpoint of all runs that was saved last or, before the first run, the bundled model.
-    Raises UserError if there is no checkpoint.
-    """
-    if path is None:
-        folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
-        files = [file for folder in folders if (file := checkpoint_in(folder))]
-        return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
-    if path.as_posix().startswith("hf:"):
-        return _download(path.as_posix())
-    if not path.exists():
-        raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
-    if not path.is_dir():
-        return path
-    if file := checkpoint_in(path):
-        return file
-    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path, root)}")
-
-
-def _download(name: str) -> Path:
-    """Return the local copy of the model hf:USER/NAME. Raises UserError if it is neither cached nor available."""
-    hub = optional_library("huggingface_hub", name)
-    try:
-        return Path(hub.hf_hub_download(name.removeprefix("hf:"), EXPORTED))
-    except Exception as error:  # of the library, the network or the Hub
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"{name}: cannot be downloaded: {type(error).__name__}: {reason}") from None
-
-
-def checkpoint_in(folder: Path) -> Path | None:
-    """Return the best checkpoint of a run, or else the newest, or the exported model in a folder; None without any."""
-    run = RunFolder(folder)
-    return next(filter(Path.is_file, (run.best, run.latest, run.previous, folder / EXPORTED)), None)
-
-
-def _hint(path: Path, root: Path) -> str:
+def hint(path: Path, root: Path) -> str:
+    """Return what to do if a path is no run."""
     if inside := sorted(path.glob("*/config.yaml")):
         return f"it contains runs, so give one of them, such as {inside[0].parent}"
     if path.parent.name == "checkpoints":

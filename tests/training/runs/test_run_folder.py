@@ -10,8 +10,9 @@ from cli.errors import UserError, explain
 from data.files import is_locked
 from training.config import TrainConfig
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.find_checkpoint import BUNDLED_MODEL, find_checkpoint
 from training.runs.metrics import append_record
-from training.runs.run_folder import BUNDLED_MODEL, RunFolder, find_checkpoint
+from training.runs.run_folder import RunFolder
 
 
 def make_run(root, name="a", steps=()):

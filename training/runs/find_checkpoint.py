@@ -1,0 +1,55 @@
+"""Find the checkpoint that a path, a name on the Hub or nothing at all stands for."""
+
+from pathlib import Path
+
+from cli.errors import UserError
+from cli.optional import optional_library
+from data.sources import BUNDLED
+from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint
+from training.runs.run_folder import RUNS, RunFolder, hint
+
+EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
+BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/README.md says how it was made
+
+
+def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
+    """Return the file that `find_checkpoint` finds, and its content. Raises CheckpointError if it cannot be read."""
+    path = find_checkpoint(path)
+    return path, load_checkpoint(path)
+
+
+def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
+    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
+
+    None stands for the best checkpoint of all runs that was saved last or, before the first run, the bundled model.
+    Raises UserError if there is no checkpoint.
+    """
+    if path is None:
+        folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
+        files = [file for folder in folders if (file := checkpoint_in(folder))]
+        return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
+    if path.as_posix().startswith("hf:"):
+        return _download(path.as_posix())
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such run or checkpoint; {hint(path, root)}")
+    if not path.is_dir():
+        return path
+    if file := checkpoint_in(path):
+        return file
+    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {hint(path, root)}")
+
+
+def _download(name: str) -> Path:
+    """Return the local copy of the model hf:USER/NAME. Raises UserError if it is neither cached nor available."""
+    hub = optional_library("huggingface_hub", name)
+    try:
+        return Path(hub.hf_hub_download(name.removeprefix("hf:"), EXPORTED))
+    except Exception as error:  # of the library, the network or the Hub
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{name}: cannot be downloaded: {type(error).__name__}: {reason}") from None
+
+
+def checkpoint_in(folder: Path) -> Path | None:
+    """Return the best checkpoint of a run, or else the newest, or the exported model in a folder; None without any."""
+    run = RunFolder(folder)
+    return next(filter(Path.is_file, (run.best, run.latest, run.previous, folder / EXPORTED)), None)
