@@ -1,0 +1,250 @@
+"use strict";
+// The GPT of model/gpt.py in plain JavaScript: it reads one character at a time and predicts the next one.
+// Names are those of model/. C channels, H heads, K key heads, D channels of a head, V characters, B context length,
+// t the position of a query, s that of a key. Vectors are Float64Arrays, weights Float32Arrays, row by row.
+
+// Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
+function linear(x, { weight, bias }) {
+  const n = x.length, unrolled = n - (n % 4), y = new Float64Array(weight.length / n);
+  for (let i = 0, row = 0; i < y.length; i++, row += n) {
+    let a = 0, b = 0, c = 0, d = 0; // four sums, because each addition waits for the one before it
+    for (let j = 0, at = row; j < unrolled; j += 4, at += 4) {
+      a += weight[at] * x[j];
+      b += weight[at + 1] * x[j + 1];
+      c += weight[at + 2] * x[j + 2];
+      d += weight[at + 3] * x[j + 3];
+    }
+    for (let j = unrolled; j < n; j++) a += weight[row + j] * x[j];
+    y[i] = a + b + c + d + (bias ? bias[i] : 0);
+  }
+  return y;
+}
+
+const add = (x, y) => x.map((each, i) => each + y[i]);
+
+function dot(x, y) {
+  let sum = 0;
+  for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
+  return sum;
+}
+
+// Returns x / sqrt(mean(x^2) + eps), times a factor; eps is that of float32.
+function rmsNorm(x, { factor = 1 }) {
+  const scale = factor / Math.sqrt(dot(x, x) / x.length + 2 ** -23);
+  return x.map((each) => each * scale);
+}
+
+function layerNorm(x, { weight, bias }) {
+  const mean = x.reduce((a, b) => a + b, 0) / x.length, centred = x.map((each) => each - mean);
+  const scale = 1 / Math.sqrt(dot(centred, centred) / x.length + 1e-5);
+  return centred.map((each, i) => each * scale * weight[i] + (bias ? bias[i] : 0));
+}
+const NORMS = { rms: rmsNorm, layer: layerNorm };
+
+function softmax(x) {
+  const largest = x.reduce((a, b) => Math.max(a, b), -Infinity);
+  const powers = x.map((each) => Math.exp(each - largest));
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((each) => each / sum);
+}
+
+// Turns channels i and i + D/2 of a query or key by the i-th angle: (a, b) becomes (a cos - b sin, b cos + a sin).
+function rotate(x, { cos, sin }) {
+  const half = cos.length;
+  return x.map((each, i) => each * cos[i % half] + (i < half ? -x[i + half] : x[i - half]) * sin[i % half]);
+}
+
+// Returns the cosines and sines (D/2,) of the angles t * base^(-2 i / D) for each position t.
+function rotaryTable(D, B, base) {
+  const angles = (t) => Float64Array.from({ length: D / 2 }, (_, i) => t * base ** ((-2 * i) / D));
+  return Array.from({ length: B }, (_, t) => ({ cos: angles(t).map(Math.cos), sin: angles(t).map(Math.sin) }));
+}
+
+// Returns how much each head's score falls with each position of distance (ALiBi).
+function alibiSlopes(H) {
+  const n = 2 ** Math.floor(Math.log2(H)); // the largest power of two up to H
+  const slopes = (count) => Array.from({ length: count }, (_, i) => 2 ** ((-8 * (i + 1)) / count));
+  return [...slopes(n), ...slopes(2 * n).filter((_, i) => i % 2 === 0)].slice(0, H);
+}
+
+// Scoring functions: each takes a query (D,) and returns the function that scores a key (D,).
+const SCORES = {
+  uniform: () => () => () => 0,
+  dot: () => (q) => (k) => dot(q, k),
+  scaled_dot: () => (q) => (k) => dot(q, k) / Math.sqrt(q.length),
+  additive: ({ query, key, weight }) => (q) => {
+    const mapped = linear(q, query); // (hidden,)
+    return (k) => linear(add(mapped, linear(k, key)).map(Math.tanh), weight)[0];
+  },
+  gaussian: ({ w }) => (q) => (k) => -q.reduce((sum, each, i) => sum + ((each - k[i]) * w[0]) ** 2, 0) / 2,
+};
+
+// Returns what a query q (D,) at position t takes from the values v (t + 1, D) by the match of their keys k (t + 1, D).
+// The end of the loops is the causal mask: position t does not see those after it.
+function attend(q, k, v, t, score, slope) {
+  const scores = new Float64Array(t + 1), output = new Float64Array(q.length), match = score(q);
+  for (let s = 0; s <= t; s++) scores[s] = match(k[s]) - slope * (t - s);
+  const weights = softmax(scores); // (t + 1,)
+  for (let s = 0; s <= t; s++)
+    for (let i = 0; i < output.length; i++) output[i] += weights[s] * v[s][i];
+  return { scores, weights, output };
+}
+
+// Returns x_t + w_1 x_(t-1) + ... + w_(W-1) x_(t-W+1) of inputs x (t + 1, C), channel by channel; w is (W - 1, C).
+function causalConv(x, t, { weight }) {
+  const y = x[t].slice(), C = y.length;
+  for (let back = 1; back <= Math.min(weight.length / C, t); back++)
+    for (let i = 0; i < C; i++) y[i] += weight[(back - 1) * C + i] * x[t - back][i];
+  return y;
+}
+
+// Returns the error function, to 1.5e-7 (Abramowitz and Stegun, 1964, 7.1.26).
+function erf(x) {
+  const u = 1 / (1 + 0.3275911 * Math.abs(x));
+  const sum = u * (0.254829592 + u * (-0.284496736 + u * (1.421413741 + u * (-1.453152027 + u * 1.061405429))));
+  return Math.sign(x) * (1 - sum * Math.exp(-x * x));
+}
+
+const NONLINEARITIES = {
+  relu2: (x) => x.map((each) => Math.max(each, 0) ** 2),
+  gelu: (x) => x.map((each) => (each * (1 + erf(each / Math.SQRT2))) / 2),
+  swiglu: (x) => x.subarray(0, x.length / 2).map((gate, i) => (gate / (1 + Math.exp(-gate))) * x[x.length / 2 + i]),
+};
+
+// A model with its key-value cache: after `read`, look up `logits`, `residuals` and `head` of each position.
+// config: the settings of model/config.py, with the shapes of the layers. tensors: the weights by their names.
+class GPT {
+  constructor(config, tensors) {
+    const part = (name) => ({ weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] });
+    const stored = [], store = () => stored[stored.push([]) - 1]; // a list with one entry for each position
+    Object.assign(this, { config, stored, off: new Set(), ids: store(), logits: store() });
+    this.residuals = [store(), ...config.layers.map(store)]; // (L + 1, t, C): the embeddings, then each layer's output
+    this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
+    this.memory = { rows: part("ngrams.rows").weight, counts: tensors["ngrams.counts"], proj: part("ngrams.proj") };
+    Object.assign(this, { norm: NORMS[config.norm], finalNorm: part("norm"), lmHead: part("lm_head") });
+    const scale = config.score === "scaled_dot" ? config.qk_scale : "sqrt_head_size"; // length of normalised queries
+    this.layers = config.layers.map(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
+      const own = (name) => part(`blocks.${l}.${name}`), tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
+      const learned = tensor("qk_norm.log_scale"), fixed = Number(scale) || Math.sqrt(D); // a number, or a name
+      const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
+      return {
+        H, K, D, score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
+        scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(fixed),
+        slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
+        rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, config.rope_base) : null,
+        qkv: own("attention.qkv"), proj: own("attention.proj"), up: own("mlp.up"), down: own("mlp.proj"),
+        attentionNorm: own("attention_norm"), mlpNorm: own("mlp_norm"), conv: own("conv"), inputs: store(), // (t, C)
+        vectors: Array.from({ length: H + 2 * K }, store), // (t, D) of H queries, K keys and K values
+      };
+    });
+  }
+
+  // Forgets all positions but the first n.
+  truncate(n) {
+    for (const list of this.stored) list.length = n;
+  }
+
+  // Switches heads ("L0H1") and the memory of n-grams off, and all others on.
+  switchOff(parts) {
+    this.off = new Set(parts);
+    this.truncate(0);
+  }
+
+  // Reads the window of a text, given as ids, and yields after each position, so that others may have a turn. Only what
+  // differs from the text before is computed: a character at the end costs one position.
+  *read(ids) {
+    const window = ids.slice(windowStart(ids.length, this.config.block_size));
+    let same = 0;
+    while (same < window.length && window[same] === this.ids[same]) same++;
+    this.truncate(same);
+    for (let t = same; t < window.length; t++) yield this.step(window[t]);
+  }
+
+  // Reads one more character and returns the logits (V,) of the next one.
+  step(id) {
+    const t = this.ids.push(id) - 1;
+    let x = (this.residuals[0][t] = this.embed(t));
+    this.layers.forEach((layer, l) => {
+      x = add(x, this.attention(this.norm(x, layer.attentionNorm), l, t));
+      x = this.residuals[l + 1][t] = add(x, this.mlp(this.norm(x, layer.mlpNorm), layer, t));
+    });
+    return (this.logits[t] = this.predict(x));
+  }
+
+  // Returns the vector (C,) of the character at position t.
+  embed(t) {
+    const C = this.config.n_embd, row = ({ weight }, i) => weight.subarray(i * C, (i + 1) * C);
+    let x = Float64Array.from(row(this.embeddings.characters, this.ids[t]));
+    if (this.config.positions === "learned") x = add(x, row(this.embeddings.positions, t));
+    return this.config.ngrams.length && !this.off.has("n-grams") ? add(x, this.ngrams(t)) : x;
+  }
+
+  // Returns what the memory of n-grams knows about the last characters at position t: (C,).
+  ngrams(t) {
+    const { rows, counts, proj } = this.memory, width = this.config.ngram_width, found = [];
+    for (const row of this.ngramRows(t)) {
+      const share = counts[row] / (counts[row] + 4);
+      for (let i = 0; i < width; i++) found.push(share * rows[row * width + i]);
+    }
+    return linear(Float64Array.from(found), proj);
+  }
+
+  // Returns the row of each n-gram that ends at position t, chosen by a hash of 64 bits (see model/ngrams.py).
+  ngramRows(t) {
+    const { ngrams, ngram_rows } = this.config, rows = [], size = BigInt(ngram_rows);
+    for (let n = 1, hash = 0n; n <= Math.max(...ngrams); n++) {
+      const symbol = n <= t + 1 ? BigInt(this.ids[t - n + 1] + 1) : 0n; // 0: a position before the window
+      hash = BigInt.asIntN(64, (hash + symbol) * -7046029254386353131n);
+      if (ngrams.includes(n)) rows.push(Number((((hash >> 34n) % size) + size) % size));
+    }
+    return rows;
+  }
+
+  // Returns what all heads of layer l read at position t, given x (C,) there: (C,).
+  attention(x, l, t) {
+    const { H, K, D, qkv, proj, vectors, scales, rotations } = this.layers[l];
+    const all = linear(x, qkv); // ((H + 2 K) D,)
+    for (let i = 0; i < H + 2 * K; i++) {
+      let y = all.slice(i * D, (i + 1) * D); // a query, a key or a value
+      if (i < H + K && this.config.qk_norm) y = rmsNorm(y, { factor: i < H ? scales[i] / Math.sqrt(D) : 1 });
+      vectors[i][t] = i < H + K && rotations ? rotate(y, rotations[t]) : y;
+    }
+    const outputs = new Float64Array(H * D); // the heads side by side
+    for (let h = 0; h < H; h++) if (!this.off.has(`L${l}H${h}`)) outputs.set(this.head(l, h, t).output, h * D);
+    return linear(outputs, proj);
+  }
+
+  // Returns what head h of layer l computes at position t: its query and output (D,), keys and values (t + 1, D), and
+  // the scores and weights (t + 1,) of the positions up to t.
+  head(l, h, t) {
+    const { H, K, vectors, score, slopes } = this.layers[l], group = Math.floor(h / (H / K));
+    const query = vectors[h][t], keys = vectors[H + group], values = vectors[H + K + group];
+    return { query, keys, values, ...attend(query, keys, values, t, score, slopes[h]) };
+  }
+
+  // Returns what a head's output (D,) adds to the residual stream: (C,).
+  project(l, h, output) {
+    const { H, D, proj } = this.layers[l], alone = new Float64Array(H * D);
+    alone.set(output, h * D);
+    return linear(alone, { weight: proj.weight });
+  }
+
+  // Returns what the MLP of a layer makes of x (C,) at position t: (C,).
+  mlp(x, { up, down, conv, inputs }, t) {
+    inputs[t] = x;
+    const mixed = this.config.conv_width > 1 ? causalConv(inputs, t, conv) : x;
+    return linear(NONLINEARITIES[this.config.mlp](linear(mixed, up)), down); // (C,) -> (4 C,) -> (C,)
+  }
+
+  // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.
+  predict(x) {
+    const logits = linear(this.norm(x, this.finalNorm), this.lmHead), cap = this.config.logit_softcap;
+    return cap ? logits.map((each) => cap * Math.tanh(each / cap)) : logits;
+  }
+}
+
+// Returns where the window of a text of n characters starts. A full window moves forward by half its size.
+function windowStart(n, B) {
+  const stride = Math.max(1, Math.floor(B / 2));
+  return n <= B ? 0 : Math.ceil((n - B) / stride) * stride;
+}

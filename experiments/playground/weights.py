@@ -1,0 +1,55 @@
+"""The weights of a model as a page carries them: small, and decoded by weights.js."""
+
+import base64
+import dataclasses
+import gzip
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cli.errors import UserError
+from training.runs.checkpoint import Checkpoint
+
+LARGEST_MB = 200  # browsers take long to open a larger page
+LEVELS = 127  # of a number of 8 bits, on either side of 0
+ROWS, COUNTS, SCALES = "ngrams.rows.weight", "ngrams.counts", "ngrams.scales"
+
+
+def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
+    """Return the header of a model, which can become JSON, and its weights in gzip and base64.
+
+    The header has the settings of the model with the shapes of its layers, the characters, their unit, and for each
+    tensor its offset in bytes, shape and dtype. Raises UserError if the page would be too large.
+    """
+    tensors, content = {}, bytearray()
+    for name, x in stored(checkpoint.weights).items():
+        values = x.contiguous().numpy()
+        tensors[name] = {"offset": len(content), "shape": [*x.shape], "dtype": values.dtype.name}
+        content += values.tobytes()
+    weights = base64.b64encode(gzip.compress(content, mtime=0)).decode()  # without a time: equal models, equal pages
+    if len(weights) > LARGEST_MB * 1e6:
+        smaller = "ngram_rows, model.ngram_width" if COUNTS in tensors else "n_layer"
+        raise UserError(
+            f"the page would have {len(weights) / 1e6:,.0f} MB, and browsers open up to {LARGEST_MB} MB well; train "
+            f"a model with a smaller model.{smaller} or model.n_embd"
+        )
+    config, vocabulary = checkpoint.config.model, checkpoint.vocabulary
+    settings = dataclasses.asdict(config) | {"layers": [dataclasses.asdict(layer) for layer in config.layers]}
+    header = {"config": settings, "characters": vocabulary.characters, "unit": vocabulary.unit, "tensors": tensors}
+    return header, weights
+
+
+def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors that a page stores: weights in float16, and of the table of n-grams the rows that count.
+
+    Rows that the training text never reads have the weight 0 and are left out. The n others have 8 bits a number and
+    one scale a row: they are ngrams.rows.weight (n, width) times ngrams.scales (n, 1).
+    """
+    small = {name: x.half() for name, x in weights.items()}
+    if COUNTS in weights:
+        rows = weights[ROWS][weights[COUNTS] > 0]  # (n, width)
+        scales = (rows.abs().amax(1, keepdim=True) / LEVELS).half().clamp(min=torch.finfo(torch.half).tiny)  # (n, 1)
+        small[COUNTS] = weights[COUNTS].to(torch.uint16)  # at most model.ngrams.MOST
+        small |= {ROWS: (rows / scales.float()).round().to(torch.int8), SCALES: scales}
+    return small

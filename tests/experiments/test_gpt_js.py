@@ -1,0 +1,161 @@
+"""gpt.js in Chromium equals PyTorch in float64 with the same rounded weights, for random settings of the model."""
+
+import functools
+import json
+import random
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from page_weights import packed
+from pages_in_browser import open_page
+from torch.testing import assert_close
+
+from cli.rules import rules_of
+from experiments.heads.model_access import all_heads
+from experiments.heads.silence import NGRAMS, silenced
+from model import norm
+from model.config import ModelConfig
+from model.generate import Sampler, Sampling, window_start
+from model.intermediates import Intermediates
+from training.evaluation import evaluate
+from training.runtime import choose_runtime
+
+N_CONFIGS, LENGTH = 60, 300
+SOURCES = [ROOT / "experiments/playground" / name for name in ("gpt.js", "sampling.js", "weights.js")]
+NUMBERS = {
+    "n_layer": (0, 1, 2, 3),
+    "n_head": (1, 2, 6, (6, 3), (3, 6, 12)),
+    "n_kv_head": (None, 1, 3),
+    "n_embd": (12, 22, 36),
+    "block_size": (1, 7, 16),
+    "head_size": (None, 6, 10),
+    "dropout": (0.0, 0.2),
+    "rope_base": (10_000.0, 50.0),
+    "conv_width": (1, 2, 4, 20),
+    "ngrams": ((), (1,), (3, 2), (2, 5, 9)),
+    "ngram_rows": (50, 1_000),
+    "ngram_width": (3, 8),
+    "ngram_dropout": (0.0, 0.5),
+    "qk_scale": (5.0,),
+    "logit_softcap": (0.0, 2.0, 15.0),
+    "score_hidden": (3, 8),
+    "score_width": (None, 1.7),
+}
+KINDS = get_type_hints(ModelConfig, include_extras=True)
+NAMES = {name: [each for each in rules_of(kind) if isinstance(each, str)] for name, kind in KINDS.items()}
+VALUES = {name: (*NUMBERS.get(name, ()), *NAMES[name]) or (False, True) for name in KINDS}
+WORKER = """
+onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored } }) => {
+  try {
+    const model = new GPT(header.config, await unpack(header.tensors, weights)), B = header.config.block_size;
+    const plain = (x) => (x.map && typeof x !== "number" ? Array.from(x, plain) : x);
+    const read = (ids) => ({ steps: [...model.read(ids)].length, logits: plain(model.logits) });
+    const answer = { read: texts.map(read), outputs: plain(model.residuals.slice(1)) };
+    const places = [...model.ids.keys()], heads = ({ H }, l) => [...Array(H).keys()].map((h) => [l, h]);
+    answer.heads = model.layers.flatMap(heads).map(([l, h]) => places.map((t) => plain(model.head(l, h, t).weights)));
+    let loss = 0;
+    for (let i = 0; i + 1 < scored.length; i++) {
+      if (i % B === 0) model.truncate(0);
+      loss -= Math.log(softmax(model.step(scored[i]))[scored[i + 1]]) / (scored.length - 1);
+    }
+    for (let ids = [...prompt]; ids.length < prompt.length + length; answer.ids = ids) {
+      read(ids);
+      ids.push(probabilities(model.logits.at(-1), { temperature: 0 }).indexOf(1));
+    }
+    model.switchOff(off);
+    postMessage({ ...answer, loss, off: read(texts[1]).logits });
+  } catch (error) {
+    postMessage({ error: error.stack });
+  }
+};
+"""
+ASK = "worker.onmessage = ({ data }) => arguments[1](data); worker.postMessage(arguments[0])"
+
+
+@functools.cache
+def drawn():
+    """Return random settings, each with its data.level."""
+    rng, found = random.Random(3), []
+    while len(found) < N_CONFIGS:
+        settings = {name: rng.choice(values) for name, values in VALUES.items()}
+        try:
+            found.append((ModelConfig(**settings), rng.choice(("character", "byte"))))
+        except ValueError:
+            continue  # the settings exclude each other
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(browser, tmp_path_factory):
+    """Return the browser at a page with the scripts, which also run in its worker."""
+    sources = "\n".join(file.read_text(encoding="utf-8") for file in SOURCES)
+    worker = f"const worker = new Worker(URL.createObjectURL(new Blob([{json.dumps(sources + WORKER)}])))"
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    file.write_text(f"<meta charset=utf-8><link rel=icon href=data:,><script>{sources}\n{worker}</script>", "utf-8")
+    open_page(browser, file)
+    return browser
+
+
+@torch.inference_mode()
+def check(page, config, level):
+    """Assert that gpt.js computes what PyTorch computes."""
+    _, header, weights, model = packed(config, level)
+    B, V, rng = config.block_size, len(header["characters"]), random.Random(5)
+    long = [rng.randrange(V) for _ in range(2 * B + 3)]
+    edited = [*long[: B // 2], (long[B // 2] + 1) % V, *long[B // 2 + 1 : B]]
+    texts = [long[: max(1, B - 1)], long[:B], edited, long]
+    parts = ([*all_heads(model)] if model.blocks else []) + [NGRAMS] * bool(config.ngrams)
+    off, scored = parts[::2], [rng.randrange(V) for _ in range(5 * B + 4)]
+    message = {"header": header, "weights": weights, "texts": texts, "off": [*map(str, off)], "prompt": long[:3]}
+    answer = page.execute_async_script(ASK, message | {"length": LENGTH, "scored": scored})
+    assert "error" not in answer, answer["error"]
+    run = lambda ids, kept=None: model(torch.tensor([ids]), kept=kept)[0]  # noqa: E731
+    windows = [ids[window_start(len(ids), B) :] for ids in texts]
+    for before, window, found in zip([[], *windows], windows, answer["read"], strict=False):
+        assert_close(torch.tensor(found["logits"]).double(), run(window), atol=1e-4, rtol=0)
+        same = [a == b for a, b in zip(before, window, strict=False)]
+        assert found["steps"] == len(window) - [*same, False].index(False)
+    run(windows[-1], kept := Intermediates())
+    outputs = [torch.tensor(x).double() for x in answer["outputs"]]
+    assert_close(outputs, [x[0] for x in kept.outputs], atol=1e-4, rtol=1e-4)
+    expected = [row[: t + 1] for layer in kept.weights for head in layer[0] for t, row in enumerate(head)]
+    found = [torch.tensor(row).double() for head in answer["heads"] for row in head]
+    assert_close(found, expected, atol=1e-4, rtol=0)
+    with silenced(model, off):
+        assert_close(torch.tensor(answer["off"]).double(), run(texts[1]), atol=1e-4, rtol=0)
+    runtime = choose_runtime("cpu", "float32")
+    assert answer["loss"] == pytest.approx(evaluate(model, np.array(scored), runtime).loss, abs=1e-4)
+    sampler = Sampler(model.float(), 1, sampling=Sampling(temperature=0))
+    assert answer["ids"][3:] == [ids.item() for ids in sampler.generate(torch.tensor([long[:3]]), LENGTH)]
+
+
+@pytest.mark.parametrize("n", [8, pytest.param(N_CONFIGS, marks=pytest.mark.slow)])
+def test_the_page_computes_what_the_model_computes(page, monkeypatch, n):
+    monkeypatch.setitem(norm.EPS, torch.float64, torch.tensor(2**-23, dtype=torch.float64))  # that of float32
+    for config, level in drawn()[:n]:
+        check(page, config, level)
+
+
+def test_the_random_settings_include_every_value_of_every_setting():
+    for name, values in VALUES.items():
+        assert {getattr(config, name) for config, _ in drawn()} == {*values}
+    assert {level for _, level in drawn()} == {"character", "byte"}
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}, {"top_k": 9, "top_p": 0.9}])
+def test_the_page_samples_by_the_same_probabilities(page, filters):
+    logits = torch.randn(13, dtype=torch.float64)
+    expected = Sampling(temperature=0.7, **filters).probabilities(logits[None])[0]
+    options = {"temperature": 0.7, "topK": filters.get("top_k"), "topP": filters.get("top_p", 1)}
+    script = """const p = probabilities(Float64Array.from(arguments[0]), arguments[1]), draw = makeDraw(arguments[2]);
+        return [[...p], Array.from({ length: 20000 }, () => draw(p))]"""
+    arguments = logits.tolist(), options | {"minP": filters.get("min_p", 0)}
+    found, ids = page.execute_script(script, *arguments, 7)
+    assert_close(torch.tensor(found).double(), expected)
+    shares = torch.bincount(torch.tensor(ids), minlength=13) / len(ids)
+    assert_close(shares.double(), expected, atol=0.02, rtol=0)
+    assert (shares[expected == 0] == 0).all()
+    assert page.execute_script(script, *arguments, 7)[1] == ids != page.execute_script(script, *arguments, 8)[1]

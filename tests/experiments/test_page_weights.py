@@ -1,0 +1,29 @@
+"""The weights of a page: what is rounded, what is left out, and what is too large."""
+
+import pytest
+from page_weights import packed
+
+from cli.errors import UserError
+from experiments.playground import weights as packing
+from model.config import ModelConfig
+
+
+def test_weights_are_rounded_to_16_bits_and_rows_of_ngrams_to_8():
+    model, header, _, rounded = packed(ModelConfig(n_embd=12, n_head=2, ngrams=(1, 2), ngram_rows=90), "character")
+    found, counts = rounded.state_dict(), model.ngrams.counts
+    unread = counts == 0
+    assert header["tensors"][packing.ROWS]["shape"] == [(~unread).sum(), 32]
+    assert (found[packing.ROWS][unread] == 0).all()
+    for name, x in model.state_dict().items():
+        error = (found[name] - x).abs()
+        if name == packing.ROWS:
+            assert (error[~unread] <= x.abs().amax(1, keepdim=True)[~unread] / 127 * 0.51).all()
+        else:
+            assert (error <= x.abs() * 2**-11 + 2**-25).all(), name
+    assert (found[packing.COUNTS] == counts).all()
+
+
+def test_a_page_that_no_browser_would_open_is_refused(monkeypatch):
+    monkeypatch.setattr(packing, "LARGEST_MB", 0.01)
+    with pytest.raises(UserError, match=r"the page would have 0 MB, .* smaller model.n_layer or model.n_embd"):
+        packed(ModelConfig(n_embd=36, n_head=2), "character")
