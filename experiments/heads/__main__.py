@@ -10,7 +10,7 @@ from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option, replaceable
 from experiments.heads.analysis import analyse
-from experiments.heads.heads_page import make_page
+from experiments.heads.heads_page import make_heads_page
 from experiments.heads.heads_table import heads_table
 from experiments.heads.history import appearances, make_history_page, trace_heads
 from training.runs.run_folder import RunFolder
@@ -51,7 +51,7 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, **size) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
-    page = make_page(opened, analyses, text)
+    page = make_heads_page(opened, analyses, text)
     folder = opened[0].run_folder if len(opened) == 1 else None
     parts.append(write_page(options.output or (folder or Path()) / "heads.html", page))
     return "\n\n".join(parts)

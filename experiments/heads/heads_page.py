@@ -10,21 +10,22 @@ from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
 from experiments.heads.passages import NEAREST, Passage
 from experiments.heads.viewer import visible
-from experiments.pages import render
-from experiments.playground.models import Model, answers
+from experiments.playground.models import make_page
 from training.trained_model import TrainedModel
 
 BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 MOST_NAMED_HEADS = 40
 
 
-def make_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis], text: str) -> str:
+def make_heads_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis], text: str) -> str:
     """Return the HTML of one model or two: the playground with this text, and tables of what the heads do."""
     letters = "AB" if len(opened) > 1 else [""]
-    return render(
-        "heads/heads.html",
+    return make_page(
+        opened,
+        text=text,
+        measures=[analysis.measures for analysis in analyses],
+        template="heads/heads.html",
         title="Inside the attention heads",
-        exported=answers([Model(each) for each in opened], text, [analysis.measures for analysis in analyses]),
         models=[describe(*each) for each in zip(opened, analyses, letters, strict=True)],
         targets=TARGETS,
         explained_targets=EXPLAINED_TARGETS,

@@ -1,15 +1,8 @@
-"""The data of a viewer of attention maps, a component of pages: viewer.js."""
+"""Words that pages show for characters and heads."""
 
-import base64
 import unicodedata
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from experiments.heads.measures import ROLES, HeadMeasures, measure_heads
-from experiments.heads.model_access import HeadIndex
+from experiments.heads.measures import ROLES, HeadMeasures
 
 LEAST = 0.2  # a head has a role if the excess over uniform attention is at least this share of the possible excess
 BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
@@ -24,27 +17,6 @@ def visible(character: str, unit: str) -> str:
     is_right_to_left = unicodedata.bidirectional(character) in ("R", "AL")  # would change the order of the others
     is_plain = character.isprintable() and not is_right_to_left
     return character if is_plain else f"U+{ord(character):04X}"
-
-
-def viewer_data(
-    heads: Sequence[HeadIndex], weights: Tensor, text: str, measures: HeadMeasures | None = None
-) -> dict[str, Any]:
-    """Return what viewer.js shows: the attention weights (N, T, T) of N heads for a text of T characters.
-
-    heads: their names. roles: of each head, see `role_of`, from the measures or, without them, from this text.
-    measured: on what, in words. weights: the lower triangles, head by head and row by row, as 16-bit fractions in
-    base64.
-    """
-    where = f"over {measures.n_characters:,} characters of the validation split" if measures else "on this text"
-    measures = measures or measure_heads([(weights, text)])
-    rows, columns = np.tril_indices(len(text))
-    fractions = np.rint(weights.numpy()[:, rows, columns] * 65535).astype("<u2")
-    return {
-        "heads": list(map(str, heads)),
-        "roles": [role_of(measures, i) for i in range(len(heads))],
-        "measured": where,
-        "weights": base64.b64encode(fractions.tobytes()).decode(),
-    }
 
 
 def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:

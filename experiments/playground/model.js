@@ -1,24 +1,52 @@
-// One model of the playground: its predictions, its losses, and what its heads and layers do.
+// One model of the playground: its worker, its predictions, its losses, and what its heads and layers do.
 
 const encoder = new TextEncoder();
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
 class Model {
   constructor(state, index, letter) {
-    Object.assign(this, { index, letter, off: new Set(), reading: null, ends: [], costs: new Map() });
+    Object.assign(this, { state, index, letter, off: new Set(), reading: null, ends: [], costs: new Map() });
+    this.engine = new Worker(URL.createObjectURL(new Blob([byId("engine").textContent])));
+    this.engine.onmessage = ({ data }) => this.hear(data);
+    this.waiting = new Map(); // the questions without an answer, by their numbers
+    this.nAsked = 0;
     this.read = oneAtATime(() => this.compute("read", this.showReading));
     this.lookInside = oneAtATime(() => this.compute("inside", this.showInside));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
     this.viewer = new Viewer(this.part("viewer"), (query) => point(this.characterOf(query), true));
-    const switches = state.parts.map((name, head) => make("button", name, { onclick: () => this.flip(head) }));
+    const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);
-    this.part("checkpoint").onchange = (event) => this.choose(event.target.value);
-    this.part("inside").open = Boolean(exported) || innerWidth >= 960;
+    const letters = letter && `${letter}: `;
+    this.part("about").textContent = state.about;
+    const slider = this.part("checkpoint");
+    Object.assign(slider, { max: state.checkpoints.length - 1, value: state.chosen, oninput: () => this.choose(Number(slider.value)) });
+    slider.parentElement.hidden = state.checkpoints.length < 2;
+    this.title = ({ step }) => `${letters}${state.name}, step ${step.toLocaleString("en")}`;
+    this.part("inside").open = innerWidth >= 960;
     this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
+    drawLosses(this.part("losses"), state.train_loss, state.val_loss);
     answerToPointer(this.part("losses"));
     this.showSwitches();
-    this.show(state);
+    this.choose(state.chosen);
+  }
+
+  // Asks the worker, once its weights are loaded, and passes the pieces of a text on. Throws the worker's error.
+  async ask(path, question, pass) {
+    if (path !== "load") await this.loaded;
+    const number = ++this.nAsked;
+    this.engine.postMessage({ number, path, ...question });
+    return new Promise((resolve, reject) => this.waiting.set(number, { resolve, reject, pass }));
+  }
+
+  // Receives an answer, an error, a piece of a text, or the share of a text that is read.
+  hear({ number, answer, error, position, piece, share }) {
+    if (share) return this.say(`Reading: ${percent(share)}`);
+    const { resolve, reject, pass } = this.waiting.get(number);
+    if (piece) return pass(piece);
+    this.waiting.delete(number);
+    if (error) reject(Object.assign(new Error(error), { position }));
+    else resolve(answer);
   }
 
   part(name) {
@@ -30,42 +58,22 @@ class Model {
   }
 
   isOpen() {
-    return this.part("inside").open && !exported;
+    return this.part("inside").open;
   }
 
   request() {
-    return { model: this.index, text: box.value, off: [...this.off] };
+    return { text: box.value, off: [...this.off] };
   }
 
   // Passes the answer and the request to `show`, or shows the error.
-  async compute(path, show, request = this.request()) {
-    const weights = `${this.state.chosen}, step ${this.state.step}`;
+  async compute(path, show) {
+    const [request, weights] = [this.request(), this.part("name").textContent];
     try {
-      show.call(this, await (await ask(path, request)).json(), request, weights);
+      show.call(this, await this.ask(path, request), request, weights);
     } catch (error) {
-      explain(error, (message) => this.say(message));
+      this.say(error.message);
       if (this.index === shown && request.text === box.value) sheet.spans[error.position - sheet.first]?.classList.add("unknown");
     }
-  }
-
-  // Shows the state of a run; returns whether its weights are new.
-  show(state) {
-    const before = this.state;
-    this.state = state;
-    const letter = this.letter && `${this.letter}: `;
-    this.part("name").textContent = `${letter}${state.name}, step ${state.step.toLocaleString("en")}`;
-    this.part("about").textContent = state.about;
-    if (String(before?.checkpoints) !== String(state.checkpoints)) {
-      this.part("checkpoint").replaceChildren(...state.checkpoints.map((name) => make("option", name, { value: name })));
-    }
-    this.part("checkpoint").value = state.chosen;
-    drawLosses(this.part("losses"), state.train_loss, state.val_loss);
-    return before && (before.step !== state.step || before.chosen !== state.chosen);
-  }
-
-  showExported(answer) {
-    this.showReading(answer, { text: box.value, off: [] }, "");
-    this.showInside(answer, { text: box.value });
   }
 
   showReading(answer, request, weights) {
@@ -96,7 +104,7 @@ class Model {
       button.lastChild.textContent = share;
       button.style.setProperty("--w", `${100 * probability}%`);
       button.setAttribute("aria-label", `append ${label}, ${share}`);
-      button.setAttribute("aria-disabled", !character || Boolean(exported));
+      button.setAttribute("aria-disabled", !character);
     });
   }
 
@@ -105,7 +113,7 @@ class Model {
     const passage = `${weights}: ${request.text}`;
     if (passage !== this.passage) this.costs.clear();
     this.passage = passage;
-    this.costs.set(request.off.map((head) => this.state.parts[head]).join(" ") || "none", bits);
+    this.costs.set(request.off.join(" ") || "none", bits);
     const [first] = this.costs.values();
     const rows = [...this.costs].map(([heads, cost]) => {
       const change = cost === first ? "" : `${cost < first ? "\u2212" : "+"}${Math.abs(cost - first).toFixed(3)}`;
@@ -118,14 +126,14 @@ class Model {
   showInside(answer, request) {
     if (request.text !== this.readText) return this.lookInside(); // it has not been read yet
     this.lens = answer.lens;
-    this.viewer.showMaps(answer.viewer);
+    this.viewer.showMaps(answer);
     drawText();
   }
 
   // Appends a likely character to the text that it was predicted for.
   take(i) {
     const character = this.reading.next[i][1];
-    if (exported || !character || box.value !== this.readText) return;
+    if (!character || box.value !== this.readText) return;
     past.push(box.value);
     box.value += character;
     act();
@@ -167,21 +175,27 @@ class Model {
     return values.includes(null) || values.includes(undefined) ? null : values.reduce((a, b) => a + b, 0);
   }
 
-  flip(head) {
-    if (!this.off.delete(head)) this.off.add(head);
+  flip(part) {
+    if (!this.off.delete(part)) this.off.add(part);
     this.showSwitches();
     act();
   }
 
   showSwitches() {
     [...this.part("switches").children].forEach((button, i) => {
-      button.setAttribute("aria-pressed", !this.off.has(i));
-      button.title = this.off.has(i) ? "silent" : "at work";
+      const isOff = this.off.has(this.state.parts[i]);
+      button.setAttribute("aria-pressed", !isOff);
+      button.title = isOff ? "silent" : "at work";
     });
   }
 
-  choose(checkpoint) {
-    this.compute("choose", (state) => this.show(state) && act(), { model: this.index, checkpoint });
+  // Loads another checkpoint, whose weights answer from now on.
+  choose(number) {
+    const checkpoint = this.state.checkpoints[number];
+    this.part("name").textContent = this.part("checkpoint").ariaValueText = this.title(checkpoint);
+    this.loaded = this.ask("load", checkpoint);
+    this.loaded.catch((error) => this.say(error.message));
+    if (this.reading) act();
   }
 }
 

@@ -1,4 +1,4 @@
-"""The models of a playground: those of the checkpoints of the runs that it was started with."""
+"""What a page needs of its models: their weights, losses and texts."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -7,69 +7,80 @@ from typing import Any
 
 from cli.errors import UserError
 from experiments.heads.measures import HeadMeasures
-from experiments.playground.reader import Reader
+from experiments.heads.model_access import all_heads
+from experiments.heads.silence import NGRAMS
+from experiments.heads.viewer import role_of, visible
+from experiments.pages import render
+from experiments.playground.weights import payload
+from training.runs.checkpoint import Checkpoint
+from training.runs.find_checkpoint import open_checkpoint
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
-from training.trained_model import TrainedModel, load_model
+from training.trained_model import TrainedModel
 
 OPENING = 160  # characters of the validation split that the page begins with
 
 
-class Model:
-    """One column of the page: a run whose checkpoints can be chosen, or a single checkpoint."""
+def make_page(
+    opened: Sequence[TrainedModel],
+    *,
+    text: str | None = None,
+    all_steps: bool = False,
+    measures: Sequence[HeadMeasures] = (),
+    template: str = "playground/playground.html",
+    **values: Any,
+) -> str:
+    """Return a page that is these models.
 
-    def __init__(self, trained: TrainedModel):
-        self.run = RunFolder(trained.run_folder) if trained.run_folder else None
-        self.name, self.path = trained.name, trained.path
-        self.changed_ns = self.path.stat().st_mtime_ns
-        self.reader = Reader(trained)
-        try:
-            opening = trained.opening(min(OPENING, trained.model.config.block_size))
-        except (UserError, OSError):  # the text is not on this machine
-            opening = ""
-        self.opening = opening.encode("utf-8", "ignore").decode()  # without a part of a character
-
-    def checkpoints(self) -> dict[str, Path]:
-        """Return the files that the page may ask for, by the names that it uses."""
-        if self.run is None:
-            return {self.path.stem: self.path}
-        kept = {f"step {step:,}": file for step, file in self.run.all_kept().items()}
-        named = {"best": self.run.best, "latest": self.run.latest} | kept
-        return {name: file for name, file in named.items() if file.is_file()}
-
-    def choose(self, name: str) -> None:
-        """Use another checkpoint. Raises UserError if there is none of this name."""
-        if (path := self.checkpoints().get(name)) is None:
-            raise UserError(f"there is no checkpoint called {name!r:.40}")
-        changed_ns = path.stat().st_mtime_ns
-        self.reader = Reader(load_model(path, str(self.reader.trained.runtime.device)))
-        self.path, self.changed_ns = path, changed_ns
-
-    def state(self) -> dict[str, Any]:
-        """Return what the page shows besides the text; of the new weights, if the run has replaced the checkpoint."""
-        for name, path in self.checkpoints().items():
-            if path == self.path and path.stat().st_mtime_ns != self.changed_ns:
-                self.choose(name)
-        checkpoint, config = self.reader.trained.checkpoint, self.reader.model.config
-        records = read_records(self.run.metrics) if self.run and self.run.metrics.is_file() else []
-        files, text, n_head = self.checkpoints(), Path(checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
-        return {
-            "name": self.name,
-            "step": checkpoint.step,
-            "checkpoints": list(files),
-            "chosen": next((name for name, file in files.items() if file == self.path), ""),
-            "parts": [str(part) for part in self.reader.parts],
-            "opening": self.opening,
-            "unit": self.reader.trained.vocabulary.unit,
-            "measured_on": [text, config.block_size],
-            "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
-            "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
-            "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
-        }
+    text: that it begins with; None: the start of the first validation split. all_steps: with the weights of each step
+    that the runs kept. measures: of the heads of each model, for their roles. values: of the template.
+    """
+    described = [describe(each, all_steps, own) for each, own in zip_longest(opened, measures)]
+    described[0]["opening"] = opening_of(opened[0]) if text is None else text
+    return render(template, models_of_this_page=described, **{"title": "Playground"} | values)
 
 
-def answers(models: Sequence[Model], text: str, measures: Sequence[HeadMeasures] = ()) -> dict[str, Any]:
-    """Return what a page without a server shows. measures: of the heads of each model, for their roles."""
-    pairs = zip_longest(models, measures)
-    shown = [model.reader.read(text) | model.reader.look_inside(text, measures=each) for model, each in pairs]
-    return {"models": [model.state() | {"opening": text} for model in models], "shown": shown}
+def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | None) -> dict[str, Any]:
+    """Return one column of a page: a model, the checkpoints that its slider has, and the losses of its run."""
+    run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.model.config
+    records = read_records(run.metrics) if run and run.metrics.is_file() else []
+    kept = [open_checkpoint(path)[1] for path in run.all_kept().values()] if run and all_steps else []
+    checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
+    text, n_head = Path(trained.checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
+    return {
+        "name": trained.name,
+        "checkpoints": [packed(checkpoint, measures, len(all_heads(trained.model))) for checkpoint in checkpoints],
+        "chosen": checkpoints.index(trained.checkpoint),
+        "parts": [*map(str, all_heads(trained.model)), *([NGRAMS] if trained.model.ngrams else [])],
+        "unit": trained.vocabulary.unit,
+        "measured_on": [text, config.block_size],
+        "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
+        "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
+        "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
+    }
+
+
+def packed(checkpoint: Checkpoint, measures: HeadMeasures | None, n_heads: int) -> dict[str, Any]:
+    """Return a checkpoint for the worker of a page; see worker.js."""
+    header, weights = payload(checkpoint)
+    vocabulary = checkpoint.vocabulary
+    known = vocabulary.characters
+    header |= {
+        "labels": [visible(character, vocabulary.unit) for character in known],
+        "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
+        "start": vocabulary.default_prompt,
+        "roles": [role_of(measures, head) for head in range(n_heads)] if measures else None,
+        "measured": f"over {measures.n_characters:,} characters of the validation split"
+        if measures
+        else "on this text",
+    }
+    return {"step": checkpoint.step, "header": header, "weights": weights}
+
+
+def opening_of(trained: TrainedModel) -> str:
+    """Return the text that a page begins with, without a part of a character."""
+    try:
+        text = trained.opening(min(OPENING, trained.model.config.block_size))
+    except (UserError, OSError):  # the text is not on this machine
+        return ""
+    return text.encode("utf-8", "ignore").decode()

@@ -1,13 +1,10 @@
 // The playground: what the models make of the text in the box. Text of models is only ever set as text, never as HTML.
 
-const FOLLOW_MS = 2000; // between questions for new weights
 const WRITING_MS = 150; // between updates while a text is written
 const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a text is continued
 const AHEAD = 60; // characters of a preview while the user types
-const GONE = "The playground does not answer; is it still running?";
 
 const byId = (id) => document.getElementById(id);
-const exported = byId("exported") && JSON.parse(byId("exported").textContent);
 const box = byId("text");
 const sheet = new Sheet(byId("writing"), (by, character) => models[shown]?.valueOf(by, character));
 const past = []; // texts for Undo
@@ -15,25 +12,10 @@ let models = [];
 let shown = 0; // the model that shades the text
 let kept = -1; // the character that stays chosen, by its place in the text; -1: none
 let pause = 0; // the timer of a pause in typing
-let writing = null; // aborts the text that is being written
-
-// Sends a request; throws an error if the server refuses it or does not answer.
-async function ask(path, body, signal) {
-  const answer = await fetch(path, body && { method: "POST", body: JSON.stringify(body), signal });
-  if (!answer.ok) {
-    const { error, position } = await answer.json();
-    throw Object.assign(new Error(error), { isRefusal: true, position });
-  }
-  return answer;
-}
+let writing = null; // the model that writes
 
 function say(message, element = byId("message")) {
   element.textContent = message;
-}
-
-// Says why a request failed.
-function explain(error, tell = say) {
-  if (error.name !== "AbortError") tell(error.isRefusal ? error.message : GONE);
 }
 
 // Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
@@ -104,12 +86,12 @@ function settings() {
 const lookAhead = oneAtATime(async () => {
   if (!byId("along").checked || writing || !byId("settings").checkValidity()) return;
   const { text, ...request } = { ...writer().request(), ...settings() };
+  let ahead = "";
   try {
-    const answer = await ask("write", { text, ...request, length: Math.min(request.length, AHEAD) });
-    const ahead = await answer.text();
+    await writer().ask("write", { text, ...request, length: Math.min(request.length, AHEAD) }, (piece) => (ahead += piece));
     if (box.value === text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
-    explain(error);
+    say(error.message);
   }
 });
 
@@ -120,25 +102,23 @@ async function write() {
     byId("settings").reportValidity();
     return;
   }
-  const model = writer();
-  const request = { ...model.request(), ...settings() };
-  writing = new AbortController();
+  const request = { ...writer().request(), ...settings() };
+  writing = writer();
   past.push(box.value);
   showBusy();
   act();
+  let updated_ms = 0;
+  const pass = (piece) => {
+    box.value += piece;
+    box.parentElement.scrollTop = box.parentElement.scrollHeight;
+    if (performance.now() - updated_ms < WRITING_MS) return;
+    update();
+    updated_ms = performance.now();
+  };
   try {
-    const answer = await ask("write", request, writing.signal);
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let updated_ms = 0;
-    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-      box.value += piece.value;
-      box.parentElement.scrollTop = box.parentElement.scrollHeight;
-      if (performance.now() - updated_ms < WRITING_MS) continue;
-      update();
-      updated_ms = performance.now();
-    }
+    await writing.ask("write", request, pass);
   } catch (error) {
-    explain(error, (message) => model.say(message, byId("message")));
+    writing.say(error.message, byId("message"));
   }
   writing = null;
   showBusy();
@@ -151,7 +131,7 @@ function showBusy() {
   box.readOnly = Boolean(writing);
 }
 
-const stop = () => writing?.abort();
+const stop = () => writing?.ask("stop");
 
 function again() {
   if (!byId("settings").checkValidity()) return write();
@@ -175,20 +155,6 @@ async function copy() {
   say(`Copied ${[...box.value].length} characters.`);
 }
 
-// Shows new weights of a run in progress.
-async function follow() {
-  try {
-    const before = models.map((model) => model.state);
-    const { models: states } = await (await ask("state")).json();
-    const isNew = (state, i) => models[i].state === before[i] && models[i].show(state); // unless chosen meanwhile
-    if (states.filter(isNew).length) update();
-    if (byId("message").textContent === GONE) say("");
-  } catch (error) {
-    explain(error);
-  }
-  setTimeout(follow, FOLLOW_MS);
-}
-
 // Lets the user choose between two models: the chosen one shades the text and is the only one shown on a phone.
 function offerPair(states) {
   const show = (index) => {
@@ -206,8 +172,8 @@ function offerPair(states) {
   if (a !== b) byId("warning").textContent = `Model A was trained on ${a}, model B on ${b}: do not compare their losses or surprise.`;
 }
 
-async function start() {
-  const { models: states } = exported ?? (await (await ask("state")).json());
+function start() {
+  const states = JSON.parse(byId("models-of-this-page").textContent);
   models = states.map((state, i) => new Model(state, i, states.length > 1 ? "AB"[i] : ""));
   byId("writer").append(...models.map(({ letter }, i) => make("option", letter, { value: i })));
   box.value = states[0].opening;
@@ -217,11 +183,8 @@ async function start() {
   box.onpointerleave = drawText;
   box.onclick = pointAtCaret;
   box.onkeyup = (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (exported && step) point(Math.max(0, Math.min(sheet.chosen + step, [...box.value].length - 1)), true); // it has no caret
-    else if (event.key.startsWith("Arrow")) pointAtCaret();
+    if (event.key.startsWith("Arrow")) pointAtCaret();
   };
-  if (exported) return models.forEach((model, i) => model.showExported(exported.shown[i]));
   box.oninput = byId("along").onchange = act;
   byId("settings").onsubmit = (event) => {
     event.preventDefault();
@@ -234,7 +197,10 @@ async function start() {
   for (const [id, work] of Object.entries({ write, stop, again, undo, copy })) byId(id).onclick = work;
   box.focus();
   update();
-  setTimeout(follow, FOLLOW_MS);
 }
 
-start();
+try {
+  start();
+} catch (error) {
+  say(`This browser cannot run the page (${error.message}); open it in a current one.`);
+}

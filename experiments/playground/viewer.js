@@ -33,10 +33,10 @@ class Viewer {
     this.root.classList.add("stale");
   }
 
-  // Shows the maps of the text; see `viewer_data`.
+  // Shows the maps of the text; see `inside` in worker.js.
   showMaps({ heads, roles, measured, weights }) {
     const before = String(this.names);
-    Object.assign(this, { names: heads, roles, weights: decode(weights) });
+    Object.assign(this, { names: heads, roles, weights });
     if (String(this.names) !== before) {
       this.buttons = this.names.map((name, h) =>
         make("button", "", { className: "head", onclick: () => this.chooseHead(h) }, [make("canvas"), make("b", name), make("span")]),
@@ -155,13 +155,6 @@ class Viewer {
 }
 
 const upTo = (last) => Array.from({ length: last + 1 }, (_, i) => i);
-
-// Decodes each head's lower triangle, row by row, from 16-bit fractions.
-function decode(base64) {
-  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  return Float32Array.from({ length: bytes.length / 2 }, (_, i) => view.getUint16(2 * i, true) / 65535);
-}
 
 // Red, green and blue of a CSS variable, which may have any notation.
 function colour(name) {

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from experiments.playground.reader import Reader
+from experiments.playground.server import MOST_AT_ONCE, PlaygroundServer
 from helpers import wait_for
 
 from experiments.heads.silence import silenced
 from experiments.playground.__main__ import main as playground
 from experiments.playground.__main__ import start_server
 from experiments.playground.models import Model
-from experiments.playground.reader import Reader
-from experiments.playground.server import MOST_AT_ONCE, PlaygroundServer
 from model.generate import Sampling
 from training.trained_model import load_model
 
