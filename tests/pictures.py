@@ -5,7 +5,6 @@ runs: heads.html and heads-over-time.html.
 """
 
 import sys
-import threading
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -13,17 +12,15 @@ sys.path.insert(0, str(ROOT))
 
 from pages_in_browser import chromium, find, open_page  # noqa: E402
 
-from experiments.playground.__main__ import start_server  # noqa: E402
-from experiments.playground.models import Model  # noqa: E402
-from training.trained_model import load_model  # noqa: E402
+from experiments.playground.__main__ import main as playground_command  # noqa: E402
 
 TEXT = "ROMEO:\nShall I hear more, or shall I speak at this?\n\nJULIET:\nO Romeo, Romeo! wherefore art thou "
 
 
 def main():
-    browser, server = chromium(), start_server("127.0.0.1", 0, [Model(load_model("runs/shakespeare", "cpu"))])
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    playground = f"http://127.0.0.1:{server.server_address[1]}/"
+    browser = chromium()
+    playground_command(["--checkpoint", "runs/shakespeare", "--no-browser"])
+    playground = Path("runs/shakespeare/playground.html").resolve()
     heads = Path("runs/shakespeare/heads.html").resolve()
     for name, page, width, height in (
         ("playground", playground, 1400, 820),
@@ -42,7 +39,6 @@ def main():
         browser.execute_script("return new Promise((done) => setTimeout(done, 2000))")
         browser.save_screenshot(str(ROOT / "experiments" / "studies" / f"{name}.png"))
     browser.quit()
-    server.shutdown()
 
 
 if __name__ == "__main__":

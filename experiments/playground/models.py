@@ -70,9 +70,7 @@ def packed(checkpoint: Checkpoint, measures: HeadMeasures | None, n_heads: int) 
         "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
         "start": vocabulary.default_prompt,
         "roles": [role_of(measures, head) for head in range(n_heads)] if measures else None,
-        "measured": f"over {measures.n_characters:,} characters of the validation split"
-        if measures
-        else "on this text",
+        "measured": measures and f"over {measures.n_characters:,} characters of the validation split",
     }
     return {"step": checkpoint.step, "header": header, "weights": weights}
 

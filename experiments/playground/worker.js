@@ -36,7 +36,7 @@ const ANSWERS = {
       rows.reduce((at, row) => (weights.set(row, at), at + row.length), 0);
       const lens = gpt.residuals.slice(1).map((outputs) => ids.map((_, t) => likeliest(softmax(gpt.predict(outputs[t])), IN_LENS)));
       const roles = header.roles ?? rolesOn(ids, characters, heads.length, weights);
-      return { heads: heads.map(([l, h]) => `L${l}H${h}`), measured: header.measured, roles, weights, lens };
+      return { heads: heads.map(([l, h]) => `L${l}H${h}`), measured: header.measured ?? "on this text", roles, weights, lens };
     });
   },
 
