@@ -47,7 +47,7 @@ SHORTER = {
     "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
     "train.name=counts": ["model.n_head=1,2"],
     "--steps": ["--steps", "3"],
-    "experiments.playground": ["--text", "The", "--export", "page.html"],
+    "experiments.playground": ["--no-browser"],
     "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.benchmark": ["--quick", "--config", "configs/selmere.yaml", *SMALL_MODEL],
 }

@@ -1,6 +1,5 @@
 """The command that analyses the heads of a checkpoint."""
 
-import base64
 import json
 import re
 
@@ -9,15 +8,16 @@ import torch
 from conftest import write_tiny
 
 import train
+from data.vocabulary import ByteVocabulary
 from experiments.heads.__main__ import main as heads_command
 from training.runs.checkpoint import load_checkpoint
 
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 
-def shown(page):
-    """Return what a page shows of each model."""
-    return json.loads(re.search(r'id="exported">(.*?)</script>', page.read_text(encoding="utf-8"))[1])["shown"]
+def models_in(page):
+    """Return what a page holds of each model."""
+    return json.loads(re.search(r'id="models-of-this-page">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
 
 
 def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, capsys):
@@ -35,7 +35,10 @@ def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, cap
     page = (run.path / "heads.html").read_text(encoding="utf-8")
     scales = re.findall(r"<tr>\s*<td>(L\dH\d)</td>\s*<td>.*?</td>\s*<td>.*?</td>\s*<td>(.*?)</td>", page)
     assert {head: float(scale) for head, scale in scales} == listed
-    assert shown(run.path / "heads.html")[0]["viewer"]["heads"] == HEADS
+    (model,) = models_in(run.path / "heads.html")
+    assert model["parts"] == HEADS
+    header = model["checkpoints"][0]["header"]
+    assert (len(header["roles"]), header["measured"]) == (6, "over 45 characters of the validation split")
     assert "http" not in page.replace("http://www.w3.org/", "")
 
 
@@ -47,9 +50,9 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
     assert "open in a browser: heads.html" in said
-    first, second = shown(workplace / "heads.html")
-    assert first["shown"] == second["shown"] == list("bottles␣of␣b")
-    assert second["viewer"]["heads"] == ["L0H0", "L1H0"]
+    first, second = models_in(workplace / "heads.html")
+    assert first["opening"] == "bottles of b"
+    assert second["parts"] == ["L0H0", "L1H0"]
     page = (workplace / "heads.html").read_text(encoding="utf-8")
     assert all(f'"name": "{name}"' in page for name in ("tiny", "one"))
     assert page.count('">scale<') == 1  # a model without normalised queries has no scales
@@ -106,13 +109,12 @@ def of_bytes(tmp_path_factory):
         (["--text", "naïve".encode("latin-1").decode("utf-8", "surrogateescape")], r"n a \xEF v e"),
     ],
 )
-def test_the_page_of_a_model_of_bytes_has_one_label_for_each_row_of_its_maps(of_bytes, monkeypatch, arguments, labels):
+def test_the_page_of_a_model_of_bytes_has_one_label_for_each_byte_of_its_text(of_bytes, monkeypatch, arguments, labels):
     monkeypatch.chdir(of_bytes)
     assert heads_command(["--checkpoint", "runs/bytes", "--windows", "1", *arguments]) == 0
-    (data,) = shown(of_bytes / "runs/bytes/heads.html")
-    assert data["shown"] == labels.split()
-    T, n_weights = len(data["shown"]), len(base64.b64decode(data["viewer"]["weights"])) // 2
-    assert n_weights == 6 * T * (T + 1) // 2  # the lower triangles of T rows
+    (model,) = models_in(of_bytes / "runs/bytes/heads.html")
+    shown = [model["checkpoints"][0]["header"]["labels"][byte] for byte in ByteVocabulary().encode(model["opening"])]
+    assert shown == labels.split()
 
 
 def test_models_of_bytes_and_of_characters_are_shown_on_the_same_text_if_it_is_in_ascii(of_bytes, monkeypatch, capsys):
