@@ -5,23 +5,23 @@
 
 // Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
 function linear(x, { weight, bias }) {
-  const n = x.length, unrolled = n - (n % 4), y = new Float64Array(weight.length / n);
-  for (let i = 0, row = 0; i < y.length; i++, row += n) {
-    let a = 0, b = 0, c = 0, d = 0; // four sums, because each addition waits for the one before it
-    for (let j = 0, at = row; j < unrolled; j += 4, at += 4) {
-      a += weight[at] * x[j];
-      b += weight[at + 1] * x[j + 1];
-      c += weight[at + 2] * x[j + 2];
-      d += weight[at + 3] * x[j + 3];
+  const n = x.length, m = weight.length / n, y = new Float64Array(m + 3), row = (i) => Math.min(i, m - 1) * n;
+  for (let i = 0; i < m; i += 4) {
+    const at0 = row(i), at1 = row(i + 1), at2 = row(i + 2), at3 = row(i + 3);
+    let a = 0, b = 0, c = 0, d = 0; // four rows at once, because each addition waits for the one before it
+    for (let j = 0; j < n; j++) {
+      a += weight[at0 + j] * x[j];
+      b += weight[at1 + j] * x[j];
+      c += weight[at2 + j] * x[j];
+      d += weight[at3 + j] * x[j];
     }
-    for (let j = unrolled; j < n; j++) a += weight[row + j] * x[j];
-    y[i] = a + b + c + d + (bias ? bias[i] : 0);
+    y[i] = a; y[i + 1] = b; y[i + 2] = c; y[i + 3] = d;
   }
-  return y;
+  const product = y.subarray(0, m); // without what the last four rows computed twice
+  return bias ? add(product, bias) : product;
 }
 
 const add = (x, y) => x.map((each, i) => each + y[i]);
-
 function dot(x, y) {
   let sum = 0;
   for (let i = 0; i < x.length; i++) sum += x[i] * y[i];

@@ -25,12 +25,12 @@ from training.runtime import choose_runtime
 
 N_CONFIGS, LENGTH = 60, 300
 SOURCES = [ROOT / "experiments/playground" / name for name in ("gpt.js", "sampling.js", "weights.js")]
-NUMBERS = {
-    "n_layer": (0, 1, 2, 3),
+NUMBERS = {  # what is repeated is drawn more often
+    "n_layer": (0, 1, 2, 2, 3),
     "n_head": (1, 2, 6, (6, 3), (3, 6, 12)),
     "n_kv_head": (None, 1, 3),
     "n_embd": (12, 22, 36),
-    "block_size": (1, 7, 16),
+    "block_size": (1, 7, 16, 16, 16),
     "head_size": (None, 6, 10),
     "dropout": (0.0, 0.2),
     "rope_base": (10_000.0, 50.0),
@@ -41,12 +41,14 @@ NUMBERS = {
     "ngram_dropout": (0.0, 0.5),
     "qk_scale": (5.0,),
     "logit_softcap": (0.0, 2.0, 15.0),
+    "score": ("scaled_dot",) * 3,
     "score_hidden": (3, 8),
     "score_width": (None, 1.7),
 }
 KINDS = get_type_hints(ModelConfig, include_extras=True)
 NAMES = {name: [each for each in rules_of(kind) if isinstance(each, str)] for name, kind in KINDS.items()}
-VALUES = {name: (*NUMBERS.get(name, ()), *NAMES[name]) or (False, True) for name in KINDS}
+BOTH = {bool: (False, True)}
+VALUES = {name: (*NUMBERS.get(name, ()), *NAMES[name], *BOTH.get(kind, ())) for name, kind in KINDS.items()}
 WORKER = """
 onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored } }) => {
   try {
@@ -65,6 +67,7 @@ onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored
       read(ids);
       ids.push(probabilities(model.logits.at(-1), { temperature: 0 }).indexOf(1));
     }
+    read(texts[1]);
     model.switchOff(off);
     postMessage({ ...answer, loss, off: read(texts[1]).logits });
   } catch (error) {
@@ -78,7 +81,7 @@ ASK = "worker.onmessage = ({ data }) => arguments[1](data); worker.postMessage(a
 @functools.cache
 def drawn():
     """Return random settings, each with its data.level."""
-    rng, found = random.Random(3), []
+    rng, found = random.Random(776), []
     while len(found) < N_CONFIGS:
         settings = {name: rng.choice(values) for name, values in VALUES.items()}
         try:
@@ -101,7 +104,6 @@ def page(browser, tmp_path_factory):
 
 @torch.inference_mode()
 def check(page, config, level):
-    """Assert that gpt.js computes what PyTorch computes."""
     _, header, weights, model = packed(config, level)
     B, V, rng = config.block_size, len(header["characters"]), random.Random(5)
     long = [rng.randrange(V) for _ in range(2 * B + 3)]
@@ -145,17 +147,24 @@ def test_the_random_settings_include_every_value_of_every_setting():
     assert {level for _, level in drawn()} == {"character", "byte"}
 
 
-@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}, {"top_k": 9, "top_p": 0.9}])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}, {"temperature": 1e-3}])
 def test_the_page_samples_by_the_same_probabilities(page, filters):
     logits = torch.randn(13, dtype=torch.float64)
-    expected = Sampling(temperature=0.7, **filters).probabilities(logits[None])[0]
-    options = {"temperature": 0.7, "topK": filters.get("top_k"), "topP": filters.get("top_p", 1)}
+    filters = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.01} | filters
+    expected = Sampling(**filters).probabilities(logits[None])[0]
+    options = {"temperature": filters["temperature"], "topK": filters["top_k"]}
+    options |= {"topP": filters["top_p"], "minP": filters["min_p"]}
     script = """const p = probabilities(Float64Array.from(arguments[0]), arguments[1]), draw = makeDraw(arguments[2]);
         return [[...p], Array.from({ length: 20000 }, () => draw(p))]"""
-    arguments = logits.tolist(), options | {"minP": filters.get("min_p", 0)}
-    found, ids = page.execute_script(script, *arguments, 7)
+    found, ids = page.execute_script(script, logits.tolist(), options, 7)
     assert_close(torch.tensor(found).double(), expected)
     shares = torch.bincount(torch.tensor(ids), minlength=13) / len(ids)
     assert_close(shares.double(), expected, atol=0.02, rtol=0)
     assert (shares[expected == 0] == 0).all()
-    assert page.execute_script(script, *arguments, 7)[1] == ids != page.execute_script(script, *arguments, 8)[1]
+    assert page.execute_script(script, logits.tolist(), options, 7)[1] == ids
+
+
+def test_another_seed_draws_other_characters(page):
+    script = "return [7, 8].map((seed) => { const draw = makeDraw(seed); return Array(9).fill([0.5, 0.5]).map(draw) })"
+    seven, eight = page.execute_script(script)
+    assert seven != eight
