@@ -20,7 +20,10 @@ def entered() -> set[tuple[str, str]]:
     """Return the file and name of each function that the main recipe of README.md enters, with few and short steps."""
     sys.path.insert(0, str(ROOT))
     import train
+    from data.config import DataConfig
+    from data.corpus import open_corpus
 
+    open_corpus(DataConfig(corpus="selmere"))  # so that a new clone has its ids, like every later run
     found = set()
 
     def profile(frame, event, _):

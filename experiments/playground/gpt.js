@@ -156,7 +156,7 @@ class GPT {
     const window = ids.slice(windowStart(ids.length, this.config.block_size));
     let same = 0;
     while (same < window.length && window[same] === this.ids[same]) same++;
-    if (same < window.length) this.truncate(same);
+    this.truncate(same);
     for (let t = same; t < window.length; t++) yield this.step(window[t]);
   }
 
