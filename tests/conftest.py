@@ -145,5 +145,8 @@ def browser():
 
 def run_script(script, *arguments, timeout=300, **options):
     """Run train.py or sample.py as a user does; return the finished process with its output as text."""
-    command = [sys.executable, str(ROOT / script), *map(str, arguments)]
+    return run_command([sys.executable, str(ROOT / script), *map(str, arguments)], timeout=timeout, **options)
+
+
+def run_command(command, *, timeout=300, **options):
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=timeout, **options)

@@ -37,9 +37,8 @@ def entered() -> set[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         sys.setprofile(profile)
         try:
-            train.main(
-                ["--config", str(ROOT / "configs/shakespeare.yaml"), "data.corpus=selmere", "model.ngram_rows=64"]
-            )
+            config = str(ROOT / "configs/shakespeare.yaml")
+            train.main(["--config", config, "data.corpus=selmere", "model.ngram_rows=64"])
         except _EnoughError:
             pass
         finally:

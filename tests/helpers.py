@@ -19,6 +19,7 @@ import safetensors.torch
 import torch
 from conftest import ROOT
 
+import train
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
@@ -27,22 +28,17 @@ from model.config import ModelConfig
 from model.generate import Sampling, _draw, _uniform_draws, window_start
 from model.gpt import GPT
 from training.config import Config
+from training.config_file import load_config
 from training.runs.checkpoint import Checkpoint, load_checkpoint
 from training.runs.metrics import read_records
-from training.state import Progress
+from training.runs.run_folder import RunFolder
+from training.runtime import choose_runtime
+from training.state import Progress, TrainingState
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 # These differ between any two runs.
-MEASURED = (
-    "elapsed_s",
-    "tokens_per_s",
-    "product_share",
-    "peak_memory_bytes",
-    "log_sizes",
-    "date",
-    "commit",
-    "settings",
-)
+MEASURED = ("elapsed_s", "tokens_per_s", "product_share", "peak_memory_bytes", "log_sizes", "date", "commit")
+MEASURED += ("settings",)
 
 
 def make_model(vocab_size=29, **settings):
@@ -75,6 +71,42 @@ def load_corpus(name, encoding="utf-8", *, cache=None, **settings):
 def metrics(run):
     """Return the records of a run folder."""
     return read_records(run / "metrics.jsonl")
+
+
+def losses(run, name="val_loss"):
+    """Return the validation losses in the records of a run folder, or another measure."""
+    return [record[name] for record in metrics(run) if name in record]
+
+
+def train_run(name, *settings, status=0):
+    """Train runs/NAME with the tiny config of the working directory; return its folder."""
+    assert train.main(["--config", "tiny.yaml", f"train.name={name}", *settings]) == status
+    return RunFolder(Path("runs") / name)
+
+
+def resume(run, *settings, status=0):
+    assert train.main(["--resume", str(run.path), *settings]) == status
+
+
+def make_state(*settings):
+    """Return the state of a run in float32 on the CPU with the tiny config of the working directory."""
+    config = load_config(Path("tiny.yaml"), settings)
+    return TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
+
+
+def assert_mistake(capsys, command, arguments, message):
+    """Assert that a command prints nothing but one line of errors with a message, and ends with status 2."""
+    capsys.readouterr()
+    try:
+        status = command(arguments)
+    except SystemExit as end:  # from argparse
+        status = end.code
+    output, errors = capsys.readouterr()
+    *before, line = errors.splitlines()
+    assert all(each.startswith("Sampling on ") for each in before), errors  # sample.py names its model
+    assert (status, output, line.isprintable()) == (2, "", True)
+    assert message in line
+    assert len(line) < 1_200
 
 
 def untimed(records):
@@ -128,20 +160,25 @@ def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):
 
 def header_of(checkpoint):
     """Return the texts in the header of a checkpoint, without its checksum."""
-    fields = {
-        "settings": dataclasses.asdict(checkpoint.config),
-        "vocabulary": checkpoint.vocabulary.characters,
-        "corpus": checkpoint.corpus,
-        "origin": checkpoint.origin,
-        "progress": vars(checkpoint.progress),
-    }
-    return {name: json.dumps(value) for name, value in fields.items()}
+    fields = {name: getattr(checkpoint, name) for name in ("corpus", "origin")}
+    fields |= {"settings": dataclasses.asdict(checkpoint.config), "vocabulary": checkpoint.vocabulary.characters}
+    return {name: json.dumps(value) for name, value in (fields | {"progress": vars(checkpoint.progress)}).items()}
 
 
 def write_sealed(path, tensors, header):
     """Write a file by hand with the checksum that belongs to it: the SHA-256 of the file with zeros in its place."""
     content = safetensors.torch.save(tensors, {**header, "sha256": "0" * 64})
     path.write_bytes(content.replace(b"0" * 64, hashlib.sha256(content).hexdigest().encode()))
+
+
+class Malicious:
+    """Creates a folder, the canary, where a pickle of it is loaded."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.canary),)
 
 
 def heed_signals():
@@ -221,8 +258,6 @@ def _start(target, *arguments):
 
 
 def _train(output, arguments, hook):
-    import train
-
     if hook:
         sys.addaudithook(hook)
     for stream in (1, 2):

@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT, run_script
+from helpers import losses, resume, train_run
 
-import train
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
@@ -62,10 +62,6 @@ MISTAKES = {
 
 def captured_function(function):
     return CapturedFunction(function, torch.nn.Linear(1, 1, device="cuda"))
-
-
-def losses(run, name="train_loss"):
-    return [record[name] for record in helpers.metrics(run) if name in record]
 
 
 def make_model(vocabulary_size=20, **settings):
@@ -244,7 +240,7 @@ def test_a_run_captures_its_step_and_its_sampler_once(workplace, monkeypatch):
     monkeypatch.setattr(CapturedFunction, "_capture", lambda self, ids: captures.append(self) or capture(self, ids))
     # Text is sampled before the step is captured, which has over 4,096 characters.
     settings = ["train.max_steps=12", "train.eval_every_steps=2", "train.batch_size=300"]
-    assert train.main(["--config", "tiny.yaml", "train.device=cuda", *settings]) == 0
+    train_run("tiny", "train.device=cuda", *settings)
     assert len(captures) == len(set(captures)) == 2
 
 
@@ -268,21 +264,18 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph_after_one_warning(w
 def test_a_resumed_run_on_the_gpu_equals_an_uninterrupted_one(workplace, name):
     settings = ["train.device=cuda", "train.dtype=float32", "optim.decay_fraction=0", f"optim.name={name}"]
     settings.append("optim.average_fraction=0.2")
-    assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=80", "train.name=whole"]) == 0
-    assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40", "train.name=parts"]) == 0
-    assert train.main(["--resume", "runs/parts", "train.max_steps=80"]) == 0
-    whole, parts = (workplace / "runs" / run for run in ("whole", "parts"))
-    assert losses(parts) == pytest.approx(losses(whole), rel=5e-3)
-    assert losses(parts, "val_loss") == pytest.approx(losses(whole, "val_loss"), rel=5e-3)
-    assert losses(parts, "val_loss")[-1] < losses(parts, "val_loss")[0] < 3.3
-    assert helpers.metrics(parts)[-1]["peak_memory_bytes"] > 0
+    whole, parts = (train_run(f"{n}", *settings, f"train.max_steps={n}") for n in (80, 40))
+    resume(parts, "train.max_steps=80")
+    for measure in ("train_loss", "val_loss"):
+        assert losses(parts.path, measure) == pytest.approx(losses(whole.path, measure), rel=5e-3)
+    assert losses(parts.path)[-1] < losses(parts.path)[0] < 3.3
+    assert helpers.metrics(parts.path)[-1]["peak_memory_bytes"] > 0
 
 
 @pytest.mark.parametrize(("trained_on", "resumed_on"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_a_run_can_move_between_the_gpu_and_the_cpu(workplace, trained_on, resumed_on):
     settings = [f"train.device={trained_on}", "train.dtype=float32", "model.dropout=0"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.max_steps=40"]) == 0
-    assert train.main(["--resume", "runs/tiny", f"train.device={resumed_on}", "train.max_steps=60"]) == 0
+    resume(train_run("tiny", *settings, "train.max_steps=40"), f"train.device={resumed_on}", "train.max_steps=60")
     command = ["sample.py", "--checkpoint", "runs/tiny", "--length", "60", "--temperature", "0", "--device"]
     on_cpu, on_gpu = (run_script(*command, device) for device in ("cpu", "cuda"))
     assert (on_gpu.stdout, on_gpu.returncode) == (on_cpu.stdout, 0), on_gpu.stderr
@@ -306,11 +299,6 @@ def test_a_function_that_waits_for_the_gpu_cannot_be_captured(mistake):
             add(torch.ones(3, device="cuda"))
     assert add.failed
     assert total.item() == 6 * mistake(torch.ones(3, device="cuda")).sum().item()
-
-
-def test_tensors_of_the_gpu_and_the_cpu_cannot_be_mixed():
-    with pytest.raises(RuntimeError, match="device"):
-        torch.ones(3, device="cuda") + torch.ones(3)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["inference first", "training first"])
@@ -358,6 +346,5 @@ def test_head_statistics_on_the_gpu_equal_those_on_the_cpu():
 @pytest.mark.slow
 def test_a_compiled_run_on_the_gpu_has_nearly_the_losses_of_an_eager_run(workplace):
     settings = ["train.device=cuda", "train.dtype=float32", "model.dropout=0"]
-    for name in ("true", "false"):
-        assert train.main(["--config", "tiny.yaml", *settings, f"train.compile={name}", f"train.name={name}"]) == 0
-    assert losses(workplace / "runs" / "true") == pytest.approx(losses(workplace / "runs" / "false"), rel=5e-3)
+    runs = [train_run(name, *settings, f"train.compile={name}").path for name in ("true", "false")]
+    assert losses(runs[0], "train_loss") == pytest.approx(losses(runs[1], "train_loss"), rel=5e-3)

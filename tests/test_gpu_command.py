@@ -1,19 +1,14 @@
-"""The command .ci/gpu, run on the CPU."""
-
 import json
 import os
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
+from conftest import run_script
 
 pytestmark = pytest.mark.slow
 
 
 def run_gpu(folder, **environment):
-    command = [sys.executable, str(ROOT / ".ci" / "gpu"), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    return run_script(".ci/gpu", folder, timeout=None, env=os.environ | environment)
 
 
 @pytest.mark.nightly

@@ -1,36 +1,28 @@
-"""A mistake of the user is one line that names it, and exit status 2; no file is written."""
-
 import pytest
 from conftest import ROOT
+from helpers import assert_mistake
 
 import train
 
 IN_A_FILE = [
-    ("model: {n_heads: 4}", "unknown key model.n_heads; did you mean model.n_head?"),
     ("model: {lr: 1e-3}", "unknown key model.lr; did you mean optim.lr?"),
     ("modle: {n_head: 4}", "unknown key modle; did you mean model?"),
-    ("n_head: 4", "unknown key n_head; did you mean model.n_head?"),
     ("model: {zzz: 4}", "unknown key model.zzz; configs/README.md lists all settings"),
     ("model:\n  n_head: 4\n  n_head: 8", "line 3: 'n_head' is given twice"),
     ("model: {n_head: four}", "model.n_head=four must be a whole number or a list in brackets"),
     ("model: {ngrams: [2, 3, 2]}", "model.ngrams=[2, 3, 2] names a length twice"),
     ("model: {n_embd: 4.0}", "model.n_embd=4.0 must be a whole number"),
-    ("model: {n_embd: [4]}", "model.n_embd=['4'] must be a whole number"),
-    ("model: {n_embd: }", "model.n_embd= must be a whole number"),
     ("model: {n_embd: " + "9" * 5000 + "}", "... must be a whole number"),
-    ("data: {corpus: &a x, fallback: *a}", "(line 1: aliases and deep nesting are not allowed"),
     ("sweep: {variants: {a: &a {optim.lr: 1}, b: *a}}", "(line 1: aliases and deep nesting"),
     ("model: {n_head: " + "[" * 3000 + "]" * 3000 + "}", "(line 1: aliases and deep nesting"),
     ("- " * 3000, "(line 1: aliases and deep nesting"),
     ("model: {qk_scale: lerned}", "model.qk_scale=lerned must be one of learned, sqrt_head_size or a finite number"),
-    ("model: {positions: ropes}", "model.positions=ropes must be one of rope, learned, alibi, none"),
     ("optim: {lr: .nan}", "optim.lr=.nan must be a finite number"),
     ("train: {compile: maybe}", "train.compile=maybe must be true or false"),
     ("data: {corpus: }", "data.corpus= must be text"),
     ("model: 3", "model must be a section of settings, not 3"),
     ("model: !!python/object/apply:os.system [true]", "model must be a section of settings"),
     ("# nothing but a comment", "a config has the sections model, data, optim, train"),
-    ("- model", "a config has the sections"),
     ("model: {n_head: 4", "is not a config (line 1: "),
     *((f"base: {name}", "in the same folder, one without") for name in ("x.yaml", "../tiny.yaml", "any.yaml", "[a]")),
     ("? [a]\n: b", "is not a config (line 1: "),
@@ -39,26 +31,18 @@ IN_A_FILE = [
 ]
 IN_A_SETTING = [
     ("n_head=8", "unknown key n_head; did you mean model.n_head?"),
-    ("modal.n_head=8", "unknown key modal.n_head; did you mean model.n_head?"),
-    ("model.n_had=8", "unknown key model.n_had; did you mean model.n_head?"),
     ("model.n_head", "'model.n_head' is not an override; write section.key=value"),
     ("my.txt", "or data.corpus=my.txt"),
     ("model.n_head=\n", "model.n_head=\\n must be a whole number"),
-    ("model.n_head=[8,x]", "model.n_head=[8,x] must be a whole number or a list"),
     ("model.n_head=1,2", "python -m experiments.sweep trains with each of several values"),
-    ("train.seed=0..3", "python -m experiments.sweep trains with each of several values"),
     ("model.n_head=0", "model.n_head=0 must be at least 1"),
-    ("model.n_head=[3,0]", "model.n_head=0 must be at least 1"),
     ("model.n_head=1000000000000000000", "must be at least 1 and at most 1,000,000"),
     ("model.n_head=5", "model.n_head=5 does not divide model.n_embd=24; try 2, 3, 4 or 6, or set model.head_size"),
-    ("model.n_head=[3,5]", "model.n_head=5 does not divide model.n_embd=24"),
     ("model.n_head=[3]", "model.n_head=[3] has 1 entries; give one for each of the 2 layers, or one number for all"),
     ("model.n_kv_head=2", "model.n_kv_head=2 does not divide model.n_head=3; try 1 or 3"),
     ("model.n_head=8", "rope rotates pairs of channels, but a head has 3 channels"),
     ("model.dropout=1", "model.dropout=1.0 must be at least 0 and below 1"),
     ("model.score_width=0", "model.score_width=0.0 must be above 0"),
-    ("model.rope_base=1", "model.rope_base=1.0 must be above 1"),
-    ("model.qk_scale=0", "model.qk_scale=0.0 must be above 0"),
     ("model.qk_scale=9 model.qk_norm=false", "needs model.qk_norm=true"),
     ("model.score=dot model.attention=fused", "set model.attention=auto for dot"),
     ("optim.lr=-1", "optim.lr=-1.0 must be above 0"),
@@ -66,14 +50,12 @@ IN_A_SETTING = [
     ("train.name=../elsewhere", "train.name='../elsewhere' must be a folder name"),
     ("train.keep_checkpoints=2", "train.keep_checkpoints=2 must be 0, or at least 3"),
     ("train.grow_context_at=[0.5,0.4]", "must be rising fractions between 0 and 1"),
-    ("train.grow_context_at=[0]", "must be rising fractions between 0 and 1"),
     ("train.grow_context_at=0.5", "train.grow_context_at=0.5 must be a list in brackets"),
     ("train.grow_context_at=[.1,.2,.3,.4,.5]", "model.block_size=16 must be a multiple of 32"),
     ("train.device=cuda:99", "device cuda:99: PyTorch finds"),
     ("train.device=tpu", "device 'tpu' is not known"),
     ("data.corpus=gone.txt", "data.corpus=gone.txt: no such file"),
     ("data.corpus=a\nb", "data.corpus=a\\nb: no such file"),
-    ("data.corpus=\x1b[31m", "data.corpus=\\x1b[31m: no such file"),
     ("data.corpus=" + "x" * 500_000, "xxx ... xxx"),
     ("data.corpus=~nouser/x", "~nouser/x"),
     ("data.characters=\ud800", "a character cannot be half of a surrogate pair"),
@@ -82,19 +64,15 @@ IN_A_SETTING = [
     ("data.corpus=latin.txt", "byte 3"),
     ("data.split=[0.9,0.1]", "0.1] must be three numbers"),
     ("data.split=[1,0,0]", "training and validation must be above 0"),
-    ("data.split=[0.9,0.2,-0.1]", "test 0 or above"),
     ("data.split=[0.8,0.1,0]", "fractions must add up to 1"),
     ("data.split=[1000,0.1,0]", "whole numbers of characters"),
     ("data.encoding=utf-9", "data.encoding=utf-9 is not a text encoding"),
-    ("data.encoding=rot13", "data.encoding=rot13 is not a text encoding"),
     ("data.encoding=latin-1 data.level=byte", "data.encoding=latin-1 has no meaning with data.level=byte"),
     ("data.val_corpus=val.txt data.split=[0.8,0.1,0.1]", "data.split divides one text"),
     ("model.block_size=500", "is too short"),
 ]
 IN_THE_COMMAND = [
     ("", f"name a config or a run, such as --config {ROOT}/configs/shakespeare.yaml or --resume"),
-    ("shakespeare", "name a config or a run"),
-    ("model.n_head=2", "name a config or a run"),
     ("--config tiny.yaml --resume runs/a", "not allowed with argument --config"),
     ("--config tiny.yaml --from gone", "gone: no such run or checkpoint"),
     ("--config tiny.yaml optim.lr=1 --max_steps=9 optim.beta1=0", "--max_steps=9; write settings without dashes"),
@@ -113,20 +91,6 @@ IN_THE_COMMAND = [
 ]
 
 
-def assert_mistake(capsys, arguments, message):
-    try:
-        status = train.main(arguments)
-    except SystemExit as end:  # from argparse
-        status = end.code
-    said = capsys.readouterr()
-    assert (status, said.out) == (2, "")
-    assert message in said.err
-    assert said.err.startswith("train.py: ")
-    assert said.err.count("\n") == 1
-    assert said.err[:-1].isprintable()
-    assert len(said.err) < 1_200
-
-
 @pytest.fixture
 def place(workplace):
     (workplace / "empty.txt").touch()
@@ -139,14 +103,14 @@ def place(workplace):
 @pytest.mark.parametrize(("content", "message"), IN_A_FILE, ids=lambda text: text[:40])
 def test_a_mistake_in_a_config(place, capsys, content, message):
     (place / "any.yaml").write_text(content, encoding="utf-8", errors="surrogateescape")
-    assert_mistake(capsys, ["--config", "any.yaml"], message)
+    assert_mistake(capsys, train.main, ["--config", "any.yaml"], message)
 
 
 @pytest.mark.parametrize(("settings", "message"), IN_A_SETTING, ids=lambda text: text[:40])
 def test_a_mistake_in_a_setting_on_the_command_line(place, capsys, settings, message):
-    assert_mistake(capsys, ["--config", "tiny.yaml", *settings.split(" ")], message)
+    assert_mistake(capsys, train.main, ["--config", "tiny.yaml", *settings.split(" ")], message)
 
 
 @pytest.mark.parametrize(("arguments", "message"), IN_THE_COMMAND)
 def test_a_mistake_in_the_command(place, capsys, arguments, message):
-    assert_mistake(capsys, arguments.split(), message)
+    assert_mistake(capsys, train.main, arguments.split(), message)

@@ -1,5 +1,3 @@
-"""The documentation is correct: its commands run, in order, and the files that it names exist."""
-
 import os
 import re
 import shlex
@@ -14,26 +12,14 @@ from nanogpt_files import nanogpt_checkpoint, write_files
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings, to_yaml
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *(
-        ROOT / f"{d}/README.md"
-        for d in ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies")
-    ),
-    ROOT / "experiments/other_tools.md",
-    ROOT / "experiments/studies/heads.md",
-    ROOT / "experiments/studies/machines.md",
-    ROOT / "experiments/studies/RECORDS.md",
-]
+FOLDERS = ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies")
+NAMES = ["README.md", "CONTRIBUTING.md", *(f"{folder}/README.md" for folder in FOLDERS), "experiments/other_tools.md"]
+NAMES += [f"experiments/studies/{name}.md" for name in ("heads", "machines", "RECORDS")]
+PAGES = [ROOT / name for name in NAMES]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
-RUN_BY_CI = {
-    "python -m pytest",
-    'python -m pytest -m "slow and not nightly" -n 3',
-    "mypy",
-}
-RUN_BY_CI |= {"ruff check .", "ruff format --check .", INSTALL}
+RUN_BY_CI = {"python -m pytest", 'python -m pytest -m "slow and not nightly" -n 3', "mypy", "ruff check ."}
+RUN_BY_CI |= {"ruff format --check .", INSTALL}
 FIRST = ("python3 -m venv", ".venv/bin/pip", ".venv/bin/python -m pytest")  # the first lines of README.md; CI runs them
 # Other tests run these: tests/experiments/test_studies.py, tests/training/runs/test_torture.py.
 TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS", *FIRST)
@@ -182,9 +168,8 @@ def test_the_notebook_runs_and_its_outputs_are_small_and_name_no_path(tmp_path):
     assert all(cell.outputs for cell in notebook.cells[3:] if cell.cell_type == "code")
     (training,) = [cell for cell in notebook.cells if cell.source.startswith("!{sys.executable} train.py")]
     training.source = training.source.replace("train.name=tour", " ".join(["train.name=tour", *SHORT_RUN]))
-    nbclient.NotebookClient(
-        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path / "project/experiments")}}
-    ).execute()
+    where = {"metadata": {"path": str(tmp_path / "project/experiments")}}
+    nbclient.NotebookClient(notebook, timeout=600, resources=where).execute()
 
 
 def test_every_test_that_the_table_of_faults_names_exists():

@@ -5,23 +5,24 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from conftest import ROOT, TINY_TEXT, run_script
-from helpers import assert_same_state, metrics, untimed
+from helpers import assert_same_state, losses, metrics, resume, run_differences, train_run, untimed
 
 import sample
 import train
 from data import sources
 from experiments.report.__main__ import main as report
 from training.runs.checkpoint import load_checkpoint
+from training.runs.run_folder import RunFolder
 
 
 def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "model.n_head=2", "train.patience=0"]) == 0
-    run = workplace / "runs" / "tiny"
+    run = train_run("tiny", "model.n_head=2").path
     settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     assert (settings["model"]["n_head"], settings["model"]["n_embd"], settings["optim"]["lr"]) == (2, 24, 0.003)
 
@@ -44,23 +45,20 @@ def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, ca
 
     output = capsys.readouterr().out
     assert re.search(r"Best validation loss [\d.]+ nats \([\d.]+ bits\) per character, context 16, at step \d+", output)
-    assert f"--checkpoint {run.relative_to(workplace)}" in output
+    assert f"--checkpoint {run}" in output
 
 
 def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workplace):
-    for _ in range(2):
-        assert train.main(["--config", "tiny.yaml"]) == 0
-    runs = workplace / "runs"
-    assert_same_state(runs / "tiny/checkpoints/latest.safetensors", runs / "tiny-2/checkpoints/latest.safetensors")
-    assert untimed(metrics(runs / "tiny")) == untimed(metrics(runs / "tiny-2"))
-    assert train.main(["--config", "tiny.yaml", "train.seed=1"]) == 0
-    assert metrics(runs / "tiny-3")[1]["train_loss"] != metrics(runs / "tiny")[1]["train_loss"]
+    for seed in (0, 0, 1):
+        train_run("tiny", f"train.seed={seed}")
+    one, same, other = (RunFolder(Path("runs") / name) for name in ("tiny", "tiny-2", "tiny-3"))
+    assert run_differences(one, same) == []
+    assert losses(one.path, "train_loss")[0] != losses(other.path, "train_loss")[0]
 
 
 def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsys):
     settings = ["train.max_steps=2000", "train.eval_every_steps=5", "train.patience=3", "optim.lr=1", "optim.muon_lr=1"]
-    assert train.main(["--config", "tiny.yaml", *settings]) == 0
-    evaluations = [r for r in metrics(workplace / "runs/tiny") if "val_loss" in r]
+    evaluations = [r for r in metrics(train_run("tiny", *settings).path) if "val_loss" in r]
     best = min(evaluations, key=lambda r: r["val_loss"])
     assert [r["step"] for r in evaluations if r["step"] > best["step"]] == [best["step"] + 5 * n for n in (1, 2, 3)]
     assert "no better loss in 3 evaluations" in capsys.readouterr().out
@@ -76,23 +74,21 @@ def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsy
     ids=" ".join,
 )
 def test_every_form_of_attention_can_be_trained_saved_resumed_and_sampled(workplace, settings, monkeypatch, capsys):
-    constant = ["optim.decay_fraction=0", "train.name=a"]
-    assert train.main(["--config", "tiny.yaml", *settings, *constant, "train.max_steps=20"]) == 0
-    assert train.main(["--resume", "runs/a", "train.max_steps=40"]) == 0
-    assert train.main(["--config", "tiny.yaml", *settings, *constant]) == 0
-    assert_same_state(*(workplace / "runs" / name / "checkpoints/latest.safetensors" for name in ("a", "a-2")))
-    losses = [record["val_loss"] for record in metrics(workplace / "runs/a-2") if "val_loss" in record]
-    assert losses[-1] < losses[0] < 3.26  # the logarithm of the vocabulary size
+    whole = train_run("whole", *settings, "optim.decay_fraction=0")
+    parts = train_run("parts", *settings, "optim.decay_fraction=0", "train.max_steps=20")
+    resume(parts, "train.max_steps=40")
+    assert_same_state(parts.latest, whole.latest)
+    assert losses(whole.path)[-1] < losses(whole.path)[0] < 3.26  # the logarithm of the vocabulary size
     capsys.readouterr()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    assert sample.main(["--checkpoint", "runs/a", "--length", "40"]) == 0
+    assert sample.main(["--checkpoint", "runs/parts", "--length", "40"]) == 0
     assert len(capsys.readouterr().out) == 41
 
 
 def test_any_text_can_be_trained_on_and_sampled(workplace, capsys):
     text = "床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n" * 20 + "🙂🙃 smile 👩‍👩‍👧‍👦 again 🏴‍☠️\n" * 30
     (workplace / "any.txt").write_text(text, encoding="utf-8")
-    assert train.main(["--config", "tiny.yaml", "data.corpus=any.txt", "train.max_steps=20"]) == 0
+    train_run("tiny", "data.corpus=any.txt", "train.max_steps=20")
     capsys.readouterr()
     assert sample.main(["--length", "20", "--prompt", text[:5]]) == 0
     sampled = capsys.readouterr().out
@@ -103,7 +99,7 @@ def test_any_text_can_be_trained_on_and_sampled(workplace, capsys):
 
 def test_a_model_of_bytes_trains_on_any_file_and_continues_any_text(workplace, capsys):
     (workplace / "any.bin").write_bytes(bytes(range(256)) * 30)
-    assert train.main(["--config", "tiny.yaml", "data.corpus=any.bin", "data.level=byte", "train.max_steps=10"]) == 0
+    train_run("tiny", "data.corpus=any.bin", "data.level=byte", "train.max_steps=10")
     capsys.readouterr()
     assert sample.main(["--length", "20", "--prompt", "naïve 🙂"]) == 0
     assert capsys.readouterr().out.startswith("naïve 🙂")
@@ -111,14 +107,13 @@ def test_a_model_of_bytes_trains_on_any_file_and_continues_any_text(workplace, c
 
 def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64, 9))
-    settings = ["data.corpus=story", "data.fallback=text.txt", "train.max_steps=20"]
-    assert train.main(["--config", "tiny.yaml", *settings]) == 0
+    train_run("tiny", "data.corpus=story", "data.fallback=text.txt", "train.max_steps=20")
     captured = capsys.readouterr()
     assert "WARNING: this run trains on the corpus text.txt INSTEAD OF story" in captured.err
     assert "Finished on the corpus text.txt" in captured.out
-    run = workplace / "runs" / "tiny-on-text"
-    assert {record["corpus"] for record in metrics(run)} == {"text.txt"}
-    assert train.main(["--resume", str(run), "train.max_steps=30"]) == 0
+    run = RunFolder(workplace / "runs" / "tiny-on-text")
+    assert {record["corpus"] for record in metrics(run.path)} == {"text.txt"}
+    resume(run, "train.max_steps=30")
 
 
 def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
@@ -127,11 +122,11 @@ def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
 
 
 def test_settings_that_are_probably_mistakes_produce_a_warning(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=4", "optim.warmup_steps=5"]) == 0
+    train_run("tiny", "train.max_steps=4", "optim.warmup_steps=5")
     assert "warning: optim.warmup_steps is longer than the run" in capsys.readouterr().err
     for encoding in ("utf-16-le", "utf-16-be"):
         (workplace / "text.txt").write_text(TINY_TEXT, encoding=encoding)
-        assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
+        train_run("tiny", "train.max_steps=4")
         assert "text.txt is NUL; set data.encoding, such as utf-16-le" in capsys.readouterr().err
 
 
@@ -149,9 +144,8 @@ def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workpla
 
 def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace, capsys):
     assert train.main(["--config", "tiny.yaml", "model.n_head=1", "model.n_embd=1000000"]) == 1
-    assert capsys.readouterr().err == (
-        "train.py: out of memory; lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows\n"
-    )
+    lower = "lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows"
+    assert capsys.readouterr().err == f"train.py: out of memory; {lower}\n"
     assert not (workplace / "runs").exists()  # so that the next run is not tiny-2
 
 
@@ -160,29 +154,22 @@ def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace
 def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run_and_is_repeatable(workplace):
     settings = ["model.dropout=0", "model.conv_width=3", "optim.average_fraction=0.2", "train.dtype=float32"]
     for compiled in ("false", "true", "true"):
-        finished = run_script(
-            "train.py",
-            *("--config", "tiny.yaml", *settings, f"train.compile={compiled}"),
-            env=os.environ | {"OMP_NUM_THREADS": "2"},
-        )
+        command = ["train.py", "--config", "tiny.yaml", *settings, f"train.compile={compiled}"]
+        finished = run_script(*command, env=os.environ | {"OMP_NUM_THREADS": "2"})
         assert finished.returncode == 0, finished.stderr
-    eager, compiled, again = (metrics(workplace / "runs" / name) for name in ("tiny", "tiny-2", "tiny-3"))
-    assert untimed(compiled) == untimed(again)
+    runs = [workplace / "runs" / name for name in ("tiny", "tiny-2", "tiny-3")]
+    assert untimed(metrics(runs[1])) == untimed(metrics(runs[2]))
     for name in ("train_loss", "val_loss"):
-        losses = [[r[name] for r in records if name in r] for records in (compiled, eager)]
-        assert losses[0] == pytest.approx(losses[1], rel=5e-3)
+        assert losses(runs[1], name) == pytest.approx(losses(runs[0], name), rel=5e-3)
 
 
 def test_accumulated_batches_equal_one_large_batch(workplace):
     settings = ["model.dropout=0", "train.dtype=float32", "optim.name=adamw", "optim.lr=1e-3", "train.max_steps=20"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=10"]) == 0
-    assert train.main(["--config", "tiny.yaml", *settings, "train.batch_size=5", "train.accumulate=2"]) == 0
-    runs = [workplace / "runs" / name for name in ("tiny", "tiny-2")]
-    whole, parts = (load_checkpoint(run / "checkpoints/latest.safetensors").weights for run in runs)
-    for name in whole:
-        torch.testing.assert_close(parts[name], whole[name], atol=2e-4, rtol=1e-3)
-    losses = [[record["train_loss"] for record in metrics(run) if "train_loss" in record] for run in runs]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    whole = train_run("whole", *settings, "train.batch_size=10")
+    parts = train_run("parts", *settings, "train.batch_size=5", "train.accumulate=2")
+    weights = [load_checkpoint(run.latest).weights for run in (parts, whole)]
+    torch.testing.assert_close(*weights, atol=2e-4, rtol=1e-3)
+    assert losses(parts.path, "train_loss") == pytest.approx(losses(whole.path, "train_loss"), rel=1e-4)
 
 
 @pytest.mark.slow

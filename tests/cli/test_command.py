@@ -1,5 +1,3 @@
-"""What all commands share: errors of one line."""
-
 import re
 import subprocess
 import sys
@@ -33,9 +31,7 @@ def test_the_middle_of_a_long_message_is_left_out():
     assert line.endswith("xend")
 
 
-@pytest.mark.parametrize(
-    "bug", [ValueError("Expected input batch_size"), OSError("no device")], ids=["of PyTorch", "that names no file"]
-)
+@pytest.mark.parametrize("bug", [ValueError("of PyTorch"), OSError("that names no file")], ids=str)
 def test_a_bug_keeps_its_traceback(capsys, bug):
     def work():
         raise bug

@@ -1,11 +1,8 @@
-"""Commands that are printed to be pasted."""
-
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_command
 
 from cli.hints import to_paste
 
@@ -16,7 +13,7 @@ BIN = Path(sys.executable).parent
 def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, program, path):
     monkeypatch.setenv("PATH", path)  # with the environment activated or not
     monkeypatch.chdir(tmp_path)
-    finished = subprocess.run(["bash", "-c", to_paste(program, "--help")], capture_output=True, text=True, timeout=180)
+    finished = run_command(["bash", "-c", to_paste(program, "--help")])
     assert finished.stdout.startswith(f"usage: {program}"), finished.stderr
 
 

@@ -1,11 +1,10 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_command
 from helpers import heed_signals
 
 
@@ -13,9 +12,7 @@ def spin_count(*command, **variables):
     """Return the spin count that OpenMP reports when a command starts."""
     environment = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment |= {"OMP_DISPLAY_ENV": "VERBOSE", **variables}
-    process = subprocess.run(
-        [sys.executable, *command, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180
-    )
+    process = run_command([sys.executable, *command, "--help"], cwd=ROOT, env=environment)
     found = re.search(r"GOMP_SPINCOUNT = '(\d+)'", process.stderr)
     if not found:
         pytest.skip("this build of PyTorch does not use GNU OpenMP")
@@ -31,8 +28,7 @@ def test_openmp_threads_of_every_command_spin_for_a_short_time_unless_the_user_c
 
 @pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments", "-m textbook"])
 def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
-    command = [sys.executable, "-S", *command.split()]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    ended = run_command([sys.executable, "-S", *command.split()], cwd=ROOT)
     (line,) = ended.stderr.splitlines()
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "lacks torch, numpy" in line
@@ -43,6 +39,5 @@ def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
 def test_ctrl_c_while_libraries_are_imported_ends_a_command_without_a_traceback(tmp_path, command):
     (tmp_path / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, *command.split()]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, preexec_fn=heed_signals)
-    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
+    ended = run_command([sys.executable, *command.split()], cwd=ROOT, env=environment, preexec_fn=heed_signals)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")

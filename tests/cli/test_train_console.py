@@ -1,5 +1,3 @@
-"""train.py and its environment: terminals, pipes, signals, and packages that are not installed."""
-
 import os
 import pty
 import re
@@ -10,8 +8,8 @@ import sys
 import termios
 
 import pytest
-from conftest import ROOT, run_script
-from helpers import heed_signals
+from conftest import ROOT, run_command, run_script
+from helpers import assert_mistake, heed_signals
 
 import train
 from training.runs.checkpoint import load_checkpoint
@@ -19,8 +17,8 @@ from training.runs.checkpoint import load_checkpoint
 
 def test_tensorboard_is_optional_and_the_error_says_how_to_install_it(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert train.main(["--config", "tiny.yaml", "train.logger=tensorboard"]) == 2
-    assert "pip install tensorboard" in capsys.readouterr().err
+    command = ["--config", "tiny.yaml", "train.logger=tensorboard"]
+    assert_mistake(capsys, train.main, command, "pip install tensorboard")
 
 
 def test_a_second_ctrl_c_ends_the_process_at_once_but_a_repeated_signal_does_not():
@@ -36,9 +34,7 @@ with stopping.StopRequest() as stop:
     os.kill(os.getpid(), signal.SIGTERM)
     print("still here")
 """
-    stopped = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=180, preexec_fn=heed_signals
-    )
+    stopped = run_command([sys.executable, "-c", script], cwd=ROOT, preexec_fn=heed_signals)
     assert (stopped.stdout, stopped.returncode) == ("SIGINT\n", 143)
     assert stopped.stderr.endswith("Stopped at once; unsaved steps are lost.\n")
 
@@ -62,7 +58,7 @@ def test_signals_that_the_parent_process_ignores_stay_ignored(workplace):
 def test_a_run_continues_if_the_output_pipe_is_closed(workplace):
     train_200_steps = f"{sys.executable} {ROOT / 'train.py'} --config tiny.yaml train.max_steps=200"
     command = f"{train_200_steps} | head -n 1; exit ${{PIPESTATUS[0]}}"
-    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180)
+    finished = run_command(["bash", "-c", command])
     assert (finished.returncode, finished.stderr) == (0, "")
     assert load_checkpoint(workplace / "runs/tiny/checkpoints/latest.safetensors").step == 200
 

@@ -29,17 +29,15 @@ def texts(corpus, parts):
     return [corpus.vocabulary.decode(part[:]) for part in parts]
 
 
-@pytest.mark.parametrize(
-    ("name", "length", "n_train"), [("selmere", 171_949, 154_754), ("shakespeare", 1_115_394, 1_003_854)]
-)
-def test_the_named_texts_have_their_size_and_a_small_vocabulary(name, length, n_train):
+@pytest.mark.parametrize(("name", "n", "n_train"), [("selmere", 171949, 154754), ("shakespeare", 1115394, 1003854)])
+def test_the_named_texts_have_their_size_and_a_small_vocabulary(name, n, n_train):
     if name == "shakespeare" and not (os.environ.get("CORPUS_MIRROR") or (cache_folder() / "shakespeare.txt").exists()):
         pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
     corpus = load_corpus(name)
     assert corpus.ids.dtype == np.uint8
     assert len(corpus.vocabulary) <= 65
     train, validation, test = corpus.split(DataConfig().split, 256)
-    assert [len(train), len(validation) - 1, len(test) - 1] == [n_train, length - n_train, 0]
+    assert [len(train), len(validation) - 1, len(test) - 1] == [n_train, n - n_train, 0]
 
 
 def test_fractions_divide_a_text_from_its_end_and_sizes_in_characters_from_its_start(write, cache):
@@ -61,9 +59,8 @@ def test_the_files_of_a_folder_are_joined_and_the_boundary_between_them_is_part_
     assert folder.digest != joined.digest
 
 
-def test_a_file_that_repeats_another_counts_once_and_never_as_training_text_if_it_is_for_validation(
-    write, tmp_path, cache
-):
+def test_a_file_that_repeats_another_counts_once_and_never_as_training_text_if_it_is_for_validation(write, cache):
+    tmp_path = cache.parent
     alone = load_corpus(write(a="abcd" * 5), cache=cache)
     write(copy="abcd" * 5, val="wxyz")
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")

@@ -1,5 +1,3 @@
-"""The cache of encoded texts: changed, cut, interrupted, and shared by processes and threads."""
-
 import os
 import signal
 import subprocess
@@ -80,9 +78,7 @@ def test_a_file_that_becomes_shorter_while_it_is_in_use_is_an_error(cache, text_
 
 
 @pytest.mark.parametrize("later", [TEXT.upper(), TEXT[::-1]])
-def test_a_text_that_changes_while_it_is_being_read_is_an_error_and_leaves_no_file(
-    cache, text_file, monkeypatch, later
-):
+def test_a_text_that_changes_while_it_is_read_is_an_error_and_leaves_no_file(cache, text_file, monkeypatch, later):
     scan = encoded_text._scan
 
     def scan_then_change(*arguments):

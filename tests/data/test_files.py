@@ -1,5 +1,3 @@
-"""File systems that lack what a run asks for."""
-
 import errno
 import os
 import stat

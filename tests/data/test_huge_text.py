@@ -1,5 +1,3 @@
-"""Texts larger than memory encode, train, evaluate and resume with as much memory as short ones."""
-
 import json
 import os
 from pathlib import Path

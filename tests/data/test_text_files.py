@@ -1,5 +1,3 @@
-"""Texts in other encodings, and compressed ones."""
-
 import bz2
 import gzip
 import hashlib

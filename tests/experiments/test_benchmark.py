@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import assert_mistake
 from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import open_corpus
@@ -67,9 +68,6 @@ def test_the_benchmark_measures_a_config_beside_the_matrix_product(workplace, mo
         (["--device", "cuda:99"], "cuda:99"),
     ],
 )
-def test_mistakes_produce_a_one_line_error_before_any_measurement(workplace, capsys, arguments, message):
-    assert benchmark.main(arguments) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert said.err.startswith("experiments.benchmark: ")
-    assert message in said.err
+def test_mistakes_produce_a_one_line_error_before_any_measurement(workplace, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(benchmark, "time_blocks", None)
+    assert_mistake(capsys, benchmark.main, arguments, message)

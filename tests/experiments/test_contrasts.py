@@ -1,5 +1,3 @@
-"""Given contrasts: which variants they compare, how they are tested together, and what the report says of them."""
-
 import csv
 from pathlib import Path
 

@@ -49,9 +49,8 @@ def test_the_command_counts_as_many_characters_as_a_run_reads_and_draws_both(run
     assert counting([*command, "--beside", "runs/1-0", "--output", "both.svg"]) == 0
     line = capsys.readouterr().out
     assert line.startswith("960 characters counted")  # 12 steps of 5 windows of 16
-    assert f"counting: length of the training, in steps of 80 characters 12, validation loss {line.split()[-1]}" in (
-        Path("both.svg").read_text()
-    )
+    drawn = f"counting: length of the training, in steps of 80 characters 12, validation loss {line.split()[-1]}"
+    assert drawn in Path("both.svg").read_text()
     Path("other.txt").write_text("abc\n" * 300)
     other = ["--beside", "runs/1-0", "--output", "both.svg", "data.corpus=other.txt"]
     tiny = ["--longest", "5", "model.block_size=1", "data.corpus=other.txt", "data.split=[0.999,0.001,0]"]

@@ -1,5 +1,3 @@
-"""Exported models in the programs that they are for: the same logits, and the same characters."""
-
 import json
 import subprocess
 import sys
@@ -10,7 +8,7 @@ import pytest
 import torch
 import yaml
 from conftest import train_tiny
-from helpers import new_environment
+from helpers import assert_mistake, new_environment
 
 import sample
 from experiments.export.__main__ import main as export
@@ -88,9 +86,8 @@ def test_every_command_takes_a_model_from_the_cache_of_the_hub_by_its_name_there
     assert score(["--checkpoint", "hf:ann/play", "--device", "cpu"]) == 0
     train_tiny(Path(), *MODERN, "train.ancestor=hf:ann/play", "data.corpus=words.txt")
     assert load_model("hf:ann/play", "cpu").name == "play"
-    capsys.readouterr()
-    assert sample.main(["--checkpoint", "hf:ann/other"]) == 2
-    assert capsys.readouterr().err.startswith("sample.py: hf:ann/other: cannot be downloaded: LocalEntryNotFoundError")
+    message = "hf:ann/other: cannot be downloaded: LocalEntryNotFoundError"
+    assert_mistake(capsys, sample.main, ["--checkpoint", "hf:ann/other"], message)
 
 
 def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained):
@@ -156,7 +153,6 @@ def test_the_model_card_names_text_loss_and_processor(tmp_path):
 
 def test_an_existing_folder_is_not_overwritten_and_half_is_for_one_format(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
-    assert export(["--to", "safetensors", "--output", str(tmp_path)]) == 2
-    assert "name a new folder" in capsys.readouterr().err
-    assert export(["--to", "huggingface", "--half", "--output", str(tmp_path / "x")]) == 2
-    assert "--half is for --to safetensors" in capsys.readouterr().err
+    assert_mistake(capsys, export, ["--to", "safetensors", "--output", str(tmp_path)], "name a new folder")
+    half = ["--to", "huggingface", "--half", "--output", str(tmp_path / "x")]
+    assert_mistake(capsys, export, half, "--half is for --to safetensors")

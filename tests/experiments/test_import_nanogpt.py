@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import Malicious
 from nanogpt_files import CHARACTERS, C, H, L, T, nanogpt_checkpoint, write_files
 
 import sample
@@ -100,28 +101,20 @@ def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(fol
     assert not torch.equal(weights["token_embedding.weight"], weights["lm_head.weight"])
 
 
-CANARY = "from pathlib import Path; Path('canary').touch()"
-
-
-class Evil:
-    def __reduce__(self):
-        return exec, (CANARY,)
-
-
 @pytest.mark.parametrize("place", ["the vocabulary", "the checkpoint"])
 def test_nothing_in_a_pickle_is_executed(folder, place, capsys):
     checkpoint = nanogpt_checkpoint(bias=False)
     if place == "the checkpoint":
-        checkpoint["config"]["evil"] = Evil()
+        checkpoint["config"]["evil"] = Malicious("canary")
     write_files(folder, checkpoint)
     if place == "the vocabulary":
-        (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": Evil()}))
+        (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": Malicious("canary")}))
     imported(status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert "execute" in line
     assert not Path("canary").exists()
     assert not Path("runs").exists()
-    pickle.loads(pickle.dumps(Evil()))  # the canary works
+    pickle.loads(pickle.dumps(Malicious("canary")))  # the canary works
     assert Path("canary").exists()
 
 

@@ -1,5 +1,3 @@
-"""The report of real runs, compared with their metrics."""
-
 import csv
 import html
 import json
@@ -7,12 +5,12 @@ import re
 import shutil
 import statistics
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT
-from helpers import finished_sweep, metrics
+from helpers import assert_mistake, finished_sweep, losses, metrics, train_run
 
-import train
 from cli.errors import UserError
 from experiments.heads.__main__ import main as heads
 from experiments.playground.__main__ import main as playground
@@ -27,9 +25,8 @@ from training.config_file import read_settings
 from training.runs.run_folder import RunFolder
 
 
-def losses(runs_folder, n):
-    each = [[r["val_loss"] for r in metrics(runs_folder / "runs" / f"{n}-{s}") if "val_loss" in r] for s in SEEDS]
-    return [min(values) for values in each]
+def best_losses(n):
+    return [min(losses(Path(f"runs/{n}-{seed}"))) for seed in SEEDS]
 
 
 def cells(comparison):
@@ -40,15 +37,15 @@ def cells(comparison):
 def test_the_table_agrees_with_the_metrics(runs_folder, runs):
     rows = cells(compare(find_runs(runs).variants))
     assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
-    base = losses(runs_folder, 1)
+    base = best_losses(1)
     for row, n in zip(rows, HEADS, strict=True):
-        ours = losses(runs_folder, n)
+        ours = best_losses(n)
         assert float(row["loss"]) == pytest.approx(statistics.mean(ours))
         assert float(row["loss_error"]) == pytest.approx(statistics.stdev(ours) / 2**0.5)
         if n > 1:
             difference = statistics.mean(a - b for a, b in zip(ours, base, strict=True))
             assert float(row["difference_mean"]) == pytest.approx(difference)
-        both = [metrics(runs_folder / "runs" / f"{n}-{s}") for s in SEEDS]
+        both = [metrics(Path(f"runs/{n}-{seed}")) for seed in SEEDS]
         assert float(row["elapsed_s"]) == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
         speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
         assert float(row["tokens_per_s"]) == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
@@ -86,7 +83,7 @@ def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_
     assert [html.unescape(cell).strip() for cell in cells] == [cell.strip() for row in table for cell in row]
     with (tmp_path / "out.csv").open(encoding="utf-8") as file:
         for row, n in zip(csv.DictReader(file), HEADS, strict=True):
-            assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == losses(runs_folder, n)
+            assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == best_losses(n)
             assert f"{float(row['loss']):.4f}" in markdown
             assert f"n_head={n}" in said
     assert "context length 16" in markdown
@@ -120,8 +117,7 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     assert report([*map(str, runs), "--output", str(tmp_path / "out"), "--prompt", "99 bottles"]) == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert text.count("<pre>99 bottles") == 3
-    assert report([*map(str, runs), "--output", str(tmp_path / "b"), "--prompt", "Ω"]) == 2
-    assert "'Ω' (U+03A9) is not in the vocabulary" in capsys.readouterr().err
+    assert_mistake(capsys, report, [*map(str, runs), "--prompt", "Ω"], "'Ω' (U+03A9) is not in the vocabulary")
 
 
 @pytest.mark.parametrize(
@@ -140,14 +136,12 @@ def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_p
 def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_nor_compared(workplace, capsys):
     for seed, word in enumerate(("beer", "wine")):
         (workplace / "text.txt").write_text(TINY_TEXT.replace("beer", word))
-        assert train.main(["--config", "tiny.yaml", f"train.seed={seed}", f"train.name={word}", *SHORT]) == 0
+        train_run(word, f"train.seed={seed}", *SHORT)
     edited = workplace / "runs/wine/config.yaml"
     edited.write_text(edited.read_text().replace("n_head: 3", "n_head: 2"))  # after the run
     variants = find_runs([workplace / "runs/beer", workplace / "runs/wine"]).variants
-    assert [(v.choices.keys(), list(v.runs), v.first.config.model.n_head) for v in variants] == [
-        ({"text", "vocabulary"}, [0], 3),
-        ({"text", "vocabulary"}, [1], 3),
-    ]
+    assert [list(variant.runs) for variant in variants] == [[0], [1]]
+    assert all(v.choices.keys() == {"text", "vocabulary"} and v.first.config.model.n_head == 3 for v in variants)
     comparison = compare(variants)
     base, other = comparison.rows
     assert (other.verdict, other.difference) == ("not comparable: measured on something else", None)
@@ -163,17 +157,15 @@ def test_a_report_replaces_only_what_an_experiment_wrote(runs, tmp_path, capsys)
     readme = tmp_path / "README.md"
     readme.write_text("# Mine\n")
     page = ["--output", str(tmp_path / "README.html")]
-    assert report([str(runs[0]), *page]) == 2
-    assert f"{readme} was not written by an experiment, so it is not replaced" in capsys.readouterr().err
+    message = "was not written by an experiment, so it is not replaced"
+    assert_mistake(capsys, report, [str(runs[0]), *page], f"{readme} {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     readme.unlink()
     for _ in range(2):
         assert report([str(runs[0]), *page]) == 0
     (tmp_path / "mine.html").write_text("<html>")
     for command, option in ((heads, "--output"), (playground, "--export"), (report, "--pack")):
-        with pytest.raises(SystemExit):
-            command([option, str(tmp_path / "mine.html")])
-        assert "mine.html was not written by an experiment" in capsys.readouterr().err
+        assert_mistake(capsys, command, [option, str(tmp_path / "mine.html")], f"mine.html {message}")
 
 
 def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_folder, runs, tmp_path):
@@ -185,7 +177,7 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
     sweep = finished_sweep("odd", plan, runs_folder, root=tmp_path)
     rows = compare(find_runs([sweep.path]).variants, baseline="</script>").rows
     assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [(name, [0, 1]) for name in variants]
-    differences = zip(losses(runs_folder, 1), losses(runs_folder, 2), strict=True)
+    differences = zip(best_losses(1), best_losses(2), strict=True)
     assert rows[0].difference.mean == pytest.approx(statistics.mean(a - b for a, b in differences))
     assert report([str(sweep.path), "--output", str(tmp_path / "out"), "--baseline", "</script>"]) == 0
     page, markdown = ((tmp_path / f"out.{ending}").read_text(encoding="utf-8") for ending in ("html", "md"))
@@ -211,17 +203,17 @@ def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp
     assert report([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
-def cut(run, runs_folder, n_lines):
+def cut(run, folder, n_lines):
     """Copy a run; keep its settings and n_lines of its metrics, as if it were in progress; the next is half written."""
-    shutil.copytree(run, runs_folder)
-    lines = (runs_folder / "metrics.jsonl").read_text().splitlines()[: 1 + n_lines]
-    (runs_folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 12, "fini')
-    return RunFolder(runs_folder)
+    copy = RunFolder(shutil.copytree(run, folder))
+    lines = copy.metrics.read_text().splitlines()[: 1 + n_lines]
+    copy.metrics.write_text("\n".join(lines) + '\n{"step": 12, "fini')
+    return copy
 
 
 def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
     unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
-    so_far = [record["val_loss"] for record in metrics(unfinished.path) if "val_loss" in record]
+    so_far = losses(unfinished.path)
     comparison = compare(find_runs([unfinished.path, runs[0], runs[2]]).variants)
     row, base, _ = comparison.rows
     assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (unfinished)", "unfinished", None)
@@ -246,15 +238,15 @@ def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_pat
 
 
 def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
-    cut(runs[1], runs_folder / "runs" / "zzz" / "point", n_lines=4)
-    (cut(runs[1], runs_folder / "runs" / "zzz" / "damaged", n_lines=4).metrics).write_text("{\n")
-    (runs_folder / "runs" / "zzz" / "folder" / "config.yaml").mkdir(parents=True)
-    (runs_folder / "runs" / "zzz" / "link").mkdir()
-    (runs_folder / "runs" / "zzz" / "link" / "config.yaml").symlink_to("gone")
+    cut(runs[1], Path("runs/zzz/point"), n_lines=4)
+    cut(runs[1], Path("runs/zzz/damaged"), n_lines=4).metrics.write_text("{\n")
+    Path("runs/zzz/folder/config.yaml").mkdir(parents=True)
+    Path("runs/zzz/link").mkdir()
+    Path("runs/zzz/link/config.yaml").symlink_to("gone")
     try:
         assert report([]) == 0
     finally:
-        shutil.rmtree(runs_folder / "runs" / "zzz")
+        shutil.rmtree("runs/zzz")
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split()[:2] == ["run", "state"]
     shown = {line.split()[0]: line for line in lines}
@@ -264,8 +256,7 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     assert "metrics.jsonl, line 1: is damaged" in shown["zzz/damaged"]
     for run in runs:
         assert "finished" in shown[run.name]
-        loss = min(record["val_loss"] for record in metrics(run) if "val_loss" in record)
-        assert f"{loss:.4f} on text.txt" in shown[run.name]
+        assert f"{min(losses(run)):.4f} on text.txt" in shown[run.name]
     assert "stopped at step 8 of 12" in shown["zzz/point"]
     assert shown["context"].endswith("model.block_size=8")
     assert "model.n_head=1" in shown["1-0"]
@@ -293,10 +284,4 @@ def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
     ],
 )
 def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
-    try:
-        status = report(arguments)
-    except SystemExit as error:
-        status = error.code
-    said = capsys.readouterr().err
-    assert (status, said.count("\n")) == (2, 1)
-    assert message in said
+    assert_mistake(capsys, report, arguments, message)

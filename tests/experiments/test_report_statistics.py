@@ -1,11 +1,9 @@
-"""The report's statistics, against scipy and worked examples."""
-
 import random
 
 import pytest
 from scipy import stats
 
-from experiments.report.significance import PairedTest, holm, paired_difference, standard_error
+from experiments.report.significance import PairedTest, paired_difference, standard_error
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 9])
@@ -58,10 +56,3 @@ def test_differences_without_spread_have_p_values_of_0_or_1():
     always_half = paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0})
     assert (always_half.p, always_half.equal_p(0.6), always_half.equal_p(0.5)) == (0, 0, 1)
     assert paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p == 1
-
-
-def test_holms_adjustment_equals_the_worked_example():
-    # Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1, never below the one before.
-    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7], 2) == [1, 1]
-    assert holm([], 0) == []

@@ -1,12 +1,10 @@
-"""The command that measures the loss of trained models over a split or a text."""
-
 import math
 import re
-from pathlib import Path
+import shutil
 
 import pytest
+from helpers import assert_mistake, train_run
 
-import train
 from experiments.score import main as score_command
 from training.runs.checkpoint import load_checkpoint
 
@@ -63,29 +61,23 @@ def test_the_scores_of_several_models_end_with_their_mean_and_standard_deviation
 def test_mistakes_produce_a_one_line_error(run, workplace, capsys, arguments, message):
     for name, content in (("strange", b"99XX"), ("short", b"9"), ("binary", b"9\xff9")):
         (workplace / f"{name}.txt").write_bytes(content)
-    capsys.readouterr()
-    assert score_command(arguments) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.startswith("experiments.score: ")
-    assert error.count("\n") == 1
+    assert_mistake(capsys, score_command, arguments, message)
 
 
 def test_a_run_without_a_test_split_says_how_to_get_one(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=1"]) == 0
-    capsys.readouterr()
-    assert score_command(["--split", "test"]) == 2
-    assert "has no test split (data.split=[0.9, 0.1, 0.0]); train with a split such as" in capsys.readouterr().err
+    train_run("tiny", "train.max_steps=1")
+    message = "has no test split (data.split=[0.9, 0.1, 0.0]); train with a split such as"
+    assert_mistake(capsys, score_command, ["--split", "test"], message)
 
 
 def test_only_seeds_of_one_variant_have_a_mean(run, capsys):
     def last_line(*settings):
-        assert train.main(["--config", "tiny.yaml", "train.max_steps=40", "train.name=other", *settings]) == 0
-        other = max(Path("runs").glob("other*"), key=lambda path: path.stat().st_mtime_ns)
-        assert score_command(["--checkpoint", "runs/tiny", str(other)]) == 0
+        shutil.rmtree("runs/other", ignore_errors=True)
+        train_run("other", *same, *settings)
+        assert score_command(["--checkpoint", "runs/tiny", "runs/other"]) == 0
         return capsys.readouterr().out.splitlines()[-1]
 
     same = ["optim.average_fraction=0.1", "train.seed=1", "train.dtype=float32"]
-    assert last_line(*same, "data.split=[0.8,0.1,0.1]").startswith("mean of 2 models")
-    assert last_line(*same, "data.split=[0.8,0.1,0.1]", "data.level=byte").endswith("differ in data.level, vocabulary")
-    assert last_line(*same).endswith("no mean: the models are not seeds of one variant; they differ in data.split")
+    assert last_line("data.split=[0.8,0.1,0.1]").startswith("mean of 2 models")
+    assert last_line("data.split=[0.8,0.1,0.1]", "data.level=byte").endswith("differ in data.level, vocabulary")
+    assert last_line().endswith("no mean: the models are not seeds of one variant; they differ in data.split")

@@ -1,5 +1,3 @@
-"""Sweeps as a user runs them: in separate processes, in parallel, stopped and killed."""
-
 import os
 import random
 import re
@@ -11,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from helpers import assert_same_state, heed_signals, metrics, untimed, wait_for
+from conftest import ROOT, run_command
+from helpers import assert_mistake, assert_same_state, heed_signals, metrics, train_run, untimed, wait_for
 
 import experiments.sweep.__main__ as command
 import train
@@ -25,20 +23,16 @@ from experiments.sweep.sweep_folder import SweepFolder
 from experiments.sweep.workers import Workers, share_of_machine
 from training.config import TrainConfig
 from training.config_file import read_settings
+from training.runs.run_folder import RunFolder
 
 SWEEP = ["--config", "tiny.yaml", "model.n_head=1,2", "train.seed=0,1"]
 POINTS = ["n_head=1,seed=0", "n_head=2,seed=0", "n_head=1,seed=1", "n_head=2,seed=1"]
 
 
 def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments.sweep", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=heed_signals,
-        encoding="utf-8",
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    command = [sys.executable, "-m", "experiments.sweep", *arguments]
+    options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "encoding": "utf-8", "preexec_fn": heed_signals}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
 def results(folder):
@@ -50,8 +44,7 @@ def by_hand(workplace):
     """Run the four points by hand, as the oracle; return the folder of their runs."""
     for name in POINTS:
         n_head, seed = (part.partition("=")[2] for part in name.split(","))
-        overrides = [f"model.n_head={n_head}", f"train.seed={seed}", f"train.name={name}"]
-        assert train.main(["--config", "tiny.yaml", *overrides]) == 0
+        train_run(name, f"model.n_head={n_head}", f"train.seed={seed}")
     return workplace / "runs"
 
 
@@ -66,9 +59,7 @@ def test_a_sweep_runs_each_point_once_and_bit_for_bit_as_by_hand(by_hand, workpl
     assert sweep([*SWEEP, "--workers", "2"]) == 0
     folder = workplace / "runs" / "tiny"
     for name in POINTS:
-        assert_same_state(
-            by_hand / name / "checkpoints/latest.safetensors", folder / name / "checkpoints/latest.safetensors"
-        )
+        assert_same_state(*(RunFolder(each / name).latest for each in (by_hand, folder)))
     assert results(folder) == results(by_hand)
     assert "Report to open in a browser: runs/tiny/report.html" in capsys.readouterr().out
     assert ['http-equiv="refresh"' in each for each in [*pages, page.read_text()]] == [True] * 4 + [False]
@@ -135,55 +126,40 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace, capsys
     ],
 )
 def test_invalid_sweeps_are_reported_before_any_run_starts(workplace, capsys, arguments, message):
-    try:
-        status = sweep(["--config", "tiny.yaml", *arguments])
-    except SystemExit as error:
-        status = error.code
-    said = capsys.readouterr().err
-    assert status == 2
-    assert message in said
-    assert said.count("\n") == 1
+    assert_mistake(capsys, sweep, ["--config", "tiny.yaml", *arguments], message)
     assert not (workplace / "runs").exists()
 
 
 def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, capsys):
-    assert sweep(["--resume", "runs"]) == 2
-    assert "is not the folder of a sweep" in capsys.readouterr().err
+    assert_mistake(capsys, sweep, ["--resume", "runs"], "is not the folder of a sweep")
     assert sweep([*SWEEP, "--plan"]) == 0
-    assert sweep(["--resume", "runs/tiny", "train.seed=0..3"]) == 2
-    assert "repeat the first command with more values" in capsys.readouterr().err
+    again = ["--resume", "runs/tiny"]
+    assert_mistake(capsys, sweep, [*again, "train.seed=0..3"], "repeat the first command with more values")
     with exclusive(Path("runs/tiny"), "unused"):
-        assert sweep(["--resume", "runs/tiny"]) == 2
-    assert "runs/tiny: another process is running this sweep" in capsys.readouterr().err
+        assert_mistake(capsys, sweep, again, "runs/tiny: another process is running this sweep")
 
 
 def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys):
     (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}\n")
-    assert train.main(["--config", "swept.yaml"]) == 2
-    errors = capsys.readouterr().err
-    assert errors.startswith("train.py: this is a sweep; start it with ")
-    assert errors.endswith(" -m experiments.sweep --config swept.yaml\n")
+    message = "this is a sweep; start it with "
+    assert_mistake(capsys, train.main, ["--config", "swept.yaml"], message)
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("program", "why"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by SIGKILL"),
         ("import os; os.kill(os.getpid(), 35)", "ended by signal 35"),  # it has no name
         ("raise SystemExit(3)", "exit status 3"),
-        (
-            "import sys; open(sys.argv[2] + '/error.txt', 'w').write('the text is damaged\\n'); 1 / 0",
-            "the text is damaged",
-        ),
+        ("import sys; open(sys.argv[2] + '/error.txt', 'w').write('it is damaged\\n'); 1 / 0", "it is damaged"),
     ],
 )
-def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_this_attempt(
-    workplace, monkeypatch, program, reason
-):
-    (workplace / "program.py").write_text(program)
-    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
-    folder = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), ["train.seed=0,1"]))
-    gone, run = (folder.run_of(point) for point in folder.plan.points)
+@pytest.mark.usefixtures("workplace")
+def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_this_attempt(monkeypatch, program, why):
+    monkeypatch.setattr("experiments.sweep.workers.TRAIN", Path("program.py").absolute())
+    Path("program.py").write_text(program)
+    folder = SweepFolder.open("tiny", make_plan(read_settings(Path("tiny.yaml")), ["train.seed=0,1"]))
+    gone, run = map(folder.run_of, folder.plan.points)
     shutil.rmtree(gone.path)
     run.error.write_text("an earlier error\n")
     run.metrics.write_text("{\n")  # damaged
@@ -191,7 +167,7 @@ def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_th
     Workers(1).train(runs, lambda run, reason: reasons.update({run.path: reason}))
     assert reasons == {
         gone.path: f"{gone.path / 'output.txt'}: No such file or directory",
-        run.path: f"{reason} (full output: {run.path / 'output.txt'})",
+        run.path: f"{why} (full output: {run.path / 'output.txt'})",
     }
 
 
@@ -209,9 +185,8 @@ def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_noth
     assert sweep(["--config", "tiny.yaml", "--plan"]) == 0
     (config,) = (workplace / "runs/tiny").glob("*/config.yaml")
     config.write_text(config.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
-    assert sweep(["--resume", "runs/tiny"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "no longer fits runs/tiny/sweep.yaml (optim.muon_lr was 0.02 and is 0.04); restore" in line
+    message = "no longer fits runs/tiny/sweep.yaml (optim.muon_lr was 0.02 and is 0.04); restore"
+    assert_mistake(capsys, sweep, ["--resume", "runs/tiny"], message)
 
 
 def test_workers_share_cores_and_gpus(monkeypatch):
@@ -233,14 +208,13 @@ def test_workers_share_cores_and_gpus(monkeypatch):
 def test_the_engines_on_the_page_of_scaling_train_a_planned_sweep(workplace, engine, by_hand):
     pytest.importorskip(engine)
     page = (ROOT / "experiments" / "studies" / "scaling.md").read_text(encoding="utf-8")
-    (program,) = [
-        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if re.search(rf"\b{engine}\b", block)
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (program,) = [block for block in blocks if re.search(rf"\b{engine}\b", block)]
     assert sweep([*SWEEP, "--plan"]) == 0
     paths = "".join(f"runs/tiny/{name}\n" for name in POINTS)
     (workplace / "points.txt").write_text(paths)
     (workplace / "train.py").symlink_to(ROOT / "train.py")
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    finished = run_command([sys.executable, "-c", program])
     assert finished.returncode == 0, finished.stderr
     assert results(workplace / "runs" / "tiny") == results(by_hand)
 

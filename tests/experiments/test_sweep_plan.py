@@ -74,10 +74,7 @@ def test_lists_can_be_swept_values():
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        (
-            {"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]},
-            "the sweep has invalid runs, 4 of 6: model.n_head=7, train.seed=0: .* model.n_head=5, train.seed=0: ",
-        ),
+        ({"model.n_head": ["1", "5", "7"], "train.seed": ["0", "1"]}, "4 of 6: model.n_head=7, .*; model.n_head=5, "),
         ({"model.n_haed": ["1"]}, "did you mean model.n_head"),
         ({"variant": {"a": ""}}, "unknown key variant"),
         ({"model.n_head": []}, "has no values"),
@@ -136,9 +133,8 @@ def test_a_command_with_more_or_fewer_values_has_the_same_folder(workplace, firs
     for folder, plan in zip(opened, plans, strict=True):
         again = SweepFolder.open("tiny", plan)
         assert again.path == folder.path
-        assert (
-            set(names(plan)) <= set(names(again.plan)) == {run.parent.name for run in again.path.glob("*/config.yaml")}
-        )
+        created = {run.parent.name for run in again.path.glob("*/config.yaml")}
+        assert set(names(plan)) <= set(names(again.plan)) == created
 
 
 def test_variants_that_share_a_list_are_written_without_aliases_and_read_again(workplace):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from model import attention
-from model.attention import attend, causal_mask, masked_softmax
+from model.attention import attend, causal_mask
 from model.kernels import hand_written
 from model.scoring import dot
 
@@ -39,26 +39,6 @@ def test_attention_equals_pytorch_in_values_and_gradients_for_random_shapes_and_
         actual = attend(q, k, v, visible=visible, form=form)
         torch.testing.assert_close(actual, expected)
         torch.testing.assert_close(gradients(actual, (q, k, v)), gradients(expected, (q, k, v)))
-
-
-@pytest.mark.parametrize(("n_queries", "n_keys"), [(7, 7), (1, 1), (1, 9), (4, 9)])
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_fused_form_equals_the_explicit_form_for_causal_attention(n_queries, n_keys, masked):
-    q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
-    visible = torch.rand(N, 1, 1, n_keys) < 0.5 if masked else None
-    if masked:
-        visible[..., 0] = True  # each query sees a key
-    explicit, fused = (attend(q, k, v, visible=visible, causal=True, form=form) for form in ("explicit", "fused"))
-    torch.testing.assert_close(fused, explicit)
-    torch.testing.assert_close(gradients(fused, (q, k, v)), gradients(explicit, (q, k, v)))
-
-
-def test_weights_are_zero_for_hidden_keys_and_sum_to_one():
-    visible = torch.tensor([[True, False, True], [False, True, False]])
-    weights = masked_softmax(torch.randn(2, 3), visible=visible)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2))
-    assert (weights[~visible] == 0).all()
-    assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
 
 
 def test_hidden_keys_and_values_have_no_influence_even_if_they_are_huge():
@@ -100,20 +80,19 @@ def test_query_heads_that_share_a_key_head_equal_heads_with_copies_of_that_key_h
 
 
 @both_forms
-@pytest.mark.parametrize(("n_queries", "n_keys"), [(7, 7), (1, 9), (4, 9)])
+@pytest.mark.parametrize(("n_queries", "n_keys"), [(7, 7), (1, 1), (1, 9), (4, 9)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_bias_is_added_to_the_scores_before_the_softmax(form, n_queries, n_keys, masked):
+@pytest.mark.parametrize("biased", [False, True])
+def test_causal_attention_sees_the_past_and_adds_a_bias_before_the_softmax(form, n_queries, n_keys, masked, biased):
     q, k, v = (torch.randn(N, H, n, D, requires_grad=True) for n in (n_queries, n_keys, n_keys))
-    bias = torch.randn(H, n_queries, n_keys, requires_grad=True)
-    visible = torch.rand(N, 1, n_queries, n_keys) < 0.5 if masked else None
-    if masked:
-        visible[..., 0] = True
-    past = causal_mask(n_queries, n_keys)
-    allowed = past if visible is None else past & visible
-    scores = (torch.einsum("nhtd,nhsd->nhts", q, k) / math.sqrt(D) + bias).masked_fill(~allowed, -math.inf)
-    expected = scores.softmax(-1) @ v
+    bias = torch.randn(H, n_queries, n_keys) if biased else None
+    visible = (torch.rand(N, 1, n_queries, n_keys) < 0.5).index_fill(-1, torch.tensor(0), True) if masked else None
+    past = torch.arange(n_keys) <= torch.arange(n_keys - n_queries, n_keys)[:, None]
+    scores = torch.einsum("nhtd,nhsd->nhts", q, k) / math.sqrt(D) + (bias if biased else 0)
+    expected = scores.masked_fill(~(past & visible if masked else past), -math.inf).softmax(-1) @ v
     actual = attend(q, k, v, bias=bias, causal=True, visible=visible, form=form)
     torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(gradients(actual, (q, k, v)), gradients(expected, (q, k, v)))
 
 
 def test_every_implementation_that_auto_selects_equals_the_explicit_form():

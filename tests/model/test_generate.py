@@ -30,12 +30,6 @@ def test_the_text_is_the_same_with_and_without_the_cache_also_past_the_context_l
     assert cached.unique().numel() > 3  # a text of one repeated character would prove nothing
 
 
-@pytest.mark.parametrize("score", ["uniform", "dot", "additive", "gaussian"])
-def test_every_score_gives_the_same_text_with_and_without_the_cache(score):
-    model, prompt = make_model(score=score, n_head=(2, 5, 10), n_kv_head=1), torch.randint(V, (2, 5))
-    assert torch.equal(write(model, prompt, 40), recomputed(model, prompt, 40))
-
-
 def test_the_context_is_the_whole_text_until_the_window_is_full_and_then_at_least_half_a_window():
     for block_size in (1, 2, 7, 8):
         for n_seen in range(1, 60):

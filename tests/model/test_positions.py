@@ -25,17 +25,6 @@ def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_an
     torch.testing.assert_close(actual, torch.cat((expected.real, expected.imag), dim=-1).float())
 
 
-def test_a_rotary_score_depends_only_on_the_distance_between_query_and_key():
-    rotary = Rotary(replace(CONFIG, block_size=40))
-    q, k = (torch.randn(D).expand(1, 40, 1, D) for _ in range(2))
-    q, k = (rotary.rotate(x, places(0, 40)).squeeze() for x in (q, k))
-    scores = q @ k.T
-    for distance in (0, 1, 7, 30):
-        diagonal = scores.diagonal(-distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(scores[5, 5], scores[5, 4])
-
-
 def test_a_float64_model_rotates_by_angles_that_are_not_rounded_to_float32(float64):
     model = make_model(n_layer=1, n_head=1, n_embd=D, block_size=T)
     x = torch.randn(1, T, 1, D)

@@ -14,14 +14,13 @@ def test_every_score_equals_its_formula_computed_pair_by_pair():
     q, k = torch.randn(B, H, T, D), torch.randn(B, H, S, D)
     gaussian = Gaussian(0.7)
     additive = Additive(D, D, hidden=6)
+    query, key, weight = additive.parameters()
     formulas = {
         uniform: lambda a, b: torch.tensor(0.0),
         dot: lambda a, b: sum(a * b),
         scaled_dot: lambda a, b: sum(a * b) / 2,
         gaussian: lambda a, b: -sum(((a - b) * 0.7) ** 2) / 2,
-        additive: lambda a, b: sum(
-            additive.weight.weight[0] * torch.tanh(additive.query.weight @ a + additive.key.weight @ b)
-        ),
+        additive: lambda a, b: weight[0] @ torch.tanh(query @ a + key @ b),
     }
     for score, formula in formulas.items():
         scores = score(q, k)

@@ -60,11 +60,6 @@ def all_use_the_folder_of_process_0(processes):
 
 if __name__ == "__main__":
     with join_processes() as processes:
-        for check in (
-            each_window_is_evaluated_once,
-            a_signal_to_process_0_ends_the_evaluation_in_all,
-            all_use_the_folder_of_process_0,
-        ):
-            check(processes)
-            if processes.is_main:
-                print("passed:", check.__name__.replace("_", " "))
+        each_window_is_evaluated_once(processes)
+        a_signal_to_process_0_ends_the_evaluation_in_all(processes)
+        all_use_the_folder_of_process_0(processes)

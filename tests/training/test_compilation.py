@@ -1,5 +1,3 @@
-"""`train.compile`: a missing compiler, and Ctrl-C while it runs."""
-
 import os
 import shutil
 import signal
@@ -14,13 +12,12 @@ from helpers import heed_signals, wait_for
 from training.runs.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
-COMPILED = ["train.compile=true", "train.dtype=float32", "model.n_layer=1", "model.dropout=0", "train.max_steps=3"]
+COMPILED = ["--config", "tiny.yaml", "train.compile=true", "train.dtype=float32", "train.device=cpu"]
+COMPILED += ["model.n_layer=1", "model.dropout=0", "train.max_steps=3"]
 
 
 def test_a_missing_compiler_produces_a_one_line_error(workplace):
-    finished = run_script(
-        *("train.py", "--config", "tiny.yaml", *COMPILED, "train.device=cpu"), env=os.environ | {"CXX": "/nonexistent"}
-    )
+    finished = run_script("train.py", *COMPILED, env=os.environ | {"CXX": "/nonexistent"})
     assert finished.returncode == 2
     assert finished.stderr == "train.py: train.compile=true needs a compiler; install g++ or set train.compile=false\n"
     assert not (workplace / "runs").exists()
@@ -31,12 +28,10 @@ def test_a_missing_compiler_produces_a_one_line_error(workplace):
 @pytest.mark.parametrize("later_s", [0, 3])
 def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
     """The signal reaches all processes of the terminal, the compiler included."""
-    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", *COMPILED, "train.device=cpu"]
-    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(workplace / "cache")}
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=heed_signals
-    )
+    command = [sys.executable, str(ROOT / "train.py"), *COMPILED]
+    options = {"env": os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(workplace / "cache")}, "preexec_fn": heed_signals}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, start_new_session=True, **options, **pipes)
     shown = ["ps", "-s", str(process.pid), "-o", "comm="]
     wait_for(lambda: "cc1plus" in subprocess.run(shown, capture_output=True, text=True).stdout, process)
     time.sleep(later_s)

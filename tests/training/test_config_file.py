@@ -6,7 +6,6 @@ import pytest
 from conftest import ROOT
 
 from experiments.sweep.plan import make_plan
-from training.config import Config
 from training.config_file import build_config, load_config, read_settings, to_yaml
 
 
@@ -31,10 +30,6 @@ def test_a_tilde_is_a_character(tmp_path):
     assert load(tmp_path, to_yaml(config)) == config
 
 
-def test_missing_settings_have_their_defaults(tmp_path):
-    assert load(tmp_path, "model:\n") == Config()
-
-
 def test_overrides_replace_values_of_the_file_even_invalid_ones(tmp_path):
     config = load(tmp_path, "model: {n_head: x}", "model.n_head=8", "optim.lr=1e-2", "data.corpus=a=b.txt")
     assert (config.model.n_head, config.optim.lr, config.data.corpus) == (8, 0.01, "a=b.txt")
@@ -48,9 +43,8 @@ def test_a_head_count_may_be_a_list_in_a_file_and_on_the_command_line(tmp_path, 
 
 
 def test_a_config_holds_what_differs_from_its_base_whose_sweep_it_leaves_out(tmp_path):
-    (tmp_path / "base.yaml").write_text(
-        "sweep: {train.seed: 0..7}\nmodel: {n_head: 8, n_embd: 64}\ndata: {level: byte}"
-    )
+    base = "sweep: {train.seed: 0..7}\nmodel: {n_head: 8, n_embd: 64}\ndata: {level: byte}"
+    (tmp_path / "base.yaml").write_text(base)
     config = load(tmp_path, "base: base.yaml\nmodel: {n_head: 2}\ntrain: {max_steps: 9}", "model.n_layer=3")
     whole = "model: {n_head: 2, n_embd: 64, n_layer: 3}\ndata: {level: byte}\ntrain: {max_steps: 9}"
     assert config == load(tmp_path, whole)

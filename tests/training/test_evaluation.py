@@ -1,13 +1,12 @@
 import math
 import signal
 
+import helpers
 import numpy as np
 import pytest
 import torch
 
 from cli.stopping import Stopped
-from model.config import ModelConfig
-from model.gpt import GPT
 from training.evaluation import evaluate
 from training.runtime import Runtime, choose_runtime
 
@@ -16,12 +15,7 @@ CPU = Runtime(torch.device("cpu"), torch.float32)
 
 
 def make_model(dropout=0.0):
-    torch.manual_seed(6)
-    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=BLOCK_SIZE, dropout=dropout), V)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn_like(p), alpha=0.3)
-    return model
+    return helpers.make_model(V, n_layer=1, n_embd=12, block_size=BLOCK_SIZE, dropout=dropout)
 
 
 @pytest.mark.parametrize("n_characters", [2, 7, 8, 30])

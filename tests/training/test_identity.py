@@ -1,13 +1,10 @@
-"""The identity of a run: which runs are seeds of one variant."""
-
 import shutil
 from pathlib import Path
 
 import pytest
 from conftest import TINY_TEXT
-from helpers import differences, metrics
+from helpers import differences, losses, metrics, resume, train_run
 
-import train
 from experiments.report.runs import find_runs
 from training.config import Config
 from training.config_file import KEYS, build_config
@@ -30,12 +27,10 @@ SAME_RUN = {
     "train.device": "cpu",
     "train.dtype": "float32",
 }
-SHORT = ["--config", "tiny.yaml", "train.max_steps=12", "train.eval_every_steps=6"]
 
 
-def run(name, *settings, status=0):
-    assert train.main([*SHORT, f"train.name={name}", *settings]) == status
-    return RunFolder(Path("runs") / name)
+def run(name, *settings):
+    return train_run(name, "train.max_steps=12", "train.eval_every_steps=6", *settings)
 
 
 def identities(*runs):
@@ -60,12 +55,9 @@ def test_a_setting_that_is_no_part_of_the_identity_changes_no_weight_and_no_loss
     if SAME_RUN[key] == "tensorboard":
         pytest.importorskip("tensorboard")
     shutil.copy("text.txt", "copy.txt")
-    folders = run("plain"), run("plain", f"{key}={SAME_RUN[key]}") if key != "train.name" else run(SAME_RUN[key])
-    (second,) = [path for path in Path("runs").iterdir() if path.name != "plain"]
-    one, other = (RunFolder(each) for each in (folders[0].path, second))
+    one, other = run("plain"), run("other", f"{key}={SAME_RUN[key]}")
     assert {"model" in name for name in differences(*map(load_checkpoint, (one.latest, other.latest)))} <= {False}
-    losses = [[record["val_loss"] for record in metrics(each.path) if "val_loss" in record] for each in (one, other)]
-    assert losses[0] == losses[1]
+    assert losses(one.path) == losses(other.path)
     assert what_differs(identities(one, other)) == []
 
 
@@ -83,7 +75,7 @@ def test_a_validation_text_and_an_ancestor_are_known_by_their_content(workplace)
     assert variants(first, moved) == [["first", "moved-ancestor"]]
     shutil.move("runs/copy", "runs/one")  # the same path, other weights
     Path("copy.txt").write_text(TINY_TEXT[:300])
-    assert train.main(["--resume", "runs/one", "train.max_steps=13"]) == 0
+    resume(RunFolder(Path("runs/one")), "train.max_steps=13")
     changed = run("changed", "train.ancestor=runs/one", "train.seed=1")
     assert variants(first, changed) == [["first"], ["changed"]]
     assert what_differs(identities(first, changed)) == ["ancestor"]
@@ -116,7 +108,7 @@ def test_losses_per_byte_and_per_character_or_in_two_encodings_are_not_compared(
 def test_a_run_whose_settings_were_changed_differs_from_one_that_had_them_from_the_start(workplace):
     whole, parts, again = run("whole"), run("parts", "train.max_steps=6"), run("again", "train.max_steps=6")
     for each in (parts, again):
-        assert train.main(["--resume", str(each.path), "train.max_steps=12"]) == 0
+        resume(each, "train.max_steps=12")
     of_whole, of_parts, of_again = identities(whole, parts, again)
     assert what_differs([of_whole, of_parts]) == ["earlier"]
     assert of_parts["earlier"] == {"6": {"train.max_steps": 6}}
@@ -129,10 +121,9 @@ def test_a_run_whose_settings_were_changed_differs_from_one_that_had_them_from_t
 
 def test_a_change_that_is_undone_before_the_next_step_leaves_no_trace(workplace):
     whole, parts = run("whole"), run("parts", "train.patience=1", "train.eval_every_steps=6", "train.max_steps=6")
-    resume = ["--resume", str(parts.path)]
-    assert train.main([*resume, "train.patience=0"]) == 0
+    resume(parts, "train.patience=0")
     assert identities(parts)[0]["earlier"] == {"6": {"train.patience": 1}}
-    assert train.main([*resume, "train.patience=1"]) == 0
+    resume(parts, "train.patience=1")
     assert identities(parts)[0]["earlier"] == {}
     assert what_differs(identities(whole, parts)) == ["train.max_steps", "train.patience"]
 

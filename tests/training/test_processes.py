@@ -1,5 +1,3 @@
-"""Several processes that train one model, started by torchrun."""
-
 import os
 import signal
 import subprocess
@@ -7,43 +5,67 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_CONFIG, TINY_TEXT
-from helpers import assert_same_state, metrics, untimed
-from torchrun import LIMIT_S, finish, lines_of_train, losses, torchrun, train, wait_for_step, workers
+from conftest import ROOT, run_script, write_tiny
+from helpers import losses, run_differences, train_run, wait_for
+
+from train import main
+from training.runs.run_folder import RunFolder
 
 LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
 
 
+def torchrun(n, *command):
+    """Start n processes of a command."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", *command]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def train(n, *arguments, name):
+    command = [str(ROOT / "train.py"), "--config", "tiny.yaml", f"train.name={name}", "train.batch_size=8", *arguments]
+    return torchrun(n, *command)
+
+
+def finish(process, expected=0):
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == expected, errors
+    return output, errors
+
+
+def workers(process):
+    """Return the process ids of torchrun's workers."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def wait_for_step(name, step):
+    file = Path("runs") / name / "metrics.jsonl"
+    wait_for(lambda: file.exists() and f'"step": {step}' in file.read_text())
+
+
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory):
-    """Return the folder of a run of two processes that nothing disturbed."""
+    """Return a run of two processes that nothing disturbed."""
     folder = tmp_path_factory.mktemp("calm")
-    (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
-    (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
+    write_tiny(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         finish(train(2, *LONG, name="calm"))
-    return folder / "runs/calm"
+    return RunFolder(folder / "runs/calm")
 
 
 def test_two_processes_train_like_one(workplace):
     settings = ["model.dropout=0", "train.dtype=float32", "train.accumulate=2", "train.grow_context_at=[0.5]"]
     settings += ["train.log_every_steps=1", "model.ngrams=[2,3]", "model.ngram_dropout=0"]
     finish(train(2, *settings, name="two"))
-    import train as command
-
-    assert command.main(["--config", "tiny.yaml", "train.batch_size=8", "train.name=one", *settings]) == 0
-    one, two = Path("runs/one"), Path("runs/two")
-    assert losses(two, "train_loss") == pytest.approx(losses(one, "train_loss"), abs=2e-4)
-    assert losses(two, "val_loss") == pytest.approx(losses(one, "val_loss"), abs=2e-4)
-    assert losses(two, "val_characters") == losses(one, "val_characters")
+    one, two = train_run("one", "train.batch_size=8", *settings).path, Path("runs/two")
+    for name in ("train_loss", "val_loss", "val_characters"):
+        assert losses(two, name) == pytest.approx(losses(one, name), abs=2e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_several_processes_exchange_values_and_act_together(n):
-    output, _ = finish(torchrun(n, str(Path(__file__).with_name("several_processes.py"))))
-    assert output.count("passed:") == 3
+    finish(torchrun(n, str(Path(__file__).with_name("several_processes.py"))))
 
 
 @pytest.mark.slow
@@ -57,7 +79,7 @@ def test_several_processes_exchange_values_and_act_together(n):
 )
 def test_a_mistake_is_reported_in_one_line_by_one_process(workplace, arguments, message):
     _, errors = finish(train(2, *arguments, name="x"), expected=1)  # the status of torchrun itself
-    (line,) = lines_of_train(errors)
+    (line,) = [line for line in errors.splitlines() if line.startswith("train.py: ")]
     assert message in line
     assert not Path("runs").exists()
 
@@ -71,8 +93,7 @@ def test_if_a_process_is_killed_all_end_and_the_run_can_be_resumed_exactly(workp
     _, errors = finish(process, expected=1)
     assert "exitcode  : -9" in errors  # torchrun's summary names the cause
     finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/killed"))
-    assert untimed(metrics(Path("runs/killed"))) == untimed(metrics(calm))
-    assert_same_state(Path("runs/killed/checkpoints/latest.safetensors"), calm / "checkpoints/latest.safetensors")
+    assert run_differences(RunFolder(Path("runs/killed")), calm) == []
 
 
 @pytest.mark.slow
@@ -84,7 +105,7 @@ def test_a_signal_stops_all_processes_at_the_same_step_and_the_run_resumes_exact
     output, _ = finish(process, expected=1)
     assert f"Stopped by {number.name} after step" in output
     finish(torchrun(2, str(ROOT / "train.py"), "--resume", "runs/stopped"))
-    assert_same_state(Path("runs/stopped/checkpoints/latest.safetensors"), calm / "checkpoints/latest.safetensors")
+    assert run_differences(RunFolder(Path("runs/stopped")), calm) == []
 
 
 @pytest.mark.nightly
@@ -101,20 +122,14 @@ def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
 
 
 def test_an_environment_that_is_not_that_of_torchrun_is_an_error_in_one_line(workplace):
-    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
-    result = subprocess.run(
-        command, env=os.environ | {"WORLD_SIZE": "2"}, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    result = run_script("train.py", "--config", "tiny.yaml", env=os.environ | {"WORLD_SIZE": "2"})
     assert result.returncode == 2
     assert result.stderr == "train.py: WORLD_SIZE is set, but torchrun has not started this process; unset it\n"
 
 
 def test_a_config_of_an_earlier_version_that_asks_for_two_processes_says_how_to_start_them(workplace, capsys):
-    import train as command
-
     for number, status in ((1, 0), (2, 2)):
-        Path("old.yaml").write_text(
-            Path("tiny.yaml").read_text().replace("train: {", f"train: {{processes: {number}, ")
-        )
-        assert command.main(["--config", "old.yaml", "train.max_steps=1"]) == status
+        old = Path("tiny.yaml").read_text().replace("train: {", f"train: {{processes: {number}, ")
+        Path("old.yaml").write_text(old)
+        assert main(["--config", "old.yaml", "train.max_steps=1"]) == status
     assert "torchrun --standalone --nproc-per-node=2 train.py" in capsys.readouterr().err

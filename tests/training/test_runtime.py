@@ -17,9 +17,7 @@ def test_a_usable_device_and_the_requested_dtype_are_used(dtype):
         assert (x @ x).dtype == runtime.dtype == getattr(torch, dtype, runtime.dtype)
 
 
-@pytest.mark.parametrize(
-    ("content", "n"), [("max 100000", 3), ("250000 100000", 2), ("50000 100000", 1), ("900 100", 3)]
-)
+@pytest.mark.parametrize(("content", "n"), [("max 100000", 3), ("250000 100000", 2), ("50 100", 1), ("900 100", 3)])
 def test_the_quota_of_a_container_limits_the_cores(tmp_path, monkeypatch, content, n):
     """`docker run --cpus=2.5` writes such a file."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5}, raising=False)

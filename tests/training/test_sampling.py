@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from helpers import make_model
 
 from data.vocabulary import Vocabulary
-from model.config import ModelConfig
 from model.generate import Sampler, Sampling
 from model.gpt import GPT
 from training.sampling import TextSampler, prepare_for_sampling
@@ -15,11 +15,7 @@ SAMPLING = Sampling(temperature=1.3, top_k=5)
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    model = GPT(ModelConfig(n_layer=1, n_head=2, n_embd=12, block_size=8, dropout=0.5), len(VOCABULARY))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return model
+    return make_model(len(VOCABULARY), n_layer=1, n_embd=12, block_size=8, dropout=0.5)
 
 
 def sampler(model, n=1):

@@ -4,14 +4,12 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import make_state
 
 from data.batches import TrainingBatches
-from data.corpus import open_corpus
-from training.config import Config
-from training.config_file import build_config, load_config
-from training.optim.schedule import context_length
-from training.runtime import Runtime
-from training.state import TrainingState
+from training.config import Config, OptimConfig
+from training.config_file import build_config
+from training.optim.schedule import context_length, lr_factor
 from training.step import TrainingStep
 
 
@@ -21,10 +19,20 @@ def test_the_context_doubles_where_the_config_says_so():
     assert context_length(Config(), 0) == Config().model.block_size
 
 
-def state_of(workplace, *settings):
-    config = load_config(workplace / "tiny.yaml", settings)
-    corpus = open_corpus(config.data, cache=workplace / "cache")
-    state = TrainingState(config, corpus, Runtime(torch.device("cpu"), torch.float32))
+def test_the_learning_rate_rises_stays_constant_and_decays():
+    linear = OptimConfig(warmup_steps=4, decay_fraction=0.5, final_lr_fraction=0.2)
+    factors = [lr_factor(linear, step, 20) for step in range(20)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[4:11] == [1.0] * 7
+    assert factors[11:] == pytest.approx([0.2 + 0.8 * n / 10 for n in range(9, 0, -1)])
+    cosine = OptimConfig(warmup_steps=0, decay="cosine", decay_fraction=1)
+    assert [lr_factor(cosine, step, 4) for step in range(4)] == pytest.approx([1.0, 0.853553, 0.5, 0.146447], abs=1e-6)
+    constant = OptimConfig(warmup_steps=0, decay_fraction=0)
+    assert [lr_factor(constant, step, 3) for step in range(3)] == [1.0, 1.0, 1.0]
+
+
+def state_of(*settings):
+    state = make_state(*settings)
     for parameter in state.model.parameters():  # with initial zeros, attention would write nothing
         torch.nn.init.normal_(parameter, std=0.3)
     return state
@@ -32,7 +40,7 @@ def state_of(workplace, *settings):
 
 def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_windows(workplace):
     """Compare the first step's loss with that of windows cut in four, computed without the class under test."""
-    state = state_of(workplace, "train.grow_context_at=[0.2,0.4]", "model.dropout=0")
+    state = state_of("train.grow_context_at=[0.2,0.4]", "model.dropout=0")
     batches = TrainingBatches(state.split.train, block_size=16, batch_size=5, seed=0)
     inputs, targets = (ids.reshape(20, 4) for ids in batches.at(0))
     logits = state.model(inputs)
@@ -44,7 +52,7 @@ def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_wi
 
 
 def test_dropout_draws_another_mask_in_each_step_and_each_batch(workplace):
-    state = state_of(workplace, "model.dropout=0.5", "train.accumulate=2")
+    state = state_of("model.dropout=0.5", "train.accumulate=2")
     step, dropped = TrainingStep(state), []
     state.model.blocks[0].register_forward_pre_hook(lambda _, inputs: dropped.append(inputs[0] == 0))
     for _ in range(3):
@@ -56,7 +64,7 @@ def test_dropout_draws_another_mask_in_each_step_and_each_batch(workplace):
 
 def test_a_step_moves_rows_of_n_grams_by_their_rate_times_the_gradient_summed_over_all_characters(workplace):
     ngrams = ["model.ngrams=[1,3]", "model.ngram_rows=50", "model.ngram_dropout=0", "optim.ngram_lr=0.3"]
-    state = state_of(workplace, *ngrams, "model.dropout=0", "train.accumulate=2", "optim.warmup_steps=0")
+    state = state_of(*ngrams, "model.dropout=0", "train.accumulate=2", "optim.warmup_steps=0")
     model, batches = copy.deepcopy(state.model), TrainingBatches(state.split.train, block_size=16, batch_size=5, seed=0)
     for window in (0, 5):
         inputs, targets = batches.at(window)

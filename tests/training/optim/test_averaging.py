@@ -1,20 +1,15 @@
 import copy
-import dataclasses
 
 import pytest
 import torch
+from helpers import make_state, resume, train_run
 
-import train
-from data.corpus import open_corpus
 from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.config_file import build_config
 from training.optim.averaging import WeightAverage
 from training.runs.checkpoint import load_checkpoint
-from training.runs.run_folder import RunFolder
-from training.runtime import choose_runtime
-from training.state import TrainingState, part_of
+from training.state import part_of
 
 
 def averages(fraction, n_steps):
@@ -37,18 +32,12 @@ def test_averages_equal_their_closed_forms():
         assert average == pytest.approx((2 * n + 1) / 3, rel=1e-5)
 
 
-def test_the_mean_age_of_the_weights_is_the_given_fraction_of_the_run():
-    *_, average = averages(0.1, 1000)
-    assert (1000 - average) / 1000 == pytest.approx(0.1, rel=0.02)
-
-
 def trained(checkpoint):
     return part_of(checkpoint.tensors, "trained.")
 
 
 def test_a_run_evaluates_samples_and_saves_with_its_averages(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.5"]) == 0
-    checkpoint = load_checkpoint(RunFolder(workplace / "runs" / "tiny").latest)
+    checkpoint = load_checkpoint(train_run("tiny", "optim.average_fraction=0.5").latest)
     assert any(not torch.equal(value, trained(checkpoint)[name]) for name, value in checkpoint.weights.items())
     capsys.readouterr()
     assert score_command([]) == 0
@@ -56,22 +45,19 @@ def test_a_run_evaluates_samples_and_saves_with_its_averages(workplace, capsys):
 
 
 def test_an_average_that_starts_on_resuming_does_not_contain_older_weights(workplace):
-    run = RunFolder(workplace / "runs" / "tiny")
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=41", "optim.average_fraction=0.5"]) == 0
+    run = train_run("tiny")
+    resume(run, "train.max_steps=41", "optim.average_fraction=0.5")
     first = load_checkpoint(run.latest)
     assert all(torch.equal(value, trained(first)[name]) for name, value in first.weights.items())
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=42"]) == 0
+    resume(run, "train.max_steps=42")
     second = load_checkpoint(run.latest)
     for name, value in second.weights.items():
         torch.testing.assert_close(value, (trained(first)[name] + trained(second)[name]) / 2)
 
 
 def test_a_run_that_resumes_without_averages_continues_from_the_trained_weights(workplace):
-    assert train.main(["--config", "tiny.yaml", "optim.average_fraction=0.5"]) == 0
-    checkpoint = load_checkpoint(RunFolder(workplace / "runs" / "tiny").latest)
-    config = build_config(dataclasses.asdict(checkpoint.config), ["optim.average_fraction=0"])
-    state = TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
+    checkpoint = load_checkpoint(train_run("tiny", "optim.average_fraction=0.5").latest)
+    state = make_state("optim.average_fraction=0")
     state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
     for name, weight in state.model.state_dict().items():
         assert torch.equal(weight, trained(checkpoint)[name])

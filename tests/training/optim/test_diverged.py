@@ -1,32 +1,19 @@
-"""A loss, weight or optimiser state that is infinite or NaN ends the run and is never saved."""
+import re
 
 import pytest
 import torch
-from helpers import metrics
+from helpers import losses, make_state, train_run
 
-import train
-from data.corpus import open_corpus
-from training.config_file import load_config
-from training.runs.run_folder import RunFolder
-from training.runtime import Runtime
-from training.state import TrainingError, TrainingState
+from training.state import TrainingError
 from training.step import TrainingStep
-
-CPU = Runtime(torch.device("cpu"), torch.float32)
-
-
-def make_step(workplace, *overrides):
-    config = load_config(workplace / "tiny.yaml", overrides)
-    corpus = open_corpus(config.data, cache=workplace / "cache")
-    state = TrainingState(config, corpus, CPU)
-    return TrainingStep(state), state
 
 
 @pytest.mark.parametrize("settings", ["optim.name=muon", "optim.name=adamw", "optim.grad_clip=1"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("name", ["blocks.1.attention.qkv.weight", "token_embedding.weight"])
 def test_a_bad_gradient_is_found_and_the_step_is_named(workplace, settings, value, name):
-    step, state = make_step(workplace, settings)
+    state = make_state(settings)
+    step = TrainingStep(state)
     step.run()
     state.check_finite()
     state.model.get_parameter(name).register_hook(lambda grad: grad.index_fill(0, torch.tensor([1]), value))
@@ -36,34 +23,25 @@ def test_a_bad_gradient_is_found_and_the_step_is_named(workplace, settings, valu
 
 
 def test_a_bad_loss_is_found(workplace):
-    step, state = make_step(workplace, "model.logit_softcap=0", "model.norm=layer")
+    state = make_state("model.logit_softcap=0", "model.norm=layer")
     with torch.no_grad():
         state.model.lm_head.weight.fill_(1e38)
         state.model.lm_head.weight[0] = -1e38
-    step.run()
+    TrainingStep(state).run()
     with pytest.raises(TrainingError, match="the loss, the weights"):
         state.check_finite()
 
 
 def test_a_bad_optimiser_state_is_found(workplace):
-    step, state = make_step(workplace)
-    step.run()
+    state = make_state()
+    TrainingStep(state).run()
     next(iter(state.optimizers[-1].state.values()))["exp_avg_sq"].view(-1)[0] = torch.inf
     with pytest.raises(TrainingError, match="the optimiser's state"):
         state.check_finite()
 
 
-@pytest.mark.parametrize(
-    ("noticed_at", "settings"),
-    [
-        ("a log line", ["train.log_every_steps=5"]),
-        ("an evaluation", ["train.eval_every_steps=5"]),
-        ("a save", ["train.checkpoint_every_steps=5"]),
-    ],
-)
-def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(
-    workplace, monkeypatch, capsys, noticed_at, settings
-):
+@pytest.mark.parametrize("noticed_at", ["log", "eval", "checkpoint"])
+def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(workplace, monkeypatch, capsys, noticed_at):
     original = TrainingStep.run
 
     def poisoned(step):
@@ -73,17 +51,16 @@ def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(
 
     monkeypatch.setattr(TrainingStep, "run", poisoned)
     rare = [f"train.{name}_every_steps=20" for name in ("log", "eval", "checkpoint")]
-    assert train.main(["--config", "tiny.yaml", *rare, *settings]) == 1
+    run = train_run("tiny", *rare, f"train.{noticed_at}_every_steps=5", status=1)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train.py: ")]
     assert "became infinite or NaN by step 35; lower optim.lr" in line
-    newest, warnings = RunFolder(workplace / "runs/tiny").load_newest()
+    newest, warnings = run.load_newest()
     assert newest.step in (20, 30) and not warnings
     assert all(weight.isfinite().all() for weight in newest.tensors.values())
-    assert max(record["step"] for record in metrics(workplace / "runs/tiny")) < 35
+    assert max(losses(run.path, "step")) < 35
 
 
 @pytest.mark.parametrize("loss", [8.04e37, 100.0, torch.nan])
 def test_an_absurd_validation_loss_of_finite_weights_ends_the_run(workplace, loss):
-    _, state = make_step(workplace)
-    with pytest.raises(TrainingError, match=f"the validation loss is {loss:.3g} at step 0; lower".replace("+", ".")):
-        state.note_evaluation(loss)
+    with pytest.raises(TrainingError, match=re.escape(f"the validation loss is {loss:.3g} at step 0; lower")):
+        make_state().note_evaluation(loss)

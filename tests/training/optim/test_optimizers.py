@@ -8,17 +8,6 @@ from training.optim.muon import Muon, orthogonalise
 from training.optim.optimizers import make_optimizers, set_lr
 
 
-def test_orthogonalised_matrices_have_singular_values_near_one_and_the_same_singular_vectors():
-    torch.manual_seed(0)
-    matrices = torch.randn(5, 16, 40)
-    result = orthogonalise(matrices).float()
-    values = torch.linalg.svdvals(result)
-    assert values.min() > 0.6
-    assert values.max() < 1.3
-    u, _, vh = torch.linalg.svd(matrices, full_matrices=False)
-    assert (result * (u @ vh)).sum((1, 2)).min() / 16 > 0.8  # mean singular value along the polar factor
-
-
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 24, 24), (1, 48, 100), (2, 64, 256)], ids=str)
 @pytest.mark.parametrize("rank", [3, 8])
 def test_the_iteration_in_float32_is_as_precise_as_the_published_one(shape, rank):

@@ -1,5 +1,3 @@
-"""Metrics: records are read back from the start or from the end of the file, also while it is being written."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Run folders that are renamed or deleted while they train, with and without another run that takes the name."""
-
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path

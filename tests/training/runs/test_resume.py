@@ -1,5 +1,3 @@
-"""Resuming runs that were stopped, killed, damaged or extended."""
-
 import dataclasses
 import shutil
 import signal
@@ -11,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from conftest import ROOT, TINY_TEXT
-from helpers import assert_same_state, differences, heed_signals, metrics, run_differences
+from helpers import assert_same_state, differences, heed_signals, losses, make_state, resume, run_differences, train_run
 
 import train
 import training.state as state_module
@@ -20,36 +18,27 @@ from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
 from experiments.heads.__main__ import main as heads
-from training.config_file import load_config
 from training.log.run_log import RunLog
 from training.optim.optimizers import REMEMBERED
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runs.saving import checkpoint_of
-from training.runtime import choose_runtime
-from training.state import TrainingState
 from training.step import TrainingStep
 
 
-def stopped_run(config, *overrides, after_step, with_signal):
-    """Start a run as a user does and send it a signal after it prints a step; return the finished process."""
-    command = [sys.executable, str(ROOT / "train.py"), "--config", config, *overrides]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
-    )
-    lines = []
+def stopped_run(name, *overrides, after_step, with_signal):
+    """Start a run as a user does, and send it a signal after it prints a step; return its folder and its process."""
+    command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml", f"train.name={name}", *overrides]
+    pipe, lines = subprocess.PIPE, []
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_signals)
     for line in process.stdout:
         lines.append(line)
         if line.startswith(f"step {after_step}/"):
             process.send_signal(with_signal)
             break
     rest, errors = process.communicate(timeout=180)
-    return subprocess.CompletedProcess(command, process.returncode, "".join(lines) + rest, errors)
-
-
-def make_state(*settings):
-    config = load_config(Path("tiny.yaml"), ["train.dtype=float32", *settings])
-    return TrainingState(config, open_corpus(config.data), choose_runtime("cpu", "float32"))
+    finished = subprocess.CompletedProcess(command, process.returncode, "".join(lines) + rest, errors)
+    return RunFolder(Path("runs") / name), finished
 
 
 def advance(state, n_steps):
@@ -80,33 +69,16 @@ def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, sett
     assert differences(checkpoint_of(second), checkpoint_of(whole)) == []
 
 
-def test_every_tensor_of_a_state_has_the_name_of_its_parameter(workplace):
-    state = make_state("optim.average_fraction=0.2", "model.ngrams=[2,3]")
-    advance(state, 1)
-    names = set(state.state_dict()["tensors"])
-    rows = "ngrams.rows.weight"  # updated by SGD, which remembers nothing, and not averaged
-    assert {name for name in names if rows in name} == {f"model.{rows}"}
-    for name, parameter in state.model.named_parameters():
-        if name == rows:
-            continue
-        is_matrix = name.startswith("blocks.") and parameter.ndim == 2
-        kinds = ["momentum_buffer"] if is_matrix else ["exp_avg", "exp_avg_sq", "step"]
-        assert {f"optimizer.{kind}.{name}" for kind in kinds} <= names
-        assert {f"model.{name}", f"trained.{name}"} <= names
-
-
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace):
     settings = ["optim.average_fraction=0.2", "train.grow_context_at=[0.2,0.6]", "train.max_steps=150"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=30, with_signal=signal.SIGINT)
+    whole = train_run("whole", *settings)
+    parts, stopped = stopped_run("parts", *settings, after_step=30, with_signal=signal.SIGINT)
     assert stopped.returncode == 130, stopped.stderr
-    assert (
-        stopped.stderr == "\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n"
-    )
-    parts, whole = (RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))
+    message = "\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n"
+    assert stopped.stderr == message
     assert 30 <= load_checkpoint(parts.latest).step < 150
     assert "--resume runs/parts" in stopped.stdout
-    assert train.main(["--resume", "runs/parts"]) == 0
+    resume(parts)
     assert run_differences(parts, whole) == []
 
 
@@ -114,11 +86,11 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workp
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_run_that_a_signal_ended_resumes_bit_for_bit(workplace, number, status):
     settings = ["train.max_steps=250", "train.checkpoint_every_steps=33", "train.eval_every_steps=70"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=100, with_signal=number)
+    whole = train_run("whole", *settings)
+    parts, stopped = stopped_run("parts", *settings, after_step=100, with_signal=number)
     assert stopped.returncode == status
-    assert train.main(["--resume", "runs/parts"]) == 0
-    assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))) == []
+    resume(parts)
+    assert run_differences(parts, whole) == []
 
 
 @pytest.mark.slow
@@ -126,90 +98,79 @@ def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(work
     """The evaluation is the one at the end of the run."""
     (workplace / "text.txt").write_text(TINY_TEXT * 400, encoding="utf-8")
     settings = ["data.split=[0.1,0.9,0]", "train.max_steps=20"]
-    assert train.main(["--config", "tiny.yaml", *settings, "train.name=whole"]) == 0
-    parts, whole = (RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))
+    whole = train_run("whole", *settings)
     # The line of a step is printed just before its evaluation, which takes longer than a signal.
-    stopped = stopped_run("tiny.yaml", *settings, "train.name=parts", after_step=20, with_signal=signal.SIGINT)
+    parts, stopped = stopped_run("parts", *settings, after_step=20, with_signal=signal.SIGINT)
     assert stopped.returncode == 130
     assert "Stopped by SIGINT after step 20" in stopped.stdout
     assert "Finished" not in stopped.stdout
     checkpoint = load_checkpoint(parts.latest)
     assert (checkpoint.step, checkpoint.progress.evaluation_due) == (20, True)
-    assert not any("val_loss" in record for record in metrics(parts.path))
+    assert losses(parts.path) == []
     capsys.readouterr()
-    assert train.main(["--resume", "runs/parts"]) == 0
+    resume(parts)
     assert "already at step" not in capsys.readouterr().out
     assert run_differences(parts, whole) == []
 
 
 def test_the_part_of_the_text_that_a_run_evaluates_cannot_change(workplace, capsys):
     """A best loss on another part would not be comparable."""
-    assert train.main(["--config", "tiny.yaml", "train.eval_characters=32"]) == 0
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=60", "train.eval_characters=null"]) == 2
+    run = train_run("tiny", "train.eval_characters=32", "train.max_steps=4")
+    resume(run, "train.max_steps=6", "train.eval_characters=null", status=2)
     assert "train.eval_characters was 32 and is None" in capsys.readouterr().err
 
 
 def test_a_finished_run_can_be_extended(workplace, capsys):
     constant = ["optim.decay_fraction=0", "train.log_every_steps=5"]
-    assert train.main(["--config", "tiny.yaml", *constant, "train.name=whole", "train.max_steps=60"]) == 0
-    assert train.main(["--config", "tiny.yaml", *constant, "train.name=parts", "train.max_steps=20"]) == 0
+    whole, parts = (train_run(name, *constant, f"train.max_steps={n}") for name, n in (("whole", 60), ("parts", 20)))
     capsys.readouterr()
-    assert train.main(["--resume", "runs/parts", "train.max_steps=60", "train.name=whole"]) == 0
+    resume(parts, "train.max_steps=60", "train.name=whole")
     assert "Changed settings: train.name was parts and is whole; train.max_steps was 20" in capsys.readouterr().out
-    (changes,) = [record["changes"] for record in metrics(workplace / "runs/parts") if "changes" in record]
+    (changes,) = losses(parts.path, "changes")
     assert "train.max_steps was 20 and is 60" in changes
-    assert_same_state(
-        workplace / "runs/whole/checkpoints/latest.safetensors", workplace / "runs/parts/checkpoints/latest.safetensors"
-    )
-    capsys.readouterr()
-    logged = (workplace / "runs/parts/metrics.jsonl").read_bytes()
-    assert train.main(["--resume", "runs/parts"]) == 0  # nothing left to do: it prints the results again
-    assert (workplace / "runs/parts/metrics.jsonl").read_bytes() == logged
+    assert_same_state(whole.latest, parts.latest)
+    logged = parts.metrics.read_bytes()
+    resume(parts)  # nothing left to do: it prints the results again
+    assert parts.metrics.read_bytes() == logged
     said = capsys.readouterr().out
     assert "The run is already at step 60; raise train.max_steps to train longer" in said
     assert "Finished" not in said
-    assert train.main(["--resume", "runs/parts", "train.max_steps=30"]) == 2
+    resume(parts, "train.max_steps=30", status=2)
     assert "train.max_steps=30 is below the run's current step 60" in capsys.readouterr().err
 
 
-def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    latest = workplace / "runs/tiny/checkpoints/latest.safetensors"
-    latest.write_bytes(latest.read_bytes()[:1000])
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=50"]) == 0
-    assert "warning: runs/tiny/checkpoints/latest.safetensors: is damaged" in capsys.readouterr().err
-    assert load_checkpoint(latest).step == 50
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(run, capsys):
+    run.latest.write_bytes(run.latest.read_bytes()[:1000])
+    resume(run, "train.max_steps=50")
+    assert "checkpoints/latest.safetensors: is damaged" in capsys.readouterr().err
+    assert load_checkpoint(run.latest).step == 50
 
 
-def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginning(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
-    shutil.rmtree("runs/tiny/checkpoints")
-    assert train.main(["--resume", "runs/tiny"]) == 2
+def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginning(run, capsys):
+    shutil.rmtree(run.checkpoints)
+    resume(run, status=2)
     assert "no checkpoint to resume from (its files are missing)" in capsys.readouterr().err
 
 
-def test_a_run_can_be_resumed_before_its_first_step(workplace, monkeypatch, capsys):
-    monkeypatch.setattr(RunLog, "introduce", lambda *_: 1 / 0)  # ends the run as a kill would, without a save
-    with pytest.raises(ZeroDivisionError):
-        train.main(["--config", "tiny.yaml"])
-    monkeypatch.undo()
-    monkeypatch.chdir(workplace)
-    assert load_checkpoint(RunFolder(workplace / "runs/tiny").latest).step == 0
-    assert train.main(["--resume", "runs/tiny"]) == 0
-    assert train.main(["--config", "tiny.yaml", "train.name=whole"]) == 0
-    assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("tiny", "whole"))) == []
+def test_a_run_can_be_resumed_before_its_first_step(workplace, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(RunLog, "introduce", lambda *_: 1 / 0)  # ends the run as a kill would, without a save
+        train_run("parts")
+    parts = RunFolder(Path("runs/parts"))
+    assert load_checkpoint(parts.latest).step == 0
+    resume(parts)
+    assert run_differences(parts, train_run("whole")) == []
 
 
 def test_settings_that_change_are_not_lost_if_the_run_is_killed_before_its_next_save(workplace, monkeypatch):
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
-    monkeypatch.setattr(TrainingStep, "run", Mock(side_effect=MemoryError))
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=30", "train.seed=7"]) == 1
-    monkeypatch.undo()
-    monkeypatch.chdir(workplace)
-    assert train.main(["--resume", "runs/tiny"]) == 0
-    checkpoint = load_checkpoint(RunFolder(workplace / "runs/tiny").latest)
+    run = train_run("tiny", "train.max_steps=20")
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingStep, "run", Mock(side_effect=MemoryError))
+        resume(run, "train.max_steps=30", "train.seed=7", status=1)
+    resume(run)
+    checkpoint = load_checkpoint(run.latest)
     assert (checkpoint.step, checkpoint.config.train.seed) == (30, 7)
-    (changes,) = [record["changes"] for record in metrics(workplace / "runs/tiny") if "changes" in record]
+    (changes,) = losses(run.path, "changes")
     assert "train.seed was 0 and is 7" in changes
 
 
@@ -222,23 +183,24 @@ def test_a_run_that_resumes_with_larger_batches_continues_at_the_next_window(wor
         return starts
 
     monkeypatch.setattr(TrainingBatches, "starts", recording)
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=7"]) == 0
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=11", "train.batch_size=4", "train.accumulate=3"]) == 0
+    run = train_run("tiny", "train.max_steps=7")
+    resume(run, "train.max_steps=11", "train.batch_size=4", "train.accumulate=3")
     text = open_corpus(DataConfig(corpus="text.txt")).split((0.9, 0.1, 0), 16).train
     single = TrainingBatches(text, block_size=16, batch_size=1, seed=0)
-    expected = [int(original(single, window)[0]) for window in range(7 * 5 + 4 * 12)]
-    assert visited == expected
+    assert visited == [int(original(single, window)[0]) for window in range(7 * 5 + 4 * 12)]
+
+
+def change_tensors(run, change):
+    checkpoint = load_checkpoint(run.latest)
+    save_checkpoint(dataclasses.replace(checkpoint, tensors=change(checkpoint.tensors)), run.latest)
 
 
 @pytest.mark.parametrize("what", ["", "exp_avg_sq.", "momentum_buffer.", "step.lm_head"])
 def test_a_checkpoint_without_all_that_its_optimisers_remember_is_not_resumed_but_may_be_an_ancestor(run, capsys, what):
-    checkpoint = load_checkpoint(run.latest)
-    tensors = {name: x for name, x in checkpoint.tensors.items() if not name.startswith(f"optimizer.{what}")}
-    save_checkpoint(dataclasses.replace(checkpoint, tensors=tensors), run.latest)
-    assert train.main(["--resume", str(run.path), "train.max_steps=41"]) == 2
+    change_tensors(run, lambda all: {name: x for name, x in all.items() if not name.startswith(f"optimizer.{what}")})
+    resume(run, "train.max_steps=41", status=2)
     assert capsys.readouterr().err.endswith("; start a new run from its weights with --from\n")
-    start = ["--config", "tiny.yaml", "--from", str(run.latest), "train.max_steps=2"]
-    assert train.main(start) == 0
+    train_run("other", f"train.ancestor={run.latest}", "train.max_steps=2")
 
 
 @pytest.mark.parametrize(
@@ -246,10 +208,8 @@ def test_a_checkpoint_without_all_that_its_optimisers_remember_is_not_resumed_bu
     [("exp_avg.lm_head.weight", torch.zeros(2)), ("step.lm_head.weight", torch.tensor(3)), ("a", torch.tensor(3))],
 )
 def test_an_optimisers_state_of_another_name_shape_or_type_is_an_error(run, capsys, name, value):
-    checkpoint = load_checkpoint(run.latest)
-    tensors = {**checkpoint.tensors, f"optimizer.{name}": value}
-    save_checkpoint(dataclasses.replace(checkpoint, tensors=tensors), run.latest)
-    assert train.main(["--resume", str(run.path), "train.max_steps=41"]) == 2
+    change_tensors(run, lambda tensors: {**tensors, f"optimizer.{name}": value})
+    resume(run, "train.max_steps=41", status=2)
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -270,66 +230,55 @@ def test_an_optimiser_that_remembers_whole_numbers_is_checked_saved_and_resumed(
 
     monkeypatch.setattr(state_module, "make_optimizers", make)
     monkeypatch.setitem(REMEMBERED, Counting, lambda _: {"n": torch.tensor(0)})
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    assert train.main(["--resume", "runs/tiny", "train.max_steps=41"]) == 0
-    counts = {
-        x.item() for name, x in load_checkpoint(RunFolder(Path("runs/tiny")).latest).tensors.items() if ".n." in name
-    }
-    assert counts == {41}
+    run = train_run("tiny")
+    resume(run, "train.max_steps=41")
+    assert {x.item() for name, x in load_checkpoint(run.latest).tensors.items() if ".n." in name} == {41}
 
 
-def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml", "train.max_steps=20"]) == 0
-    (workplace / "text.txt").rename(workplace / "moved.txt")
-    capsys.readouterr()
-    more = ["--resume", "runs/tiny", "train.max_steps=21"]
-    assert train.main(more) == 2
+def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(run, capsys):
+    Path("text.txt").rename("moved.txt")
+    resume(run, "train.max_steps=41", status=2)
     assert capsys.readouterr().err.endswith("; if you moved the text, add data.corpus=NEW_PATH\n")
     assert heads(["--checkpoint", "runs/tiny"]) == 2
     assert capsys.readouterr().err.endswith("; if you moved the text, put it back\n")
-    assert train.main([*more, "data.corpus=moved.txt"]) == 0
+    resume(run, "train.max_steps=41", "data.corpus=moved.txt")
 
 
 def test_a_process_that_finds_the_run_locked_leaves_the_files_of_the_one_that_trains_it(workplace, capsys):
     run = RunFolder.create("tiny", "")
     with run.lock():
-        assert train.main(["--resume", "runs/tiny"]) == 2
+        resume(run, status=2)
     assert "another process is training this run" in capsys.readouterr().err
     assert not run.error.exists()
 
 
-def test_resuming_with_another_model_or_text_is_an_error(workplace, capsys):
-    assert train.main(["--config", "tiny.yaml"]) == 0
-    before = (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes()
-    (workplace / "text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
-    assert train.main(["--resume", "runs/tiny", "model.n_layer=3", "optim.name=adamw", "train.max_steps=50"]) == 2
+def test_resuming_with_another_model_or_text_is_an_error(run, capsys):
+    before = run.latest.read_bytes()
+    Path("text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
+    resume(run, "model.n_layer=3", "optim.name=adamw", "train.max_steps=50", status=2)
     error = capsys.readouterr().err
-    for difference in (
-        "model.n_layer was 2 and is 3",
-        "optim.name was muon and is adamw",
-        "SHA-256 was",
-        "vocabulary was with nothing else and is with '?'",
-    ):
+    for difference in ("model.n_layer was 2 and is 3", "optim.name was muon and is adamw", "SHA-256 was"):
         assert difference in error
-    (workplace / "text.txt").write_text(TINY_TEXT[:20], encoding="utf-8")
-    assert train.main(["--resume", "runs/tiny"]) == 2
+    assert "vocabulary was with nothing else and is with '?'" in error
+    Path("text.txt").write_text(TINY_TEXT[:20], encoding="utf-8")
+    resume(run, status=2)
     assert "SHA-256 was" in capsys.readouterr().err
-    assert (workplace / "runs/tiny/checkpoints/latest.safetensors").read_bytes() == before
+    assert run.latest.read_bytes() == before
 
 
 def test_a_run_that_is_stopped_before_its_first_step_records_its_settings_once(workplace, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(StopRequest, "check", Mock(side_effect=Stopped(signal.SIGINT)))
-        assert train.main(["--config", "tiny.yaml", "train.max_steps=4"]) == 130
-    assert train.main(["--resume", "runs/tiny"]) == 0
-    assert ["settings" in record for record in metrics(workplace / "runs/tiny")].count(True) == 1
+        run = train_run("tiny", "train.max_steps=4", status=130)
+    resume(run)
+    assert len(losses(run.path, "settings")) == 1
 
 
 def test_weights_that_are_kept_at_the_end_have_its_evaluation_although_it_was_interrupted(workplace, monkeypatch):
-    keeping = ["--config", "tiny.yaml", "train.max_steps=20", "train.keep_checkpoints=3"]
-    assert train.main([*keeping, "train.name=whole"]) == 0
+    keeping = ["train.max_steps=20", "train.keep_checkpoints=3"]
+    whole = train_run("whole", *keeping)
     with monkeypatch.context() as patch:
         patch.setattr(train, "evaluate", Mock(side_effect=[None, Stopped(signal.SIGTERM)]))
-        assert train.main([*keeping, "train.name=parts"]) == 143
-    assert train.main(["--resume", "runs/parts"]) == 0
-    assert run_differences(*(RunFolder(workplace / "runs" / name) for name in ("parts", "whole"))) == []
+        parts = train_run("parts", *keeping, status=143)
+    resume(parts)
+    assert run_differences(parts, whole) == []

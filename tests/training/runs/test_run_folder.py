@@ -26,11 +26,6 @@ def steps_of(run):
     return {path.stem: load_checkpoint(path).step for path in run.checkpoints.glob("*.safetensors")}
 
 
-def test_a_run_never_uses_the_folder_of_another(tmp_path):
-    names = [make_run(tmp_path / "runs", "mine").path.name for _ in range(3)]
-    assert names == ["mine", "mine-2", "mine-3"]
-
-
 def test_a_session_that_begins_at_a_step_removes_later_entries(tmp_path):
     run = make_run(tmp_path)
     append_record(run.metrics, {"step": 1})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from helpers import run_differences
+from helpers import heed_signals, run_differences
 
 from data.sources import BUNDLED
 from training.runs.checkpoint import CheckpointError, load_checkpoint
@@ -35,18 +35,11 @@ train: {max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log_
 """
 
 
-def flip_bit(path, rng):
-    content = bytearray(path.read_bytes())
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
-
-
-def truncate(path, rng):
-    os.truncate(path, rng.randrange(path.stat().st_size))
-
-
-def fill_with_zeros(path, rng):
-    path.write_bytes(bytes(path.stat().st_size))
+def damaged(content, rng):
+    """Return some content with a flipped bit, cut off, or with zeros instead."""
+    flipped = bytearray(content)
+    flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    return rng.choice([flipped, content[: rng.randrange(len(content))], bytes(len(content))])
 
 
 class Torture:
@@ -58,24 +51,16 @@ class Torture:
 
     def start(self, disk_bytes=None):
         def prepare():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)  # which the parent may ignore
+            heed_signals()
             if disk_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (disk_bytes, disk_bytes))
 
         source = ["--resume", "runs/run"] if self.run.config.is_file() else ["--config", "run.yaml"]
         several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if self.processes > 1 else []
-        return subprocess.Popen(
-            [sys.executable, *several, str(ROOT / "train.py"), *source],
-            cwd=self.folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=prepare,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        options = {"cwd": self.folder, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "preexec_fn": prepare}
+        command = [sys.executable, *several, str(ROOT / "train.py"), *source]
+        return subprocess.Popen(command, start_new_session=True, **streams, **options)
 
     def end(self, process, statuses):
         try:
@@ -120,7 +105,7 @@ class Torture:
         with contextlib.suppress(CheckpointError):
             load_checkpoint(self.run.previous)
             if self.run.latest.exists():
-                self.rng.choice([flip_bit, truncate, fill_with_zeros])(self.run.latest, self.rng)
+                self.run.latest.write_bytes(damaged(self.run.latest.read_bytes(), self.rng))
 
     def play(self):
         faults = [functools.partial(self.send, s) for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)]
