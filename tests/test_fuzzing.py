@@ -119,14 +119,17 @@ def tiny():
     return GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), len(vocabulary)).eval(), vocabulary
 
 
-FILTERS = {"temperature": st.floats(), "top_k": st.none() | st.integers(-1, 2**70)}
-FILTERS |= {"top_p": st.floats(), "min_p": st.floats() | st.floats(0, 1)}
-
-
 @fuzz
 @given(
     prompt=st.text(max_size=20) | st.text("\n ab🙂é", max_size=20),
-    sampling=st.fixed_dictionaries(FILTERS),
+    sampling=st.fixed_dictionaries(
+        {
+            "temperature": st.floats(),
+            "top_k": st.none() | st.integers(-1, 2**70),
+            "top_p": st.floats(),
+            "min_p": st.floats() | st.floats(0, 1),
+        }
+    ),
 )
 def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, sampling):
     model, vocabulary = tiny
@@ -220,6 +223,26 @@ def test_any_metrics_are_records_or_an_error_in_one_line(folder, content, cut):
         return
     assert repr(read_newest_record(folder / "metrics.jsonl")) == repr(records[-1] if records else {})  # NaN != NaN
     make_run(RunFolder(folder), records, Config())
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    save_checkpoint(make_checkpoint(), folder / "whole")
+    return (folder / "whole").read_bytes()
+
+
+@fuzz
+@given(data=st.data())
+def test_any_change_of_a_checkpoint_is_detected(folder, whole, data):
+    start = data.draw(st.integers(0, len(whole)), "start")
+    stop = data.draw(st.integers(start, min(len(whole), start + data.draw(st.sampled_from([0, 1, 8, 10**6])))), "stop")
+    content = whole[:start] + data.draw(st.binary(max_size=8), "inserted") + whole[stop:]
+    (folder / "changed").write_bytes(content)
+    if content == whole:
+        return
+    with pytest.raises(CheckpointError) as error:
+        load_checkpoint(folder / "changed")
+    assert_one_line(error.value)
 
 
 HEADER = header_of(make_checkpoint())

@@ -46,9 +46,10 @@ def module_state(**modules):
 def test_an_encoder_block_equals_pytorchs(float64):
     block = randomise(EncoderBlock(C, H))
     oracle = nn.TransformerEncoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-    modules = {"linear1": block.mlp.up, "linear2": block.mlp.proj}
-    modules |= {"norm1": block.attention_norm, "norm2": block.mlp_norm}
-    oracle.load_state_dict(attention_state("self_attn", block.attention) | module_state(**modules))
+    modules = module_state(
+        linear1=block.mlp.up, linear2=block.mlp.proj, norm1=block.attention_norm, norm2=block.mlp_norm
+    )
+    oracle.load_state_dict(attention_state("self_attn", block.attention) | modules)
     x, padding, attention = torch.randn(B, S, C), random_mask(B, S), random_mask(S, S)
     actual = block(x, padding_mask=padding, attention_mask=attention)
     torch.testing.assert_close(actual, oracle(x, src_mask=~attention, src_key_padding_mask=~padding))
@@ -58,17 +59,26 @@ def test_a_decoder_block_equals_pytorchs(float64):
     block = randomise(DecoderBlock(C, H))
     oracle = nn.TransformerDecoderLayer(C, H, 4 * C, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
     norms = {"norm1": block.attention_norm, "norm2": block.cross_norm, "norm3": block.mlp_norm}
-    state = attention_state("self_attn", block.attention)
-    state |= attention_state("multihead_attn", block.cross_attention)
-    oracle.load_state_dict(state | module_state(linear1=block.mlp.up, linear2=block.mlp.proj, **norms))
+    attentions = attention_state("self_attn", block.attention) | attention_state(
+        "multihead_attn", block.cross_attention
+    )
+    oracle.load_state_dict(attentions | module_state(linear1=block.mlp.up, linear2=block.mlp.proj, **norms))
     x, memory = torch.randn(B, T, C), torch.randn(B, S, C)
-    masks = {"padding_mask": random_mask(B, T), "attention_mask": random_mask(T, T)}
-    masks |= {"memory_padding_mask": random_mask(B, S), "memory_mask": random_mask(T, S)}
-    hidden = {name: ~mask for name, mask in masks.items()}
-    padding = {"tgt_key_padding_mask": hidden["padding_mask"]}
-    padding["memory_key_padding_mask"] = hidden["memory_padding_mask"]
-    between = {"tgt_mask": hidden["attention_mask"] | ~causal_mask(T, T), "memory_mask": hidden["memory_mask"]}
-    torch.testing.assert_close(block(x, memory, **masks), oracle(x, memory, **padding, **between))
+    masks = {
+        "padding_mask": random_mask(B, T),
+        "attention_mask": random_mask(T, T),
+        "memory_padding_mask": random_mask(B, S),
+        "memory_mask": random_mask(T, S),
+    }
+    expected = oracle(
+        x,
+        memory,
+        tgt_mask=~(causal_mask(T, T) & masks["attention_mask"]),
+        tgt_key_padding_mask=~masks["padding_mask"],
+        memory_key_padding_mask=~masks["memory_padding_mask"],
+        memory_mask=~masks["memory_mask"],
+    )
+    torch.testing.assert_close(block(x, memory, **masks), expected)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +95,9 @@ def test_every_mask_reaches_the_attention_layers_it_applies_to(name, shape, monk
     """Compare each layer's visible keys, as passed to `masked_softmax`, with the mask passed to the model."""
     model, seen = make_model(), []
     mask = random_mask(*shape)
-    record = lambda s, **masks: seen.append(masks["visible"]) or masked_softmax(s, **masks)  # noqa: E731
-    monkeypatch.setattr(chapter5_layer, "masked_softmax", record)
+    monkeypatch.setattr(
+        chapter5_layer, "masked_softmax", lambda s, **masks: seen.append(masks["visible"]) or masked_softmax(s, **masks)
+    )
     model(torch.randint(V, (B, S)), torch.randint(V, (B, T)), **{name: mask})
     encoder, decoder = seen[:2], seen[2:]
     in_encoder, in_self, in_cross = {

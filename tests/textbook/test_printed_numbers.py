@@ -187,8 +187,9 @@ def test_chapter_7_prints_five_scores_and_the_weights_and_errors_of_pooling(prin
     q, k = array([[1, 0], [0, 2]]), array([[1, 0], [0, 2], [3, 0]])
     torch.manual_seed(0)
     wq, wk, wv = (torch.nn.Linear(*sizes, bias=False).weight.detach().numpy() for sizes in ((2, 4), (3, 4), (4, 1)))
-    keys = torch.randn(3, 3).numpy()
-    additive = [[(wv @ np.tanh(wq @ a + wk @ b)).item() for b in keys] for a in q]
+    additive = [
+        [(wv @ np.tanh(wq @ a + wk @ b)).item() for b in keys] for keys in [torch.randn(3, 3).numpy()] for a in q
+    ]
     near = exp([-0.5, 0, -2])
     matrices = {
         "q:": q,

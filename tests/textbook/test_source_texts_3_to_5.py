@@ -1,0 +1,277 @@
+"""The statements of the source texts on attention, with results to their printed digits: texts 3 to 5."""
+
+import math
+
+import pytest
+import torch
+from helpers import make_model
+
+from model.attention import attend, causal_mask
+from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
+from textbook.chapter1_average import average_by_loop, average_by_matrix, average_by_softmax
+from textbook.chapter2_similarity import attend_by_loop, attend_by_matrix
+from textbook.chapter3_head import one_head
+from textbook.chapter4_heads import join_heads
+from textbook.chapter5_layer import MultiHeadAttention
+from textbook.chapter7_scores import (
+    as_mlp,
+    epanechnikov_kernel,
+    fit_width,
+    gaussian_kernel,
+    pooling,
+    true_function,
+)
+from textbook.chapter8_bigram import Bigram
+from textbook.chapter9_gpt import Head, TextbookGPT
+
+N, T, S, H, D, V = 3, 5, 7, 2, 6, 11
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def randn(*shape):
+    return torch.randn(*shape)
+
+
+# 3. Queries, keys, values and attention pooling
+
+
+def test_text_3_attention_is_a_weighted_sum_whose_weights_come_from_compatibility():
+    q, keys = torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 0.0], [-100.0, 0.0]])
+    values = torch.tensor([[3.0], [5.0]])
+    torch.testing.assert_close(attend(q, keys, values), torch.tensor([[3.0]]))
+    torch.testing.assert_close(attend(q, keys, values, score=uniform), torch.tensor([[4.0]]))
+
+
+@pytest.mark.parametrize("w", [1.0, 2.5])
+def test_text_3_gaussian_pooling_is_nadaraya_watson_regression(w):
+    x, xi, y = torch.linspace(0, 5, 9), torch.rand(20) * 5, randn(20)
+    expected = [sum(y * torch.exp(-(((a - xi) * w) ** 2) / 2)) / sum(torch.exp(-(((a - xi) * w) ** 2) / 2)) for a in x]
+    actual = attend(x[:, None], xi[:, None], y[:, None], score=Gaussian(w))
+    torch.testing.assert_close(actual.squeeze(1), torch.stack(expected))
+    torch.testing.assert_close(pooling(x, xi, y, gaussian_kernel, w=w)["prediction"], torch.stack(expected))
+
+
+def test_text_3_the_gaussian_kernel_is_exact_far_from_zero():
+    years, y = torch.arange(2000, 2020.1, 0.25), randn(81)
+    expected = torch.softmax(-((years[:, None] - years) ** 2) / 2, dim=1) @ y
+    actual = pooling(years.float(), years.float(), y.float(), gaussian_kernel)["prediction"]
+    torch.testing.assert_close(actual, expected.float(), atol=1e-6, rtol=1e-6)
+
+
+def test_text_3_the_error_of_gaussian_scores_grows_with_the_distance_from_zero_as_stated():
+    eps = torch.finfo(torch.float32).eps
+    for offset in (0, 1, 20, 2000):
+        q, k = randn(T, D) + offset, randn(S, D) + offset
+        q, k = q.float(), k.float()
+        exact = -torch.cdist(q.double(), k.double()).square() / 2
+        squares = q.double().square().sum(1)[:, None] + k.double().square().sum(1)
+        error = (Gaussian(learned=False).float()(q, k).double() - exact).abs()
+        assert (error <= (D + 4) * eps * squares).all()
+    assert error.max() > 0.01  # near 2,000, where the kernel of attention pooling is exact
+
+
+@pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
+def test_text_3_the_weights_fall_with_distance(log_kernel):
+    xs = torch.tensor([3.0, 2.5, 4.0, 1.7, 4.6, 0.9])  # at growing distances from 3
+    weights = pooling(torch.tensor([3.0]), xs, xs, log_kernel, w=0.4)["weights"][0]
+    assert (weights.diff() < 0).all()
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_text_3_any_kernel_can_be_chosen():
+    x, xs, ys = torch.tensor([1.0, 9.0]), torch.tensor([0.5, 1.0, 1.8, 3.0]), torch.tensor([1.0, 2, 4, 8])
+    density = torch.tensor([0.75, 1.0, 0.36])  # 1 - u^2; the last example lies beyond one width
+    expected = (density * ys[:3]).sum() / density.sum()
+    actual, other = (pooling(x, xs, ys, kernel)["prediction"] for kernel in (epanechnikov_kernel, gaussian_kernel))
+    torch.testing.assert_close(actual, torch.stack((expected, torch.tensor(0.0))))  # nothing is near 9
+    assert not torch.allclose(other[0], actual[0])
+
+
+def test_text_3_an_example_at_the_edge_of_a_kernel_has_no_weight_and_no_gradient():
+    w = torch.ones((), requires_grad=True)
+    pooled = pooling(torch.tensor([0.0]), torch.tensor([0.25, 1.0]), torch.tensor([3.0, 5.0]), epanechnikov_kernel, w=w)
+    y = pooled["prediction"]
+    y.sum().backward()
+    assert (y.item(), w.grad.item()) == (3, 0)
+
+
+@pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
+def test_text_3_the_width_of_a_pooling_kernel_is_learned(log_kernel):
+    x, xs, ys = torch.linspace(0, 5, 9), torch.rand(20) * 5, randn(20)
+    w = torch.tensor(0.7, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda w: pooling(x, xs, ys, log_kernel, w=w)["prediction"], w)
+
+
+def test_text_3_a_learned_width_predicts_left_out_examples_better_than_a_fixed_one():
+    torch.manual_seed(1)
+    xs = torch.sort(torch.rand(50) * 5).values
+    ys = true_function(xs) + 0.3 * randn(50)
+    others = ~torch.eye(50, dtype=torch.bool)
+
+    def error(kernel, w=1.0):
+        return (pooling(xs, xs, ys, kernel, w=w, visible=others)["prediction"] - ys).square().mean().item()
+
+    learned = error(gaussian_kernel, fit_width(xs, ys))
+    best = min(error(gaussian_kernel, w) for w in torch.linspace(0.2, 8, 100).tolist())
+    assert learned < error(gaussian_kernel) < error(torch.zeros_like)  # the plain average
+    assert error(epanechnikov_kernel) < error(torch.zeros_like)
+    assert learned == pytest.approx(best, rel=0.01)
+
+
+def test_text_3_the_width_of_a_gaussian_score_is_learned_or_fixed():
+    assert [p.shape for p in Gaussian(2.0).parameters()] == [()]
+    assert list(Gaussian(2.0, learned=False).parameters()) == []
+    score = Gaussian(1.0)
+    score(randn(T, D), randn(S, D)).sum().backward()
+    assert score.w.grad != 0
+
+
+def test_text_3_additive_scores_take_queries_and_keys_of_different_widths():
+    score, q, k = Additive(4, 3, hidden=8), randn(N, T, 4), randn(N, S, 3)
+    for n in range(N):
+        for t in range(T):
+            for s in range(S):
+                hidden = torch.tanh(score.query.weight @ q[n, t] + score.key.weight @ k[n, s])
+                torch.testing.assert_close(score(q, k)[n, t, s], score.weight.weight[0] @ hidden)
+
+
+def test_text_3_additive_attention_is_an_mlp_on_the_query_and_key_side_by_side():
+    score, q, k = Additive(4, 3, hidden=8), randn(T, 4), randn(S, 3)
+    pairs = torch.cat((q[:, None].expand(T, S, 4), k[None].expand(T, S, 3)), dim=-1)
+    torch.testing.assert_close(as_mlp(score)(pairs).squeeze(-1), score(q, k))
+
+
+def test_text_3_a_layer_with_additive_scores_compares_queries_and_keys_of_different_widths():
+    score = Additive(3, 5, hidden=8)
+    layer, x, memory = (
+        MultiHeadAttention(8, H, head_size=3, key_head_size=5, score=score),
+        randn(N, T, 8),
+        randn(N, S, 8),
+    )
+    traced = layer.trace(x, memory)
+    assert (traced["Q"].shape, traced["K"].shape) == ((N, H, T, 3), (N, H, S, 5))
+    weights = torch.softmax(score(traced["Q"], traced["K"]), dim=-1)
+    torch.testing.assert_close(layer(x, memory), layer.proj(join_heads(weights @ traced["V"])))
+
+
+def test_text_3_scaled_products_need_equal_widths_of_queries_and_keys_but_not_of_values():
+    assert attend(randn(4, 3), randn(6, 3), randn(6, 2)).shape == (4, 2)
+
+
+# 4. Self-attention from first principles
+
+
+def test_text_4_the_loop_and_the_matrix_form_of_self_attention_without_parameters_are_equal():
+    x = randn(N, T, D) / 2
+    weights = torch.exp(torch.einsum("bic,bjc->bij", x, x))
+    expected = torch.einsum("bij,bjc->bic", weights / weights.sum(2, keepdim=True), x)
+    torch.testing.assert_close(attend_by_matrix(x)["y"], expected)
+    torch.testing.assert_close(attend(x, x, x, score=dot), expected)
+    torch.testing.assert_close(torch.stack([attend_by_loop(sequence) for sequence in x]), expected)
+
+
+def test_text_4_permuting_the_sequence_permutes_the_output_and_changes_nothing_else():
+    layer, x, order = MultiHeadAttention(8, H), randn(N, T, 8), torch.randperm(T)
+    for attention in (layer, lambda x: attend_by_matrix(x)["y"]):
+        torch.testing.assert_close(attention(x[:, order]), attention(x)[:, order])
+
+
+def test_text_4_wide_heads_have_the_full_width_each_and_are_unified_by_one_map():
+    layer, x = MultiHeadAttention(8, 3, head_size=8, output_bias=True), randn(N, T, 8)
+    assert layer.query.weight.shape == (24, 8)
+    assert layer.proj.weight.shape == (8, 24)
+    maps = (layer.query, layer.key, layer.value, layer.proj)
+    assert [linear.bias is None for linear in maps] == [True, True, True, False]
+    heads = [
+        attend(*(x @ linear.weight[h : h + 8].T for linear in (layer.query, layer.key, layer.value)))
+        for h in (0, 8, 16)
+    ]
+    torch.testing.assert_close(layer(x), layer.proj(torch.cat(heads, dim=-1)))
+
+
+def test_text_4_scaling_both_by_the_fourth_root_equals_dividing_the_scores_by_the_root():
+    q, k = randn(N, T, D), randn(N, S, D)
+    torch.testing.assert_close(dot(q / D**0.25, k / D**0.25), dot(q, k) / math.sqrt(D))
+    torch.testing.assert_close(scaled_dot(q, k), dot(q, k) / math.sqrt(D))
+
+
+# 5. Predicting the next character
+
+
+def test_text_5_the_average_of_the_past_by_loop_triangle_and_masked_softmax_of_zeros_is_the_uniform_score():
+    x = randn(N, T, D)
+    expected = torch.stack([x[:, : t + 1].sum(1) / (t + 1) for t in range(T)], dim=1)
+    tril = torch.ones(T, T).tril()
+    for y in (average_by_loop(x), average_by_matrix(x, tril)["y"], average_by_softmax(x, tril)["y"]):
+        torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), expected)
+
+
+def test_text_5_a_head_weighs_its_past_by_scaled_products_of_queries_and_keys():
+    head, x = Head(8, D, block_size=T), randn(N, T, 8)
+    q, k, v = (x @ linear.weight.T for linear in (head.query, head.key, head.value))
+    scores = (q @ k.mT * D**-0.5).masked_fill(torch.tril(torch.ones(T, T)) == 0, -math.inf)
+    torch.testing.assert_close(head(x), scores.softmax(-1) @ v)
+    maps = [linear.weight.T for linear in (head.query, head.key, head.value)]
+    torch.testing.assert_close(one_head(x, *maps, tril=torch.ones(T, T).tril())["output"], head(x))
+    torch.testing.assert_close(head(x), attend(q, k, v, causal=True))
+    assert all(linear.bias is None for linear in (head.query, head.key, head.value))
+
+
+def test_text_5_a_bigram_model_predicts_from_the_previous_character_alone():
+    ids = torch.randint(V, (4000,))
+    model = Bigram(V)
+    model.fit(ids)
+    for i, j in ((0, 0), (3, 7), (10, 2)):
+        n_pairs = sum(a == i and b == j for a, b in zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True))
+        n_first = ids[:-1].tolist().count(i)
+        assert model(torch.tensor([[i]])).softmax(-1)[0, 0, j].item() == pytest.approx((n_pairs + 1) / (n_first + V))
+    assert Bigram(V).double().mean_loss(ids) == pytest.approx(math.log(V))  # a uniform guess
+
+
+def gpts():
+    """Return each of the two GPTs, with random weights everywhere."""
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 12, "block_size": 16}
+    for model in (make_model(V, **sizes), TextbookGPT(V, **sizes)):
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(torch.randn_like(p) * 0.3)
+        yield model
+
+
+@pytest.mark.parametrize("model", list(gpts()), ids=["GPT", "TextbookGPT"])
+def test_text_5_only_attention_moves_information_between_positions(model):
+    model.double()
+    ids = torch.randint(V, (1, T))
+    changed = (ids + 1) % V
+    changed[0, 3] = ids[0, 3]  # every character but this one
+    assert not torch.allclose(model(ids)[0, 3], model(changed)[0, 3])
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.proj.weight.zero_()
+    assert torch.equal(model(ids)[0, 3], model(changed)[0, 3])
+    assert not torch.allclose(model(ids)[0, 2], model(changed)[0, 2])
+
+
+def test_text_5_with_a_convolution_positions_also_exchange_information_without_attention():
+    model = make_model(V, n_layer=1, conv_width=3).double()
+    torch.nn.init.zeros_(model.blocks[0].attention.proj.weight)
+    ids = torch.randint(V, (1, 6))
+    logits = model(ids)[0, 5]
+    for position, is_seen in ((5, True), (4, True), (3, True), (2, False)):  # itself and the two before
+        changed = ids.clone()
+        changed[0, position] = (changed[0, position] + 1) % V
+        assert torch.equal(model(changed)[0, 5], logits) != is_seen
+
+
+def test_text_5_without_the_mask_every_position_sees_every_position():
+    layer, x = MultiHeadAttention(8, H), randn(1, T, 8)
+    assert (layer.trace(x)["weights"] > 0).all()
+    past = layer.trace(x, causal=True)["weights"] > 0
+    assert torch.equal(past, causal_mask(T, T).expand(1, H, T, T))
+
+
+def test_text_5_sequences_of_a_batch_never_see_each_other():
+    layer, x = MultiHeadAttention(8, H), randn(N, T, 8)
+    torch.testing.assert_close(layer(x)[1], layer(x[1:2])[0])
