@@ -8,8 +8,8 @@ from model.attention import attend, attention_weights
 from model.cache import LayerCache
 from model.config import LayerShape, ModelConfig
 from model.dropout import dropout
+from model.norm import QueryKeyNorm
 from model.positions import Places
-from model.query_key_norm import QueryKeyNorm
 from model.scoring import make_score
 
 
@@ -49,8 +49,8 @@ class SelfAttention(nn.Module):
             k, v = cache.update(k, v, places.index)  # (B, K, S, D)
         visible, bias = places.visible, places.position_embedding.bias(H, places, k.size(2))
         options: dict[str, Any] = {"score": self.score, "visible": visible, "causal": visible is None, "bias": bias}
-        if places.kept is not None:
-            places.kept.weights.append(attention_weights(q, k, **options))  # (B, H, T, S)
+        if places.weights is not None:
+            places.weights.append(attention_weights(q, k, **options))  # (B, H, T, S)
         p = self.dropout if self.training else 0.0
         y = attend(q, k, v, **options, dropout=p, form=self.form, tap=self.weights)  # (B, H, T, D)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side

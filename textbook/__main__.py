@@ -1,6 +1,8 @@
 """Show a chapter on attention with shapes and numbers, or list the chapters: python -m textbook 3"""
 
+import importlib
 import inspect
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
@@ -8,39 +10,28 @@ from textwrap import fill
 import textbook
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
-from textbook import (
-    chapter1_average,
-    chapter2_similarity,
-    chapter3_head,
-    chapter4_heads,
-    chapter5_layer,
-    chapter6_encoder_decoder,
-    chapter7_scores,
-    chapter8_bigram,
-    chapter9_gpt,
-)
 from textbook.matrices import check_drawing, draw_matrices, written
 
-CHAPTERS = (
-    *(chapter1_average, chapter2_similarity, chapter3_head, chapter4_heads, chapter5_layer),
-    *(chapter6_encoder_decoder, chapter7_scores, chapter8_bigram, chapter9_gpt),
-)
+FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
+CHAPTERS = [importlib.import_module(f"textbook.{file.stem}") for file in FILES]
 
 
-def show(number: int | None, output: Path | None, settings: dict[str, int | str]) -> None:
-    """Print a chapter, or the list of chapters; with `output`, also draw a picture.
+def show(options: Namespace) -> int:
+    """Print a chapter, or the list of chapters; also draw a picture if the options name one.
 
-    settings: arguments of the chapter's `show`. Raises UserError if it has no such argument.
+    Raises UserError if an option is not among the arguments of the chapter's `show`.
     """
+    number, output = options.chapter, options.output
     if number is None:
         for chapter in CHAPTERS:
             print(str(chapter.__doc__).partition("?")[0] + "?")
         letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
         print(f"\n{letters}\n\nShow the first with python -m textbook 1")
-        return
+        return 0
     if not 1 <= number <= len(CHAPTERS):
         raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")
     chapter = CHAPTERS[number - 1]
+    settings = {name: value for name in ("steps", "corpus") if (value := getattr(options, name)) is not None}
     for name in settings.keys() - inspect.signature(chapter.show).parameters:
         raise UserError(f"chapter {number} has no --{name}")
     if output and number in (8, 9):
@@ -60,6 +51,7 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
         draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
         draw(output)
         print(f"Drew {output}")
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,15 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 6 and 9)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
-    options = vars(parser.parse_args(arguments))
-    number, output = options.pop("chapter"), options.pop("output")
-    settings = {name: value for name, value in options.items() if value is not None}
-
-    def work() -> int:
-        show(number, output, settings)
-        return 0
-
-    return report_errors("textbook", work, memory="close other programs")
+    options = parser.parse_args(arguments)
+    return report_errors("textbook", lambda: show(options), memory="close other programs")
 
 
 if __name__ == "__main__":

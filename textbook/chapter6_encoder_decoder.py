@@ -31,10 +31,9 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
-    def forward(self, x: Tensor, *, padding_mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, **masks: Tensor | None) -> Tensor:
         """Map x (B, S, C) to (B, S, C). padding_mask (B, S) and attention_mask (S, S) are 0 where a key is hidden."""
-        y = self.attention_norm(x)
-        x = x + self.attention(y, padding_mask=padding_mask, attention_mask=attention_mask)
+        x = x + self.attention(self.attention_norm(x), **masks)
         return x + self.mlp(self.mlp_norm(x))
 
 

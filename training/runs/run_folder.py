@@ -11,9 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cli.errors import UserError, explain, one_line
+from cli.errors import UserError, explain, one_line, optional_library
 from cli.hints import shortened
-from cli.optional import optional_library
 from cli.rules import check_folder_name
 from data.files import exclusive, remove_partial_files, replace_text
 from data.sources import BUNDLED
