@@ -1,9 +1,11 @@
 """Errors that a user can act on, as one line; any other exception is a bug."""
 
 import contextlib
+import importlib
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
+from typing import Any
 
 LONGEST_LINE = 1_000  # characters of an error
 HINTS = {IsADirectoryError: "; name a file", FileExistsError: " and is no folder; move or rename it"}
@@ -30,6 +32,14 @@ def checking_values(place: str = "") -> Iterator[None]:
         raise UserError(f"{place}{error}") from None
 
 
+def optional_library(name: str, purpose: str) -> Any:
+    """Return the module of a library, whose package has the same name. Raises UserError if it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UserError(f"{purpose} needs {name}: pip install {name}") from None
+
+
 def is_for_user(error: BaseException) -> bool:
     """Return whether an error is a UserError, or the operating system's refusal of a named file."""
     return isinstance(error, UserError) or bool(isinstance(error, OSError) and error.strerror and error.filename)
@@ -37,10 +47,12 @@ def is_for_user(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> str:
     """Return an error as one line: its message for a user, or the type and message of a bug."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
+    if not is_for_user(error):
+        return one_line(f"{type(error).__name__}: {error}")
+    if isinstance(error, OSError):
         hint = HINTS.get(type(error), "")
         return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # filename2: the new name
-    return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+    return one_line(str(error))
 
 
 def printable(text: str) -> str:

@@ -41,16 +41,19 @@ Fraction = Annotated[float, Within(at_least=0, at_most=1)]
 
 
 def check_rules(section: str, settings: Any) -> None:
-    """Raise ValueError if a setting is not one of the values that its type names, or breaks the rule of its type."""
+    """Raise ValueError if a setting is not one of the values that its type names, or breaks the rule of its type.
+
+    section: "" if the settings are in none.
+    """
     for name, kind in get_type_hints(type(settings), include_extras=True).items():
-        value, rules = getattr(settings, name), rules_of(kind)
+        key, value, rules = f"{section}.{name}" if section else name, getattr(settings, name), rules_of(kind)
         names = [rule for rule in rules if isinstance(rule, str)]
         limits = [rule for rule in rules if isinstance(rule, Within)]
         if isinstance(value, str) and names and value not in names:
-            raise ValueError(f"{section}.{name}={value} must be one of {', '.join(names)}")
+            raise ValueError(f"{key}={value} must be one of {', '.join(names)}")
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, (int, float)) and limits and number not in limits[0]:
-                raise ValueError(f"{section}.{name}={number} must be {limits[0]}")
+                raise ValueError(f"{key}={number} must be {limits[0]}")
 
 
 def rules_of(kind: Any) -> list[Any]:

@@ -30,7 +30,15 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_rules("data", self)
-        self._check_split()
+        split = list(self.split)
+        if len(split) != 3:
+            raise ValueError(f"data.split={split} must be three numbers: [training, validation, test]")
+        if not (min(split[:2]) > 0 and split[2] >= 0):
+            raise ValueError(f"data.split={split}: training and validation must be above 0, test 0 or above")
+        if max(split) < 1 and not math.isclose(sum(split), 1, abs_tol=1e-6):
+            raise ValueError(f"data.split={split}: fractions must add up to 1, such as [0.8, 0.1, 0.1]")
+        if max(split) >= 1 and any(size % 1 for size in split):
+            raise ValueError(f"data.split={split} must be three fractions below 1 or three whole numbers of characters")
         if self.val_corpus is not None and self.split != DEFAULT_SPLIT:
             raise ValueError("data.split divides one text; leave it out with data.val_corpus, or the other way round")
         if self.level == "byte" and self.encoding != "utf-8":
@@ -43,14 +51,3 @@ class DataConfig:
             raise ValueError(
                 f"data.encoding={self.encoding} is not a text encoding; try utf-8, utf-16 or latin-1"
             ) from None
-
-    def _check_split(self) -> None:
-        split = list(self.split)
-        if len(split) != 3:
-            raise ValueError(f"data.split={split} must be three numbers: [training, validation, test]")
-        if not (min(split[:2]) > 0 and split[2] >= 0):
-            raise ValueError(f"data.split={split}: training and validation must be above 0, test 0 or above")
-        if max(split) < 1 and not math.isclose(sum(split), 1, abs_tol=1e-6):
-            raise ValueError(f"data.split={split}: fractions must add up to 1, such as [0.8, 0.1, 0.1]")
-        if max(split) >= 1 and any(size % 1 for size in split):
-            raise ValueError(f"data.split={split} must be three fractions below 1 or three whole numbers of characters")

@@ -84,7 +84,7 @@ class Corpus:
 
     def passage(self, part: EncodedText) -> str:
         """Return what identifies a part of the text, whatever its path: digest, encoding and place."""
-        start, digest = (part.first_byte - self.ids.first_byte) // self.ids.dtype.itemsize, self.digest
+        start, digest = part.start, self.digest
         if self.n_train is not None and start >= self.n_train:
             start, digest = start - self.n_train, self.val_digest
         return f"the text {digest[:16]} in {self.encoding} from {start:,} to {start + len(part):,}"
@@ -109,11 +109,17 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     if config.level == "byte":
         encoding, characters = "latin-1", ByteVocabulary().characters  # latin-1 gives byte n the character chr(n)
     text = cached_text(train_files + val_files, encoding, cache / "encoded", characters=characters)
-    vocabulary, n_train = make_vocabulary(text.characters, config.level), sum(text.file_characters[: len(train_files)])
+    n_train = sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
-    n_files, n_bytes = sum(map(bool, text.file_characters)), sum(p.stat().st_size for p in train_files + val_files)
-    read_as = "bytes" if config.level == "byte" else config.encoding
-    corpus = Corpus(config.corpus, combined(text.digests), vocabulary, text.ids, read_as, n_files, n_bytes)
-    val_digest = combined(text.digests[len(train_files) :])
-    return dataclasses.replace(corpus, n_train=n_train, val_digest=val_digest) if val_files else corpus
+    return Corpus(
+        name=config.corpus,
+        digest=combined(text.digests),
+        vocabulary=make_vocabulary(text.characters, config.level),
+        ids=text.ids,
+        encoding="bytes" if config.level == "byte" else config.encoding,
+        n_files=sum(map(bool, text.file_characters)),
+        n_bytes=sum(path.stat().st_size for path in train_files + val_files),
+        n_train=n_train if val_files else None,
+        val_digest=combined(text.digests[len(train_files) :]) if val_files else "",
+    )

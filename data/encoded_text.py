@@ -1,62 +1,69 @@
 """A text as character ids in a file, read piece by piece: it may be larger than memory.
 
 A text is encoded once, and again if it changes. The file is one line of JSON, which describes the text, and the ids.
-`head -1` shows the line.
+`head -1` shows the line. Text files may be compressed, which the end of their name tells.
 """
 
+import codecs
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from fsspec.implementations.local import LocalFileSystem
 from tqdm import tqdm
 
-from cli.errors import UserError, checking_values
-from data.files import exclusive, file_stat, remove_partial_files, replacing
-from data.text_files import is_packed, read_text
+from cli.errors import UserError, checking_values, optional_library
+from data.files import exclusive, remove_partial_files, replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
+PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
+CHUNK_BYTES = 1 << 18  # a chunk, and each array made from it, stays in the CPU's cache
 UNICODE = 0x110000
 
 
+@dataclass(frozen=True)
 class EncodedText:
     """The ids of a text, or of a part of it. A slice of at most 2 GB reads its ids from the file into an array (n,).
 
     Each read names its position, so threads and forked processes may share the open file. A file that has become
     shorter is an error; if it were memory-mapped, it would be a signal that ends the process.
+
+    first_byte: the place of the whole text in the file. start: where the part begins in the text.
     """
 
-    def __init__(self, file: BinaryIO, dtype: np.dtype, *, first_byte: int, length: int):
-        self.file, self.dtype, self.first_byte, self.length = file, dtype, first_byte, length
+    file: BinaryIO
+    dtype: np.dtype
+    first_byte: int
+    length: int
+    start: int = 0
 
     def __len__(self) -> int:
         return self.length
 
     def part(self, start: int, stop: int) -> "EncodedText":
         """Return the text from start to stop without reading it."""
-        first_byte = self.first_byte + start * self.dtype.itemsize
-        return EncodedText(self.file, self.dtype, first_byte=first_byte, length=stop - start)
+        return replace(self, start=self.start + start, length=stop - start)
 
     def __getitem__(self, piece: slice) -> np.ndarray:
         start, stop, _ = piece.indices(self.length)
-        size, n = self.dtype.itemsize, max(0, stop - start)
-        content = read_at(self.file, n * size, self.first_byte + start * size)
-        if len(content) < n * size:
-            raise UserError(f"{Path(self.file.name)}: has become shorter; start again, and the text is encoded again")
+        n_bytes = max(0, stop - start) * self.dtype.itemsize
+        position = self.first_byte + (self.start + start) * self.dtype.itemsize
+        if hasattr(os, "pread"):
+            content = os.pread(self.file.fileno(), n_bytes, position)
+        else:  # Windows
+            with Path(self.file.name).open("rb") as own:
+                own.seek(position)
+                content = own.read(n_bytes)
+        if len(content) < n_bytes:
+            raise UserError(f"{self.file.name}: has become shorter; start again, and the text is encoded again")
         return np.frombuffer(content, self.dtype)
-
-
-def read_at(file: BinaryIO, n: int, position: int) -> bytes:
-    """Return n bytes from a position of an open file, without moving the place that all its readers share."""
-    if hasattr(os, "pread"):
-        return os.pread(file.fileno(), n, position)
-    with Path(file.name).open("rb") as own:  # Windows, where an open file cannot be replaced by another
-        own.seek(position)
-        return own.read(n)
 
 
 @dataclass(frozen=True)
@@ -79,17 +86,16 @@ def cached_text(files: list[Path], encoding: str, folder: Path, *, characters: s
     characters: of the vocabulary, besides those of the text. Processes that encode wait for each other. Raises
     UserError if the files are empty or not in the encoding.
     """
-    source = [encoding, characters, *map(file_stat, files)]
+    source = [encoding, characters, *map(_stat, files)]
     name = hashlib.sha256(json.dumps([encoding, characters, *map(str, files)]).encode()).hexdigest()
     path = folder / f"{name[:16]}.ids"
-    if text := _open(path, source):
-        return text
-    with exclusive(folder, "is encoding a text", waits=True):
-        text = _open(path, source)  # the other process may have encoded it
-        if text is None:
-            remove_partial_files(folder)
-            _encode(files, encoding, characters, source, path)
-            text = _open(path, source)
+    text = _open(path, source)
+    if text is None:
+        with exclusive(folder, "is encoding a text", waits=True):
+            if not _open(path, source):  # another process may have encoded it
+                remove_partial_files(folder)
+                _encode(files, encoding, characters, source, path)
+        text = _open(path, source)
     assert text, path
     return text
 
@@ -102,7 +108,7 @@ def _open(path: Path, source: list) -> CachedText | None:
         dtype, length, first_byte = Vocabulary(header["characters"]).dtype, sum(header["file_characters"]), file.tell()
         if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
             return None
-        return CachedText(**header, ids=EncodedText(file, dtype, first_byte=first_byte, length=length))
+        return CachedText(**header, ids=EncodedText(file, dtype, first_byte, length))
     except (FileNotFoundError, ValueError, LookupError, TypeError):  # another version may have written it
         return None
 
@@ -125,7 +131,7 @@ def _encode(files: list[Path], encoding: str, characters: str, source: list, pat
                 except UnknownCharacterError:
                     raise changed from None
                 bar.update(len(content))
-            if list(map(file_stat, files)) != source[2:]:
+            if list(map(_stat, files)) != source[2:]:
                 raise changed
 
 
@@ -156,3 +162,53 @@ def combined(digests: Sequence[str]) -> str:
     """Return the SHA-256 of one file, or of the digests of several in order, because their boundaries matter."""
     kept = [digest for digest in digests if digest]
     return kept[0] if len(kept) == 1 else hashlib.sha256("".join(kept).encode()).hexdigest()
+
+
+def _stat(path: Path) -> list:
+    """Return the path, size, mtime and ctime of a file, which reveal a change."""
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a file is compressed, by its name."""
+    return path.suffix.lower() in PACKED
+
+
+def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
+    """Yield the content of a file in chunks, and the text that each completes.
+
+    Raises UserError, with the position of the byte, if the content is not in this encoding.
+    """
+    decoder, n_bytes = codecs.getincrementaldecoder(encoding)(), 0
+    for chunk in _read_chunks(path):
+        n_bytes += len(chunk)
+        try:
+            yield chunk, decoder.decode(chunk, final=not chunk)
+        except UnicodeError as error:
+            reason = str(error)  # UTF-16 or UTF-32 without a byte-order mark
+            if isinstance(error, UnicodeDecodeError):
+                position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
+                reason = f"byte {position:,}: {error.reason}"
+            advice = "set data.encoding, such as cp1252 or utf-16-le, or set data.level=byte"
+            raise UserError(f"{path} is not {encoding} ({reason}); {advice}") from None
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
+    """Yield the unpacked content of a file in chunks; the last one is empty."""
+    suffix = path.suffix.lower()
+    if suffix == ".zst" and sys.version_info < (3, 14):
+        optional_library("backports.zstd", f"{path}: a .zst file")
+    try:
+        if suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                if (n_files := len(archive.namelist())) != 1:
+                    raise OSError(f"it contains {n_files} files or folders")
+        with LocalFileSystem().open(str(path), "rb", compression="infer" if is_packed(path) else None) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except Exception as error:  # each library has its own
+        if not is_packed(path):
+            raise
+        raise UserError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
+    yield b""

@@ -65,12 +65,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def file_stat(path: Path) -> list:
-    """Return the path, size, mtime and ctime of a file, which reveal a change."""
-    status = path.stat()
-    return [str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-
-
 def remove_partial_files(folder: Path) -> None:
     """Remove what a process left that was killed in `replacing`. Call it only if no other process writes there."""
     for path in folder.glob("*.part"):

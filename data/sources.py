@@ -6,7 +6,6 @@ import hashlib
 import io
 import os
 import sys
-import urllib.parse
 import urllib.request
 import zipfile
 import zlib
@@ -16,8 +15,8 @@ from http.client import HTTPException
 from pathlib import Path
 
 from cli.errors import UserError
+from data.encoded_text import PACKED, is_packed
 from data.files import exclusive, replacing, sha256_of
-from data.text_files import PACKED, is_packed
 
 BUNDLED = Path(__file__).parent / "bundled"
 TXT = (".txt", *(f".txt{suffix}" for suffix in PACKED))  # the files that a folder stands for
@@ -74,12 +73,9 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path, and
     UserError if it has no text file.
     """
-    source = NAMED.get(corpus)
-    if isinstance(source, Download):
-        return [_downloaded(corpus, source, cache)]
-    if source is not None:
-        return [source]
-    path = Path(os.path.expanduser(corpus))  # noqa: PTH111 - an unknown user's folder is a missing file
+    path = NAMED.get(corpus, Path(os.path.expanduser(corpus)))  # noqa: PTH111 - an unknown user's folder is missing
+    if isinstance(path, Download):
+        return [_downloaded(corpus, path, cache)]
     if path.is_dir():
         seen = (p for p in path.rglob("*") if not any(name[0] == "." for name in p.relative_to(path).parts))
         files = _without_runs_and_packed_copies(p for p in seen if p.name.lower().endswith(TXT))
@@ -118,22 +114,24 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
     target = cache / f"{name}.txt"
 
     def is_there() -> bool:
-        is_file = target.is_file() and target.stat().st_size == source.n_bytes
-        return is_file and sha256_of(target) == source.sha256
+        return target.is_file() and sha256_of(target) == source.sha256
 
     if not is_there():
         with exclusive(cache, "is downloading a corpus", waits=True):
             if not is_there():
-                content = _download(name, source, target)
                 with replacing(target) as file:
-                    file.write(content)
+                    file.write(_download(name, source, target))
     return target
 
 
 def _download(name: str, source: Download, target: Path) -> bytes:
     """Return the text of a named corpus. Raises DownloadError, with the reasons, if no URL has it."""
-    reasons = []
-    for url in (*_mirrored(name), source.url):
+    urls, reasons = [source.url], []
+    if mirror := os.environ.get("CORPUS_MIRROR"):
+        if "://" not in mirror:
+            mirror = Path(os.path.expanduser(mirror)).resolve().as_uri()  # noqa: PTH111 - as for a corpus
+        urls.insert(0, f"{mirror.rstrip('/')}/{name}.txt")
+    for url in urls:
         print(f"Downloading {url}", file=sys.stderr, flush=True)
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
@@ -151,13 +149,3 @@ def _download(name: str, source: Download, target: Path) -> bytes:
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
         "data.corpus=selmere"
     )
-
-
-def _mirrored(name: str) -> list[str]:
-    """Return the URL of the corpus on CORPUS_MIRROR, a folder or a URL prefix; return [] if that is not set."""
-    mirror = os.environ.get("CORPUS_MIRROR")
-    if not mirror:
-        return []
-    if "://" not in mirror:
-        mirror = Path(os.path.expanduser(mirror)).resolve().as_uri()  # noqa: PTH111 - as for a corpus
-    return [f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}.txt"]

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cli.rules import Count, Fraction, Within, check_rules
 from model.cache import KVCache
 from model.gpt import GPT
 from model.kernels.cuda_graph import CapturedFunction
@@ -30,20 +32,13 @@ class Sampling:
     Raises ValueError if a value is out of range.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
+    temperature: Annotated[float, Within(at_least=0, at_most=1_000_000)] = 1.0
+    top_k: Count | None = None
+    top_p: Annotated[float, Within(above=0, at_most=1)] = 1.0
+    min_p: Fraction = 0.0
 
     def __post_init__(self):
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature={self.temperature} must be 0 (always the likeliest) or above, and finite")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k={self.top_k} must be at least 1")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p={self.top_p} must be above 0 and at most 1")
-        if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p={self.min_p} must be at least 0 and at most 1")
+        check_rules("", self)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return the probability of each character, (B, V), from logits (B, V)."""
@@ -94,10 +89,8 @@ class Sampler:
 
         The streams have the numbers first, first + 1, ... The random numbers of stream i depend on (seed, i) only, so
         its text does not depend on the other streams. The context of a character depends on its position only (see
-        `window_start`). Memory does not grow with the length. Raises ValueError if the prompt is empty.
+        `window_start`). Memory does not grow with the length.
         """
-        if prompt.size(1) < 1:
-            raise ValueError("prompt must contain at least one character")
         self.cache.clear()
         draws = _uniform_draws(seed, range(first, first + len(prompt)), prompt.device)
         n_seen, block_size = prompt.size(1), self.model.config.block_size

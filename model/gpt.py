@@ -15,24 +15,33 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 """
 
 import math
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from model.block import Block
+from model.block import Block, CausalConv
 from model.cache import KVCache
-from model.causal_conv import CausalConv
 from model.config import ModelConfig
 from model.dropout import dropout
-from model.intermediates import Intermediates
 from model.ngrams import NgramMemory
-from model.norm import make_norm
+from model.norm import QueryKeyNorm, make_norm
 from model.positions import POSITIONS, Places
-from model.query_key_norm import QueryKeyNorm
 
 SMALL_VOCABULARY = 256  # up to this size, a one-hot matrix is small and fast on a GPU
 INITIAL_QK_SCALE = 12.0  # of learned scales (experiments/studies/RECORDS.md)
+
+
+@dataclass(frozen=True)
+class Intermediates:
+    """Lists that `GPT.forward` fills, one entry per layer.
+
+    weights: attention weights (B, H, T, S), without dropout. outputs: of the blocks (B, T, C).
+    """
+
+    weights: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
 
 
 class TokenEmbedding(nn.Embedding):
@@ -66,7 +75,7 @@ class GPT(nn.Module):
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
-        self.norm = make_norm(config.norm, config.n_embd, bias=config.bias)
+        self.norm = make_norm(config)
         self.lm_head = nn.Linear(config.n_embd, vocab_size, bias=False)
         self.init_weights()
 
@@ -117,7 +126,7 @@ class GPT(nn.Module):
         if cache is None and block_size < T:
             raise ValueError(f"{T} positions do not fit into model.block_size={block_size}")
         index, visible = (slice(0, T), None) if cache is None else cache.places(T)
-        places = Places(index, self.position_embedding, visible, kept)
+        places = Places(index, self.position_embedding, visible, None if kept is None else kept.weights)
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
         if self.ngrams is not None:
             x = x + self.ngrams(ids, places, cache)

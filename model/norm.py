@@ -1,9 +1,10 @@
-"""Normalisation over the channels."""
+"""Normalisation over the channels: of what a layer reads, and of queries and keys."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.config import LayerShape, ModelConfig
 from model.kernels import hand_written
 
 EPS = {dtype: torch.tensor(torch.finfo(dtype).eps, dtype=dtype) for dtype in (torch.float32, torch.float64)}
@@ -30,6 +31,33 @@ class RMSNorm(nn.Module):
         return rms_norm(x)
 
 
-def make_norm(name: str, width: int, *, bias: bool) -> nn.Module:
+def make_norm(config: ModelConfig) -> nn.Module:
     """Return the layer of `model.norm`: "rms", or "layer" (Ba et al., 2016) with weights and an optional bias."""
-    return RMSNorm() if name == "rms" else nn.LayerNorm(width, bias=bias)
+    return RMSNorm() if config.norm == "rms" else nn.LayerNorm(config.n_embd, bias=config.bias)
+
+
+class QueryKeyNorm(nn.Module):
+    """Normalise queries and keys (Henry et al., 2020): with `scaled_dot`, score(q, k) = s cos(q, k).
+
+    (B, T, H + K, D) -> the same shape, with queries of length s and keys of length sqrt(D). The scale s limits how
+    sharply a head can attend: no weight is more than e^(2 s) times another.
+
+    scale: s; or "learned", one s per head, stored as its logarithm; or "sqrt_head_size", s = sqrt(D).
+    """
+
+    fixed_scales: Tensor
+
+    def __init__(self, layer: LayerShape, scale: float | str):
+        super().__init__()
+        self.root = layer.head_size**0.5  # the length of a normalised query or key
+        self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
+        fixed = torch.full((layer.n_head,), self.root if isinstance(scale, str) else scale)
+        self.register_buffer("fixed_scales", fixed, persistent=False)
+
+    def forward(self, qk: Tensor) -> Tensor:
+        factor = F.pad(self.scales() / self.root, (0, qk.size(2) - len(self.fixed_scales)), value=1.0)  # (H + K,)
+        return rms_norm(qk, factor.unsqueeze(-1))
+
+    def scales(self) -> Tensor:
+        """Return the scale s of each head, (H,)."""
+        return self.fixed_scales if self.log_scale is None else self.log_scale.exp()

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.intermediates import Intermediates
 
 
 class PositionEmbedding(nn.Module):
@@ -37,14 +36,14 @@ class Places:
 
     index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
     visible: (T, S), the positions that each query may attend to, with a static `KVCache`; None means causal attention.
-    kept: receives the attention weights of each layer.
+    weights: receives the attention weights of each layer.
     rotations: the cosines and sines of these positions, by the size of a head.
     """
 
     index: slice | Tensor
     position_embedding: PositionEmbedding
     visible: Tensor | None = None
-    kept: Intermediates | None = None
+    weights: list[Tensor] | None = None
     rotations: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
@@ -68,33 +67,21 @@ class Rotary(PositionEmbedding):
     def __init__(self, config: ModelConfig):
         super().__init__(config)
         for size in {layer.head_size for layer in config.layers}:
-            table = rotary_table(size, config.block_size, config.rope_base)
-            self.register_buffer(f"cos_sin_{size}", table, persistent=False)
+            pair = torch.arange(size // 2, dtype=torch.float64)
+            position = torch.arange(config.block_size, dtype=torch.float64)
+            angle = torch.outer(position, float(config.rope_base) ** (-2 * pair / size))  # (block_size, D/2)
+            cos, sin = angle.cos(), angle.sin()
+            table = torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
+            # (2, block_size, 1, D): the cosines and sines of each channel's angle
+            self.register_buffer(f"cos_sin_{size}", table.to(torch.get_default_dtype()), persistent=False)
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         size = x.size(-1)
         if size not in places.rotations:  # all layers of a pass have the same dtype
             places.rotations[size] = getattr(self, f"cos_sin_{size}")[:, places.index].to(x.dtype).unbind()
-        cos, sin = places.rotations[size]  # (T, 1, D) each
-        return rotate_pairs(x, cos, sin)
-
-
-def rotary_table(head_size: int, block_size: int, base: float) -> Tensor:
-    """Return the cosines and sines of `rotate_pairs` for every position, (2, block_size, 1, D)."""
-    pair = torch.arange(head_size // 2, dtype=torch.float64)
-    position = torch.arange(block_size, dtype=torch.float64)
-    angle = torch.outer(position, float(base) ** (-2 * pair / head_size))  # (block_size, D/2)
-    cos, sin = angle.cos(), angle.sin()
-    table = torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
-    return table.to(torch.get_default_dtype())
-
-
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the pairs of channels of x (B, T, H, D): (a, b) becomes (a cos - b sin, b cos + a sin).
-
-    cos and sin (T, 1, D) are those of each channel's angle; sin is negative in the first half of the channels.
-    """
-    return x * cos + x.roll(x.size(-1) // 2, dims=-1) * sin
+        cos, sin = places.rotations[size]  # (T, 1, D) each; sin is negative in the first half of the channels
+        # A pair (a, b) becomes (a cos - b sin, b cos + a sin).
+        return x * cos + x.roll(size // 2, dims=-1) * sin
 
 
 class Alibi(PositionEmbedding):

@@ -1,52 +1,54 @@
 """Show a chapter on attention with shapes and numbers, or list the chapters: python -m textbook 3"""
 
+import importlib
 import inspect
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
 
 import textbook
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
-from textbook import (
-    chapter1_average,
-    chapter2_similarity,
-    chapter3_head,
-    chapter4_heads,
-    chapter5_layer,
-    chapter6_encoder_decoder,
-    chapter7_scores,
-    chapter8_bigram,
-    chapter9_gpt,
-)
-from textbook.matrices import check_drawing, draw_matrices, written
 
-CHAPTERS = (
-    *(chapter1_average, chapter2_similarity, chapter3_head, chapter4_heads, chapter5_layer),
-    *(chapter6_encoder_decoder, chapter7_scores, chapter8_bigram, chapter9_gpt),
-)
+FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
+CHAPTERS = [importlib.import_module(f"textbook.{file.stem}") for file in FILES]
+FORMATS = (".png", ".svg", ".pdf")
+N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
 
 
-def show(number: int | None, output: Path | None, settings: dict[str, int | str]) -> None:
-    """Print a chapter, or the list of chapters; with `output`, also draw a picture.
+def list_chapters() -> None:
+    for chapter in CHAPTERS:
+        print(str(chapter.__doc__).partition("?")[0] + "?")
+    letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
+    print(f"\n{letters}\n\nShow the first with python -m textbook 1")
 
-    settings: arguments of the chapter's `show`. Raises UserError if it has no such argument.
+
+def show(options: Namespace) -> int:
+    """Print a chapter, or the list of chapters; also draw a picture if the options name one.
+
+    Raises UserError if an option is not among the arguments of the chapter's `show`.
     """
+    number, output = options.chapter, options.output
     if number is None:
-        for chapter in CHAPTERS:
-            print(str(chapter.__doc__).partition("?")[0] + "?")
-        letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
-        print(f"\n{letters}\n\nShow the first with python -m textbook 1")
-        return
+        list_chapters()
+        return 0
     if not 1 <= number <= len(CHAPTERS):
         raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")
     chapter = CHAPTERS[number - 1]
+    settings = {name: value for name in ("steps", "corpus") if (value := getattr(options, name)) is not None}
     for name in settings.keys() - inspect.signature(chapter.show).parameters:
         raise UserError(f"chapter {number} has no --{name}")
     if output and number in (8, 9):
         raise UserError(f"chapter {number} has nothing to draw")
-    if output:
-        check_drawing(output)
+    if output and output.suffix not in FORMATS:
+        raise UserError(f"{output}: end the name of the picture with {', '.join(FORMATS)}")
+    if output and not output.parent.is_dir():
+        raise UserError(f"{output.parent}: no such folder")
     *introduction, following = str(chapter.__doc__).split("\n\n")
     for paragraph in introduction:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
@@ -60,6 +62,44 @@ def show(number: int | None, output: Path | None, settings: dict[str, int | str]
         draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
         draw(output)
         print(f"Drew {output}")
+    return 0
+
+
+def written(title: str, value: Tensor) -> str:
+    """Return a title with the shape and numbers of a matrix: (rows, columns), or (rows, heads, columns) with gaps."""
+    cells = [[_number(x, value) for x in row] for row in value.flatten(1).tolist()]
+    gaps = ["    " if j and j % value.size(-1) == 0 else "" for j in range(len(cells[0]))]
+    widths = [len(gap + max(column, key=len)) for gap, *column in zip(gaps, *cells, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n  ".join([f"{title}  {tuple(value.shape)}", *lines]) + "\n"
+
+
+def _number(x: float, of: Tensor) -> str:
+    """Return a number as whole, with four decimals, or with five digits, as its matrix needs."""
+    if (of == of.round()).all():
+        return f"{x:z.0f}"
+    smallest = of.abs()[of != 0].min()
+    return f"{x:z.5g}" if 1e-9 < smallest < 1e-3 else f"{x:z.4f}"
+
+
+def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
+    """Draw each matrix as a map of colours with its numbers; what a mask hides stays white."""
+    n_rows = -(-len(matrices) // N_COLUMNS)
+    figure = Figure(figsize=(15, 3.8 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, N_COLUMNS, squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    for axis, (title, value) in zip(axes.flat, matrices.items(), strict=False):
+        numbers = value.flatten(1).double().numpy()
+        limit = 1.5 * abs(numbers[np.isfinite(numbers)]).max() or 1.0  # so that the numbers stay readable
+        axis.imshow(numbers, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for j in range(value.size(-1), numbers.shape[1], value.size(-1)):
+            axis.axvline(j - 0.5, color="black")  # between two heads
+        axis.set_title("\n".join(wrap(title, 44)), fontsize=9)
+        if numbers.size <= LARGEST_WITH_NUMBERS:
+            for (i, j), number in np.ndenumerate(numbers):
+                axis.text(j, i, f"{number:z.3g}", ha="center", va="center", fontsize=8)
+    figure.savefig(path, dpi=120)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,15 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 6 and 9)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
-    options = vars(parser.parse_args(arguments))
-    number, output = options.pop("chapter"), options.pop("output")
-    settings = {name: value for name, value in options.items() if value is not None}
-
-    def work() -> int:
-        show(number, output, settings)
-        return 0
-
-    return report_errors("textbook", work, memory="close other programs")
+    options = parser.parse_args(arguments)
+    return report_errors("textbook", lambda: show(options), memory="close other programs")
 
 
 if __name__ == "__main__":

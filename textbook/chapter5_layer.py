@@ -42,13 +42,11 @@ def combine_masks(
     """
     B, T, S = shape
     visible = None
-    for name, mask, letters, expected in (
-        ("padding_mask", padding_mask, "(B, S)", (B, S)),
-        ("attention_mask", attention_mask, "(T, S)", (T, S)),
-        ("memory_mask", memory_mask, "(T, S)", (T, S)),
-    ):
+    masks = {"padding_mask": padding_mask, "attention_mask": attention_mask, "memory_mask": memory_mask}
+    for name, mask in masks.items():
         if mask is None:
             continue
+        letters, expected = ("(B, S)", (B, S)) if name == "padding_mask" else ("(T, S)", (T, S))
         if mask.shape != expected:
             raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {letters} = {expected}")
         mask = mask != 0 if letters == "(T, S)" else mask[:, None, None, :] != 0  # (T, S) or (B, 1, 1, S)
@@ -77,7 +75,6 @@ class MultiHeadAttention(nn.Module):
         value_size: int | None = None,
         bias: bool = False,
         output_bias: bool = False,
-        output_map: bool = True,
         score: Score = scaled_dot,
     ):
         super().__init__()
@@ -90,7 +87,7 @@ class MultiHeadAttention(nn.Module):
         self.query = nn.Linear(query_size, n_head * head_size, bias=bias)
         self.key = nn.Linear(key_size, n_head * (key_head_size or head_size), bias=bias)
         self.value = nn.Linear(value_size or key_size, n_head * (value_head_size or head_size), bias=bias)
-        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias) if output_map else nn.Identity()
+        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias)
 
     def forward(self, *inputs: Tensor, **masks) -> Tensor:
         """Return the output (B, T, width) for one to three inputs; see `trace`."""

@@ -31,10 +31,9 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
-    def forward(self, x: Tensor, *, padding_mask: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, **masks: Tensor | None) -> Tensor:
         """Map x (B, S, C) to (B, S, C). padding_mask (B, S) and attention_mask (S, S) are 0 where a key is hidden."""
-        y = self.attention_norm(x)
-        x = x + self.attention(y, padding_mask=padding_mask, attention_mask=attention_mask)
+        x = x + self.attention(self.attention_norm(x), **masks)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -50,23 +49,13 @@ class DecoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        *,
-        padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, *, memory_padding_mask=None, memory_mask=None, **masks) -> Tensor:
         """Map x (B, T, C) to (B, T, C), reading a memory (B, S, C).
 
         Masks are 0 where a key is hidden: padding_mask (B, T) and attention_mask (T, T) in self-attention,
         memory_padding_mask (B, S) and memory_mask (T, S) in cross-attention.
         """
-        y = self.attention_norm(x)
-        x = x + self.attention(y, causal=True, padding_mask=padding_mask, attention_mask=attention_mask)
+        x = x + self.attention(self.attention_norm(x), causal=True, **masks)
         y = self.cross_norm(x)
         x = x + self.cross_attention(y, memory, padding_mask=memory_padding_mask, memory_mask=memory_mask)
         return x + self.mlp(self.mlp_norm(x))
@@ -84,45 +73,28 @@ class EncoderDecoder(nn.Module):
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, vocab_size, bias=False)
 
-    def forward(
-        self,
-        source: Tensor,
-        target: Tensor,
-        *,
-        source_padding_mask: Tensor | None = None,
-        source_attention_mask: Tensor | None = None,
-        **masks: Tensor | None,
-    ) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, *, source_padding_mask=None, source_attention_mask=None, **masks):
         """Return scores (logits) (B, T, V) for the id after each position of target (B, T), given source (B, S).
 
         Masks are 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,
         source_attention_mask (S, S) in the encoder, and those of `DecoderBlock` but the memory's padding in the
         decoder. Raises ValueError if a shape is wrong.
         """
-        memory = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
-        return self.decode(target, memory, memory_padding_mask=source_padding_mask, **masks)
-
-    def encode(self, source: Tensor, **masks: Tensor | None) -> Tensor:
-        """Return the memory (B, S, C) of source (B, S). masks: see `EncoderBlock`."""
-        x = self._embed(source)
+        memory = self._embed(source)
         for block in self.encoder:
-            x = block(x, **masks)
-        return self.encoder_norm(x)
-
-    def decode(self, target: Tensor, memory: Tensor, **masks: Tensor | None) -> Tensor:
-        """Return logits (B, T, V) for target (B, T), given a memory (B, S, C). masks: see `DecoderBlock`."""
+            memory = block(memory, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+        memory = self.encoder_norm(memory)  # (B, S, C)
         x = self._embed(target)
         for block in self.decoder:
-            x = block(x, memory, **masks)
+            x = block(x, memory, memory_padding_mask=source_padding_mask, **masks)
         return self.lm_head(self.decoder_norm(x))
 
     @torch.inference_mode()
-    def greedy(self, source: Tensor, start: int, length: int, *, memory_mask: Tensor | None = None, **masks) -> Tensor:
-        """Return the likeliest ids (B, length) after `start`, one by one. masks: those of source and memory."""
+    def greedy(self, source: Tensor, start: int, length: int, **masks: Tensor) -> Tensor:
+        """Return the likeliest ids (B, length) after `start`, one by one. masks: those of the source."""
         ids = source.new_full((len(source), 1), start)
-        for t in range(1, length + 1):
-            rows = None if memory_mask is None else memory_mask[:t]
-            logits = self(source, ids, memory_mask=rows, **masks)  # (B, t, V); a cache would be faster, and longer
+        for _ in range(length):
+            logits = self(source, ids, **masks)  # (B, t, V); a cache would be faster, and longer
             ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)  # (B, t + 1)
         return ids[:, 1:]
 

@@ -22,8 +22,7 @@ from data.files import sha256_of
 from data.sources import known_file
 from data.vocabulary import Vocabulary
 from model.generate import Sampler, Sampling
-from model.gpt import GPT
-from model.intermediates import Intermediates
+from model.gpt import GPT, Intermediates
 from training.evaluation import character_losses, evaluation_mode
 from training.runs.checkpoint import Checkpoint
 from training.runs.find_checkpoint import BUNDLED_MODEL, EXPORTED, open_checkpoint

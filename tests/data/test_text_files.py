@@ -10,7 +10,7 @@ import pytest
 from helpers import load_corpus
 
 from cli.errors import UserError
-from data import text_files
+from data import encoded_text
 from data.config import DataConfig
 from data.corpus import open_corpus
 
@@ -50,7 +50,7 @@ def decoded(corpus):
 
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_a_compressed_text_is_the_same_corpus_as_the_text(load, suffix, monkeypatch):
-    monkeypatch.setattr(text_files, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(encoded_text, "CHUNK_BYTES", 50)
     content = TEXT.encode()
     parts = [content] if suffix == ".zip" else [content[:1000], content[1000:]]  # as from `cat a.gz b.gz`
     corpus = load(b"".join(map(PACKERS[suffix], parts)), f"a.txt{suffix}")
@@ -96,7 +96,7 @@ def test_without_its_library_the_error_for_a_zst_file_says_what_to_install(load,
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 4, 7, 1 << 20])
 def test_chunk_boundaries_do_not_change_the_encoded_text_nor_the_position_of_an_error(load, monkeypatch, chunk_bytes):
-    monkeypatch.setattr(text_files, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(encoded_text, "CHUNK_BYTES", chunk_bytes)
     text = "\ufeffMüßiggang 🙂\r\n明月\r\n"
     corpus = load(text.encode())
     assert decoded(corpus) == text

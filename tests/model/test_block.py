@@ -4,8 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from model.attention import causal_mask
-from model.block import Block
-from model.causal_conv import CausalConv
+from model.block import Block, CausalConv
 from model.config import ModelConfig
 from model.mlp import MLP
 from model.norm import RMSNorm

@@ -7,7 +7,7 @@ from helpers import make_model
 
 from model.config import LayerShape
 from model.gpt import GPT
-from model.query_key_norm import QueryKeyNorm
+from model.norm import QueryKeyNorm
 from model.scoring import scaled_dot
 
 B, T, H, K, D = 2, 5, 6, 2, 8
