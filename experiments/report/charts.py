@@ -8,7 +8,6 @@ from experiments.report.comparison import LONGEST_LABEL, Comparison
 from experiments.report.contrasts import Contrast
 from experiments.report.runs import Variant
 from experiments.report.significance import PairedTest, paired_difference
-from experiments.sweep.plan import setting
 from experiments.sweep.values import labelled
 from training.identity import SEED
 
@@ -59,7 +58,7 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
     lines: dict[str, list] = {}
     for row in comparison.finished_rows:
         others = labelled({k: v for k, v in row.variant.choices.items() if k != name})
-        lines.setdefault(others, []).append((setting(row.variant.first.config, key), row))
+        lines.setdefault(others, []).append((row.variant.first.identity[key], row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
         label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and related"

@@ -26,12 +26,12 @@ def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, 
     axes = _mapping(section, "sweep", "model.n_head: [1, 2, 4]")
     variants = _mapping(axes.pop(VARIANTS, None), "sweep.variants", "wide: {model.n_embd: 256}")
     for key, values in axes.items():
-        axes[key] = [_text(v) for v in values] if isinstance(values, list) else split_values(key, _text(values))
+        axes[key] = [as_text(v) for v in values] if isinstance(values, list) else split_values(key, as_text(values))
         if not axes[key]:
             raise UserError(f"sweep.{key} has no values; write them as in [1, 2, 4]")
     for name, changes in variants.items():
         settings = _mapping(changes, f"sweep.variants.{name}", "model.n_head: 8")
-        variants[name] = {key: _text(value) for key, value in settings.items()}
+        variants[name] = {key: as_text(value) for key, value in settings.items()}
     return axes, variants
 
 
@@ -63,9 +63,9 @@ def spoken(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def labelled(choices: Mapping[str, str]) -> str:
+def labelled(choices: Mapping[str, str], separator: str = ", ") -> str:
     """Return the choices of a variant as text; the name of a named variant stands for itself."""
-    return ", ".join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
+    return separator.join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
 
 
 def _mapping(value: Any, place: str, example: str) -> dict[str, Any]:
@@ -74,6 +74,6 @@ def _mapping(value: Any, place: str, example: str) -> dict[str, Any]:
     return dict(value or {})
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value in the notation of the command line."""
-    return f"[{','.join(map(_text, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    return f"[{','.join(map(as_text, value))}]" if isinstance(value, (list, tuple)) else str(value)
