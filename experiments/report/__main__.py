@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cli.command import run_command, whole
 from cli.errors import UserError, printable
@@ -12,7 +13,7 @@ from experiments.command import command, option, replaceable
 from experiments.drawing import stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
-from experiments.report.comparison import Comparison, compare
+from experiments.report.comparison import compare
 from experiments.report.contrasts import MARGIN
 from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
@@ -62,37 +63,33 @@ def write_report(options: Namespace) -> str:
         n_tests=options.n_tests,
     )
     sentences, notes = conclusions(comparison), make_notes(found, comparison)
-    running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
-    samples, prompt = sample_variants([] if running else found.variants, options.prompt)
-    warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
-    charts = draw_charts(comparison)
-    title, output = options.title or _title(comparison, options.runs), _output(options.output, options.runs)
-    values = {
-        "title": title,
+    is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
+    samples, prompt = sample_variants([] if is_running else found.variants, options.prompt)
+    output = _output(options.output, options.runs)
+    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
+    title = kind + (f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else "")
+    values: dict[str, Any] = {
+        "title": options.title or title,
         "name": output.name,
-        "is_running": running,
+        "is_running": is_running,
         "sentences": sentences,
         "contrasts": contrast_table(comparison),
         "variants": table(comparison),
         "notes": notes,
-        "charts": charts,
+        "charts": draw_charts(comparison),
         "samples": samples,
         "prompt": repr(prompt),
         "settings": dump_yaml(shared_settings(found.variants)),
     }
-    files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in charts}
+    files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
     files[Path(f"{output}.html")] = render("report/report.html", **values)
     files[Path(f"{output}.md")] = render("report/markdown.txt", **values)
     files[Path(f"{output}.csv")] = to_csv(comparison)
     for file in [*map(replaceable, files)]:
         replace_text(file, printable(files[file]))
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
+    warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
-
-
-def _title(comparison: Comparison, runs: Sequence[Path]) -> str:
-    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
-    return kind + (f": {', '.join(map(name_of, runs))}" if len(runs) <= 2 else "")
 
 
 def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:

@@ -9,25 +9,20 @@ from typing import Any
 from cli.errors import UserError
 from experiments.report.contrasts import MARGIN, Contrast, Family, find_pair, make_family
 from experiments.report.runs import Run, Variant
-from experiments.report.significance import Difference, paired_difference, standard_error
+from experiments.report.significance import paired_difference, standard_error
 
 LONGEST_LABEL = 36
+NOT_TESTED = "not tested"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A variant in the table.
+@dataclass(frozen=True, kw_only=True)
+class Row(Contrast):
+    """A variant in the table, and its contrast with the baseline; without a test, the verdict says why.
 
-    mark: the variant's label or, if that is long, its number in the table. verdict: that of its contrast with the
-    baseline, or why there is none. difference: from the baseline; None for the baseline, for unfinished runs, and
-    without a common seed. contrast: None if it is not tested. target: a validation loss.
+    mark: the variant's label or, if that is long, its number in the table. target: a validation loss.
     """
 
     mark: str
-    variant: Variant
-    verdict: str
-    difference: Difference | None
-    contrast: Contrast | None
     target: float
 
     @property
@@ -95,24 +90,24 @@ def compare(
     if target is None:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
-    exceptions = [_exception(variant, base) for variant in variants]
-    compared = [(variant, base) for variant, exception in zip(variants, exceptions, strict=True) if not exception]
+    untested = [_untested(variant, base) for variant in variants]
+    compared = [(each.variant, base) for each in untested if each.verdict == NOT_TESTED]
     pairs = [find_pair(contrast, variants) for contrast in dict.fromkeys(contrasts)] or compared
     family = make_family(pairs, margin=margin, n_tests=n_tests)
     rows = []
-    for i, (variant, exception) in enumerate(zip(variants, exceptions, strict=True), start=1):
-        contrast = next((each for each in family.contrasts if (each.variant, each.other) == (variant, base)), None)
-        difference = None if exception else paired_difference(variant.losses, base.losses)
-        mark = variant.label if len(variant.label) <= LONGEST_LABEL else f"variant {i}"
-        verdict = exception or (contrast.verdict if contrast else "not tested")
-        rows.append(Row(mark, variant, verdict, difference, contrast, target))
+    for i, row in enumerate(untested, start=1):
+        mark = row.variant.label if len(row.variant.label) <= LONGEST_LABEL else f"variant {i}"
+        tested = (each for each in family.contrasts if (each.variant, each.other) == (row.variant, base))
+        rows.append(Row(**vars(next(tested, row)), mark=mark, target=target))
     return Comparison(rows, base, family, bool(contrasts), target)
 
 
-def _exception(variant: Variant, base: Variant) -> str:
-    """Return why a variant is not compared with the baseline, or ""."""
+def _untested(variant: Variant, base: Variant) -> Contrast:
+    """Return a variant's contrast with the baseline before any test."""
     if variant is base:
-        return "the baseline"
+        return Contrast(variant, base, None, "the baseline")
     if variant.first.measured_on != base.first.measured_on:
-        return "not comparable: measured on something else"
-    return "" if variant.is_finished and base.is_finished else "unfinished"
+        return Contrast(variant, base, None, "not comparable: measured on something else")
+    if not (variant.is_finished and base.is_finished):
+        return Contrast(variant, base, None, "unfinished")
+    return Contrast(variant, base, paired_difference(variant.losses, base.losses), NOT_TESTED)

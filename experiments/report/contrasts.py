@@ -15,17 +15,17 @@ MARGIN = 0.01  # nats per character; smaller differences count as equal
 class Contrast:
     """The loss of a variant minus that of another, paired by seed, as one of a family of tests.
 
-    difference: None without a common seed. p, equal_p: adjusted for the family by `holm`, of the hypotheses that
-    there is no difference and that it is beyond the margin; None without a test. verdict: whether the difference is
-    significant, and whether the variants are equal within the margin.
+    difference: None without a common seed. verdict: whether the difference is significant, and whether the variants
+    are equal within the margin. p, equal_p: adjusted for the family by `holm`, of the hypotheses that there is no
+    difference and that it is beyond the margin; None without a test.
     """
 
     variant: Variant
     other: Variant
     difference: Difference | None
-    p: float | None
-    equal_p: float | None
     verdict: str
+    p: float | None = None
+    equal_p: float | None = None
 
     @property
     def label(self) -> str:
@@ -57,7 +57,7 @@ def make_family(
     p = dict(zip(tests, holm([test.p for test in tests.values()], n_tests), strict=True))
     equal_p = dict(zip(tests, holm([test.equal_p(margin) for test in tests.values()], n_tests), strict=True))
     contrasts = [
-        Contrast(*pair, difference, p.get(i), equal_p.get(i), _verdict(difference, p.get(i), equal_p.get(i), margin))
+        Contrast(*pair, difference, _verdict(difference, p.get(i), equal_p.get(i), margin), p.get(i), equal_p.get(i))
         for i, (pair, difference) in enumerate(zip(pairs, differences, strict=True))
     ]
     return Family(contrasts, margin, n_tests)

@@ -56,15 +56,6 @@ def _detectable(comparison: Comparison) -> list[str]:
 def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
     """Return notes on how the figures were measured, and caveats."""
     runs = [run for variant in found.variants for run in variant.runs.values()]
-    ends = [run.end for run in runs if run.end]
-    return render(
-        "report/notes.txt",
-        comparison=comparison,
-        runs=runs,
-        left_out=found.left_out,
-        ancestors=sorted(Counter(run.config.train.ancestor for run in runs if run.config.train.ancestor).items()),
-        measured=list(dict.fromkeys(run.measured_on for run in runs)),
-        machines=list(dict.fromkeys(end["machine"] for end in ends)),
-        commits=sorted({end["commit"] for end in ends if end.get("commit")}),
-        dates=sorted(end["date"] for end in ends if end.get("date")),
-    ).splitlines()
+    ancestors = sorted(Counter(run.config.train.ancestor for run in runs if run.config.train.ancestor).items())
+    values = {"comparison": comparison, "runs": runs, "ancestors": ancestors, "left_out": found.left_out}
+    return render("report/notes.txt", **values).splitlines()

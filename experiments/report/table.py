@@ -54,11 +54,11 @@ def _name(row: Row) -> str:
 
 
 def _parameters(row: Row) -> int | None:
-    return row.variant.first.end["n_parameters"] if row.variant.first.end else None
+    return row.variant.first.end.get("n_parameters")
 
 
 def _memory(run: Run) -> int | None:
-    return run.end["peak_memory_bytes"] or None if run.end else None  # 0: the system does not report it
+    return run.end.get("peak_memory_bytes") or None  # 0: the system does not report it
 
 
 def _seconds_to_target(row: Row) -> float | None:
@@ -79,8 +79,8 @@ COLUMNS = [
     Column("", "difference_low", lambda row: getattr(row.difference, "low", None)),
     Column("", "difference_high", lambda row: getattr(row.difference, "high", None)),
     Column("", "difference_p", lambda row: getattr(row.difference, "p", None)),
-    Column("", "adjusted_p", lambda row: row.contrast and row.contrast.p),
-    Column("", "adjusted_equal_p", lambda row: row.contrast and row.contrast.equal_p),
+    Column("", "adjusted_p", lambda row: row.p),
+    Column("", "adjusted_equal_p", lambda row: row.equal_p),
     Column("parameters", "n_parameters", _parameters, "{:,}".format, "unknown"),
     Column("characters/s", "tokens_per_s", lambda row: row.median(lambda run: run.tokens_per_s), "{:,.0f}".format),
     Column("memory", "peak_memory_bytes", lambda row: row.median(_memory), lambda n: f"{n / 1e6:,.0f} MB", "unknown"),
