@@ -13,8 +13,7 @@ from experiments.command import command, option, replaceable
 from experiments.drawing import stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
-from experiments.report.comparison import compare
-from experiments.report.contrasts import MARGIN
+from experiments.report.comparison import MARGIN, compare
 from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack

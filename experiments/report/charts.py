@@ -4,8 +4,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from experiments.drawing import INK, Chart, draw_svg, line_style, plain
-from experiments.report.comparison import LONGEST_LABEL, Comparison
-from experiments.report.contrasts import Contrast
+from experiments.report.comparison import LONGEST_LABEL, Comparison, Contrast
 from experiments.report.runs import Variant
 from experiments.report.significance import PairedTest, paired_difference
 from experiments.sweep.values import labelled
@@ -29,7 +28,7 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         title, height = f"Difference from {comparison.baseline.label}", 1.2 + 0.35 * len(rows)
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         add("difference", title, caption, _differences, comparison, height=height)
-    if progress := {each.label: steps for each in comparison.family.contrasts if len(steps := over_steps(each)) > 1}:
+    if progress := {each.label: steps for each in comparison.contrasts if len(steps := over_steps(each)) > 1}:
         caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
         add("progress", "Differences over the run", caption, _progress, progress)
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):

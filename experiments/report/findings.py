@@ -18,14 +18,14 @@ def conclusions(comparison: Comparison) -> list[str]:
     if not others:
         return [f"One variant: validation loss {shown_loss(comparison.rows[0])} nats per character."]
     if comparison.has_own_contrasts:
-        found = [(each.label, shown_difference(each), each.verdict) for each in comparison.family.contrasts]
+        found = [(each.label, shown_difference(each), each.verdict) for each in comparison.contrasts]
         return [f"{label}: {', '.join(filter(None, words))}." for label, *words in found] + _detectable(comparison)
     best = min(comparison.finished_rows, key=lambda row: row.loss)
     sentences = [f"Lowest mean validation loss: {best.mark}, {shown_loss(best)} nats per character."]
     for verdict, finding in (
         ("lower", f"Significantly better than {base}"),
         ("higher", f"Significantly worse than {base}"),
-        ("equal", f"Equal to {base} within {comparison.family.margin:g} (equivalence test)"),
+        ("equal", f"Equal to {base} within {comparison.margin:g} (equivalence test)"),
         ("not significant", f"Undecided (neither shown to differ from {base} nor to be equal; more seeds may tell)"),
     ):
         rows = [(row.mark, row.difference) for row in others if row.verdict.startswith(verdict)]
@@ -42,7 +42,7 @@ def conclusions(comparison: Comparison) -> list[str]:
 
 def _detectable(comparison: Comparison) -> list[str]:
     """Return a sentence about the differences that these tests can find, if the noise is known well enough."""
-    n_tests, differences = comparison.family.n_tests, [each.difference for each in comparison.family.contrasts]
+    n_tests, differences = comparison.n_tests, [each.difference for each in comparison.contrasts]
     sizes = [test.detectable(n_tests) for test in differences if isinstance(test, PairedTest)]
     if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
         return []

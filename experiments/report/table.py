@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from experiments.command import MARK
 from experiments.formatting import in_columns, signed
-from experiments.report.comparison import Comparison, Row
-from experiments.report.contrasts import Contrast
+from experiments.report.comparison import Comparison, Contrast, Row
 from experiments.report.runs import Run
 from experiments.report.significance import PairedTest
 
@@ -105,7 +104,7 @@ def contrast_table(comparison: Comparison) -> list[list[str]]:
     """Return the table of the given contrasts, its head first, or nothing if none were given."""
     if not comparison.has_own_contrasts:
         return []
-    return _lines(CONTRASTS, comparison.family.contrasts, origin="", margin=comparison.family.margin)
+    return _lines(CONTRASTS, comparison.contrasts, origin="", margin=comparison.margin)
 
 
 def _lines(columns: Sequence[Column], items: Iterable[Any], **values: Any) -> list[list[str]]:
