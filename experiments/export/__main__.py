@@ -28,9 +28,8 @@ def main(options: Namespace) -> None:
         raise UserError(f"--output {options.output}: exists already; name a new folder")
     if options.half and options.to != "safetensors":
         raise UserError("--half is for --to safetensors; leave it out")
-    trained = load_model(options.checkpoint, "cpu")
+    trained, name = load_model(options.checkpoint, "cpu"), options.output.resolve().name
     checkpoint = published(trained.checkpoint, half=options.half)
-    name = options.output.resolve().name
     card = model_card(trained, checkpoint, form=options.to, name=name, licence=options.license)
     if options.to == "safetensors":
         save_checkpoint(checkpoint, options.output / EXPORTED)
@@ -46,14 +45,13 @@ def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
     half: with weights in float16, which are read as float32 again.
     """
     data, train = checkpoint.config.data, checkpoint.config.train
-    val_corpus = _plain_name(data.val_corpus) if data.val_corpus else None
+    val_corpus = data.val_corpus and _plain_name(data.val_corpus)
     data = dataclasses.replace(data, corpus=_plain_name(data.corpus), val_corpus=val_corpus, fallback=None)
-    train = dataclasses.replace(train, ancestor=_plain_name(train.ancestor) if train.ancestor else None)
+    train = dataclasses.replace(train, ancestor=train.ancestor and _plain_name(train.ancestor))
     config = dataclasses.replace(checkpoint.config, data=data, train=train)
     text = {**checkpoint.corpus, "name": _plain_name(checkpoint.corpus["name"])}
-    model = checkpoint.without_training_state()
-    tensors = {name: x.half() if half else x for name, x in model.tensors.items()}
-    return dataclasses.replace(model, config=config, corpus=text, tensors=tensors)
+    weights = {f"model.{name}": x.half() if half else x for name, x in checkpoint.weights.items()}
+    return dataclasses.replace(checkpoint, config=config, corpus=text, tensors=weights)
 
 
 def _plain_name(name: str) -> str:

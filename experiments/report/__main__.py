@@ -17,10 +17,11 @@ from experiments.report.comparison import MARGIN, compare
 from experiments.report.findings import conclusions, make_notes
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
-from experiments.report.runs import Variant, find_runs, name_of, shared_settings
+from experiments.report.runs import Variant, find_runs, name_of
 from experiments.report.table import contrast_table, table, to_csv, to_plain
 from experiments.sweep.sweep_folder import PLAN_FILE
 from training.config_file import dump_yaml
+from training.identity import SEED, what_differs
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
 
@@ -67,6 +68,8 @@ def write_report(options: Namespace) -> str:
     output = _output(options.output, options.runs)
     kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
     title = kind + (f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else "")
+    identities = [variant.first.identity for variant in found.variants]
+    shared = identities[0].keys() - {SEED, *what_differs(identities)}
     values: dict[str, Any] = {
         "title": options.title or title,
         "name": output.name,
@@ -78,7 +81,7 @@ def write_report(options: Namespace) -> str:
         "charts": draw_charts(comparison),
         "samples": samples,
         "prompt": repr(prompt),
-        "settings": dump_yaml(shared_settings(found.variants)),
+        "settings": dump_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
     files[Path(f"{output}.html")] = render("report/report.html", **values)

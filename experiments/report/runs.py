@@ -52,10 +52,6 @@ class Run:
         activity = "running" if is_locked(self.folder.path) else "stopped"
         return f"{activity} at step {self.step:,} of {self.config.train.max_steps:,}"
 
-    def seconds_to(self, target: float) -> float | None:
-        """Return the time to the first evaluation at or below the target, or None if no evaluation reached it."""
-        return next((seconds for _, seconds, loss in self.evaluations if loss <= target), None)
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -173,12 +169,6 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
     raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
 
 
-def shared_settings(variants: Sequence[Variant]) -> dict[str, Any]:
-    """Return the part of the identity that all variants have in common."""
-    first, *others = (variant.first.identity for variant in variants)
-    return {key: value for key, value in first.items() if key != SEED and all(x.get(key) == value for x in others)}
-
-
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
     named: dict[Path, tuple[str, frozenset[str]]] = {}  # the name, and the settings that it implies
@@ -201,7 +191,7 @@ def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     def variants(keys: Sequence[str]) -> list[Variant]:
         found = []
         for ((_, (name, implied), _), by_seed), values in zip(groups.items(), known, strict=True):
-            shown = {key.partition(".")[2] or key: spoken(values.get(key)) for key in keys if key not in implied}
+            shown = {key.rpartition(".")[2]: spoken(values.get(key)) for key in keys if key not in implied}
             found.append(Variant(({VARIANTS: name} if name else {}) | shown, dict(sorted(by_seed.items()))))
         return found
 

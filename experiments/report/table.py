@@ -61,7 +61,7 @@ def _memory(run: Run) -> int | None:
 
 
 def _seconds_to_target(row: Row) -> float | None:
-    return row.median(lambda run: run.seconds_to(row.target))
+    return row.median(lambda run: next((s for _, s, loss in run.evaluations if loss <= row.target), None))
 
 
 SEEDS = Column("seeds", "seeds", lambda item: len(item.variant.runs))

@@ -1,12 +1,4 @@
-"""Read the values that a sweep varies, from the `sweep` section of a config or from the command line.
-
-sweep:
-  model.n_head: [1, 2, 4]             # a setting and its values: one axis of the grid
-  train.seed: 0..3                    # 0, 1, 2 and 3
-  variants:                           # named sets of settings: together one more axis
-    modern: {}
-    textbook: {model.positions: learned, model.norm: layer}
-"""
+"""Read the values that a sweep varies, from the `sweep` section of a config or from the command line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -54,9 +46,7 @@ def spoken(value: Any) -> str:
         return str(value).lower().replace("none", "null")
     if isinstance(value, dict):  # the earlier values of settings that a run has changed
         pairs = [(step, key) for step in value for key in value[step]]
-        changes = [
-            f"{key.partition('.')[2] or key} {spoken(value[step][key])} until step {step}" for step, key in pairs
-        ]
+        changes = [f"{key.rpartition('.')[2]} {spoken(value[step][key])} until step {step}" for step, key in pairs]
         return ", ".join(changes) or "none"
     if isinstance(value, (list, tuple)):
         return "-".join(map(spoken, value)) or "[]"
