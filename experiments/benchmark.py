@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -49,22 +48,6 @@ BLOCK_S = 0.5  # steps are timed in blocks of about this duration
 FIRST_CHARACTERS = 10  # of a text: they read the prompt and capture the graph
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Measured values. limit: the value at which all arithmetic would be as fast as a matrix product."""
-
-    name: str
-    unit: str
-    values: list[float]
-    limit: float | None = None
-
-    def __str__(self) -> str:
-        median = statistics.median(self.values)
-        spread = f"{min(self.values):,.4g} to {max(self.values):,.4g}" if len(self.values) > 1 else ""
-        share = f"{median / self.limit:7.2%} of the product" if self.limit else ""
-        return f"{self.name:40} {median:>10,.4g} {self.unit:14} {spread:22} {share}".rstrip()
-
-
 @command(
     option("--quick", action="store_true", help="fewer repeats, and smaller batches on a CPU"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),
@@ -87,7 +70,7 @@ def main(options: Namespace) -> None:
     for dtype in dtypes:
         rates = product_rates(device, dtype)
         products[dtype] = statistics.median(rates)
-        print(Figure(f"matrix product, {dtype}", "GFLOP/s", [rate / 1e9 for rate in rates]), flush=True)
+        print(figure(f"matrix product, {dtype}", "GFLOP/s", [rate / 1e9 for rate in rates]), flush=True)
     for name, config in configs.items():
         # Each model has its own process, so that its peak memory is that of this model alone.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -95,7 +78,15 @@ def main(options: Namespace) -> None:
         print(*figures, sep="\n", flush=True)
 
 
-def measure_model(name: str, config: Config, products: Mapping[str, float], repeats: int) -> list[Figure]:
+def figure(name: str, unit: str, values: list[float], limit: float | None = None) -> str:
+    """Return a line of measured values. limit: the value if all arithmetic were as fast as a matrix product."""
+    median = statistics.median(values)
+    spread = f"{min(values):,.4g} to {max(values):,.4g}" if len(values) > 1 else ""
+    share = f"{median / limit:7.2%} of the product" if limit else ""
+    return f"{name:40} {median:>10,.4g} {unit:14} {spread:22} {share}".rstrip()
+
+
+def measure_model(name: str, config: Config, products: Mapping[str, float], repeats: int) -> list[str]:
     """Measure training and then sampling. products: operations per second of matrix products, by dtype."""
     keep_freed_memory()
     before = peak_memory_bytes(torch.device("cpu"))
@@ -107,14 +98,14 @@ def measure_model(name: str, config: Config, products: Mapping[str, float], repe
     limit = product and product / model.flops_per_character(block_size)
     memory = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     figures = [
-        Figure(f"{name}: training", "characters/s", rates, limit),
-        Figure(f"{name}: memory of training", "MB", [memory / 1e6]),
+        figure(f"{name}: training", "characters/s", rates, limit),
+        figure(f"{name}: memory of training", "MB", [memory / 1e6]),
     ]
     for streams in (64, 1):  # in this order, because a single stream leaves a CPU with one thread
         rates = sampling_rates(model, streams, repeats)
         # A third of a training step's arithmetic is the forward pass, and the context is half full on average.
         limit = products["float32"] / (model.flops_per_character(block_size // 2) / 3)
-        figures.append(Figure(f"{name}: sampling, streams: {streams}", "characters/s", rates, limit))
+        figures.append(figure(f"{name}: sampling, streams: {streams}", "characters/s", rates, limit))
     return figures
 
 

@@ -14,7 +14,7 @@ from experiments.drawing import stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
 from experiments.report.comparison import MARGIN, compare
-from experiments.report.findings import conclusions, make_notes
+from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.runs import Variant, find_runs, name_of
@@ -62,7 +62,9 @@ def write_report(options: Namespace) -> str:
         margin=MARGIN if options.margin is None else options.margin,
         n_tests=options.n_tests,
     )
-    sentences, notes = conclusions(comparison), make_notes(found, comparison)
+    runs = [run for variant in found.variants for run in variant.runs.values()]
+    notes = render("report/notes.txt", comparison=comparison, runs=runs, left_out=found.left_out).splitlines()
+    sentences = conclusions(comparison)
     is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
     samples, prompt = sample_variants([] if is_running else found.variants, options.prompt)
     output = _output(options.output, options.runs)

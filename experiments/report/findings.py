@@ -1,11 +1,7 @@
-"""The findings of a report as sentences, and notes on how its figures were measured."""
-
-from collections import Counter
+"""The findings of a report as sentences."""
 
 from experiments.formatting import signed
-from experiments.pages import render
 from experiments.report.comparison import Comparison
-from experiments.report.runs import FoundRuns
 from experiments.report.significance import LEVEL, POWER, PairedTest
 from experiments.report.table import shown_difference, shown_loss
 
@@ -51,11 +47,3 @@ def _detectable(comparison: Comparison) -> list[str]:
     chance = f"with a probability of about {100 * POWER:.0f} % (at the level of {level})"
     noise = "if the noise is as large as measured here; smaller ones are often missed"
     return [f"Detectable: a true difference of {size} is found {chance}, {noise}."]
-
-
-def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
-    """Return notes on how the figures were measured, and caveats."""
-    runs = [run for variant in found.variants for run in variant.runs.values()]
-    ancestors = sorted(Counter(run.config.train.ancestor for run in runs if run.config.train.ancestor).items())
-    values = {"comparison": comparison, "runs": runs, "ancestors": ancestors, "left_out": found.left_out}
-    return render("report/notes.txt", **values).splitlines()
