@@ -10,16 +10,14 @@ from pathlib import Path
 
 from cli.command import run_command, whole
 from cli.console import Console
-from cli.errors import UserError, checking_values
+from cli.errors import UserError
 from cli.hints import to_paste
 from data.corpus import open_corpus
 from data.files import exclusive
 from experiments.command import command, option
 from experiments.report.__main__ import main as report
-from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from experiments.sweep.workers import train_runs
-from training.config_file import read_settings
 from training.runs.metrics import read_newest_record
 from training.runs.open_run import prepare_text
 from training.runs.run_folder import RunFolder
@@ -59,14 +57,10 @@ def open_sweep(options: Namespace) -> SweepFolder:
         raise UserError("give --config FILE to start a sweep, or --resume FOLDER to resume one")
     if options.resume and options.values:
         raise UserError("settings cannot change; to add values, repeat the first command with more values")
-    if options.resume:
-        plan = read_plan(options.resume)
-        if plan is None:
-            raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
-    else:
-        settings = read_settings(options.config)
-        with checking_values(f"{options.config}: "):
-            plan = make_plan(settings, options.values)
+    is_lost = options.resume and not options.resume.is_dir()
+    plan = None if is_lost else read_plan(options.resume or options.config, options.values)
+    if plan is None:
+        raise UserError(f"{options.resume or options.config}: is not the folder of a sweep, such as runs/heads")
     open_text = functools.cache(open_corpus)  # the runs share their text
     for point in plan.points:
         open_text(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text

@@ -1,5 +1,6 @@
 """The folder of a sweep: its plan and one run folder per point."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -46,11 +47,11 @@ class SweepFolder:
         return [point for point in self.plan.points if not self.run_of(point).is_finished()]
 
 
-def read_plan(folder: Path) -> Plan | None:
-    """Return the plan of a sweep folder, or None for any other folder."""
-    file = folder / PLAN_FILE
-    if not file.is_file():
+def read_plan(path: Path, arguments: Sequence[str] = ()) -> Plan | None:
+    """Return the plan of a config, with `section.key=values`, or of a sweep folder; None for any other folder."""
+    file = path / PLAN_FILE if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
         return None
     settings = read_settings(file)
     with checking_values(f"{file}: "):
-        return make_plan(settings)
+        return make_plan(settings, arguments)
