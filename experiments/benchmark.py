@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -49,28 +48,6 @@ BLOCK_S = 0.5  # steps are timed in blocks of about this duration
 FIRST_CHARACTERS = 10  # of a text: they read the prompt and capture the graph
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A name and its measured values, in `unit`.
-
-    limit: the value, in the same unit, at which all arithmetic would be as fast as a matrix product.
-    """
-
-    name: str
-    unit: str
-    values: list[float]
-    limit: float | None = None
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    def __str__(self) -> str:
-        spread = f"{min(self.values):,.4g} to {max(self.values):,.4g}" if len(self.values) > 1 else ""
-        share = f"{self.median / self.limit:7.2%} of the product" if self.limit else ""
-        return f"{self.name:40} {self.median:>10,.4g} {self.unit:14} {spread:22} {share}".rstrip()
-
-
 @command(
     option("--quick", action="store_true", help="fewer repeats, and smaller batches on a CPU"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: %(default)s)"),
@@ -89,43 +66,47 @@ def main(options: Namespace) -> None:
         configs["GPT-2 6/6/384"] = load_config(MODELS["GPT-2 6/6/384"], [*overrides, "train.batch_size=8"])
     print(f"{choose_runtime(str(device), 'auto')}, {processor_name()}, PyTorch {torch.__version__}", flush=True)
     dtypes = ["float32", "bfloat16"] if has_fast_bfloat16(device) else ["float32"]  # others emulate it, for minutes
-    products = {dtype: measure_product(device, dtype) for dtype in dtypes}
-    print(*products.values(), sep="\n", flush=True)
-    speeds = {dtype: 1e9 * figure.median for dtype, figure in products.items()}
+    products = {}
+    for dtype in dtypes:
+        rates = product_rates(device, dtype)
+        products[dtype] = statistics.median(rates)
+        print(figure(f"matrix product, {dtype}", "GFLOP/s", [rate / 1e9 for rate in rates]), flush=True)
     for name, config in configs.items():
         # Each model has its own process, so that its peak memory is that of this model alone.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            figures = pool.submit(measure_model, name, config, speeds, repeats).result()
+            figures = pool.submit(measure_model, name, config, products, repeats).result()
         print(*figures, sep="\n", flush=True)
 
 
-def measure_model(name: str, config: Config, products: Mapping[str, float], repeats: int) -> list[Figure]:
+def figure(name: str, unit: str, values: list[float], limit: float | None = None) -> str:
+    """Return a line of measured values. limit: the value if all arithmetic were as fast as a matrix product."""
+    median = statistics.median(values)
+    spread = f"{min(values):,.4g} to {max(values):,.4g}" if len(values) > 1 else ""
+    share = f"{median / limit:7.2%} of the product" if limit else ""
+    return f"{name:40} {median:>10,.4g} {unit:14} {spread:22} {share}".rstrip()
+
+
+def measure_model(name: str, config: Config, products: Mapping[str, float], repeats: int) -> list[str]:
     """Measure training and then sampling. products: operations per second of matrix products, by dtype."""
     keep_freed_memory()
     before = peak_memory_bytes(torch.device("cpu"))
-    step = make_step(config)
-    model, runtime, block_size = step.state.model, step.state.runtime, config.model.block_size
-    seconds = time_blocks(step.run, repeats, runtime.device)
-    rates = [config.tokens_per_step / s for s in seconds]
+    runtime, block_size = choose_runtime(config.train.device, config.train.dtype), config.model.block_size
+    state = TrainingState(config, open_corpus(config.data), runtime)
+    model, step = state.model, TrainingStep(state)
+    rates = [config.tokens_per_step / s for s in time_blocks(step.run, repeats, runtime.device)]
     product = products.get(str(runtime.dtype).removeprefix("torch."))
     limit = product and product / model.flops_per_character(block_size)
     memory = peak_memory_bytes(runtime.device) - (0 if runtime.device.type == "cuda" else before)
     figures = [
-        Figure(f"{name}: training", "characters/s", rates, limit),
-        Figure(f"{name}: memory of training", "MB", [memory / 1e6]),
+        figure(f"{name}: training", "characters/s", rates, limit),
+        figure(f"{name}: memory of training", "MB", [memory / 1e6]),
     ]
     for streams in (64, 1):  # in this order, because a single stream leaves a CPU with one thread
         rates = sampling_rates(model, streams, repeats)
         # A third of a training step's arithmetic is the forward pass, and the context is half full on average.
         limit = products["float32"] / (model.flops_per_character(block_size // 2) / 3)
-        figures.append(Figure(f"{name}: sampling, streams: {streams}", "characters/s", rates, limit))
+        figures.append(figure(f"{name}: sampling, streams: {streams}", "characters/s", rates, limit))
     return figures
-
-
-def make_step(config: Config) -> TrainingStep:
-    """Return the training step of a new model on the config's text."""
-    runtime = choose_runtime(config.train.device, config.train.dtype)
-    return TrainingStep(TrainingState(config, open_corpus(config.data), runtime))
 
 
 def time_blocks(work: Callable[[], object], n_blocks: int, device: torch.device) -> list[float]:
@@ -160,15 +141,14 @@ def sampling_rates(model: GPT, streams: int, repeats: int) -> list[float]:
     return rates
 
 
-def measure_product(device: torch.device, dtype: str) -> Figure:
-    """Measure the product of square matrices of several sizes, and return the figure of the fastest size."""
-    figures = []
+def product_rates(device: torch.device, dtype: str) -> list[float]:
+    """Return the operations per second of the product of square matrices, of several sizes the fastest."""
+    rates = []
     for size in MATRIX_SIZES[device.type]:
         a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
         multiply = functools.partial(torch.mm, a, a, out=torch.empty_like(a))
-        rates = [2 * size**3 / s / 1e9 for s in time_blocks(multiply, 3, device)]
-        figures.append(Figure(f"matrix product, {dtype}", "GFLOP/s", rates))
-    return max(figures, key=lambda figure: figure.median)
+        rates.append([2 * size**3 / s for s in time_blocks(multiply, 3, device)])
+    return max(rates, key=statistics.median)
 
 
 def wait_for(device: torch.device) -> None:

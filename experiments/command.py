@@ -14,15 +14,14 @@ MARK = "Written by an experiment, which may replace this file"
 
 
 def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Describe an option or a positional argument; see `ArgumentParser.add_argument`."""
+    """Return the arguments of `ArgumentParser.add_argument`."""
     return names, settings
 
 
 def command(*options, memory: str = "close other programs"):
-    """Decorate a function of the parsed options as a command, `main(arguments)`, which returns the exit status.
+    """Make a command, `main(arguments)`, of a function of the parsed options, which returns the status or None for 0.
 
-    The name and description are those of the function's module. The function returns the status, or None for 0; see
-    `report_errors` for its errors and memory.
+    The name and description are those of the function's module. memory: see `report_errors`.
     """
 
     def decorate(work: Callable[[Namespace], int | None]) -> Callable[..., int]:

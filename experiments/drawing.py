@@ -52,8 +52,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -
     name: unique on the page. height: in inches, of a width of 8. rows: with several, `axes` is an array of so many
     plots, one below the other, with a common x-axis. The gids of parts become their CSS classes.
     """
-    reproducible_ids = {"svg.hashsalt": name}
-    with style.context([HERE / "charts.mplstyle", reproducible_ids]), warnings.catch_warnings():
+    with style.context([HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
         figure, out = Figure(figsize=(8, height)), io.StringIO()
         axes = figure.subplots(rows, sharex=True)

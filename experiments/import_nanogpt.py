@@ -4,12 +4,11 @@ import contextlib
 import io
 import pickle
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cli.command import run_command
 from cli.errors import UserError
@@ -48,14 +47,12 @@ def main(options: Namespace) -> None:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads values of Python's own types; a pickle that names any function or class is refused."""
-
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it would execute {module}.{name}")
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Return the characters in the order of nanoGPT's ids. Raises UserError if the file is not its meta.pkl."""
+    """Return the characters in the order of nanoGPT's ids. Nothing that the pickle names is executed."""
     with _reading(path, "nanoGPT's meta.pkl"):
         names = _PlainUnpickler(io.BytesIO(read_file(path))).load()["itos"]
         if {*map(len, names.values())} != {1}:
@@ -69,23 +66,25 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     Raises UserError if it is not one, or if it has fewer ids than characters.
     """
     digest = open_corpus(DataConfig(corpus=corpus)).digest if corpus else "unknown"
-    of_corpus = {"name": corpus or "unknown", "digest": digest}
+    text, vocabulary = {"name": corpus or "unknown", "digest": digest}, Vocabulary(characters)
     with _reading(path, "a checkpoint of nanoGPT"):
         saved = torch.load(io.BytesIO(read_file(path)), map_location="cpu", weights_only=True)
         given = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
         shape = {name: given[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
-        step, vocabulary = int(saved["iter_num"]), Vocabulary(characters)
-        data = {"corpus": of_corpus["name"], "characters": vocabulary.characters}
+        step, data = int(saved["iter_num"]), {"corpus": text["name"], "characters": vocabulary.characters}
         config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
-        weights = renamed(saved["model"], config.model.n_layer)
+        ours, weights = {its: name for name, its in gpt2.module_names(config.model.n_layer).items()}, {}
+        for name, value in saved["model"].items():
+            module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")  # torch.compile's prefix
+            if not module.endswith(".attn"):  # a mask, in older versions
+                weights[f"{ours.get(module, module)}.{kind}"] = value
         order = torch.tensor([characters.index(c) for c in vocabulary.characters])
         for name in ("token_embedding.weight", "lm_head.weight"):  # nanoGPT ties them: one tensor, two names
             if len(weights[name]) < len(characters):
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
         tensors = {f"model.{name}": value for name, value in weights.items()}
-        progress = Progress(step=step, best_step=step)
-        checkpoint = Checkpoint(config, vocabulary, of_corpus, {}, progress, tensors)
+        checkpoint = Checkpoint(config, vocabulary, text, {}, Progress(step=step, best_step=step), tensors)
         check_weights(checkpoint)
     return checkpoint
 
@@ -102,16 +101,6 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
         if reason.startswith("Weights only load failed"):  # PyTorch advises to load it all the same
             reason = "it would execute code"
         raise UserError(f"{path}: is not {kind} ({reason})") from None
-
-
-def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
-    """Return nanoGPT's weights by our names, without the masks of its older versions."""
-    ours, result = {theirs: name for name, theirs in gpt2.module_names(n_layer).items()}, {}
-    for name, value in weights.items():
-        module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")  # torch.compile's prefix
-        if not module.endswith(".attn"):
-            result[f"{ours.get(module, module)}.{kind}"] = value
-    return result
 
 
 if __name__ == "__main__":

@@ -20,7 +20,14 @@ MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
 
 
 @command(
-    option("--checkpoint", nargs="+", type=Path, default=[None], metavar="PATH", help=MODELS),
+    option(
+        "--checkpoint",
+        nargs="+",
+        type=Path,
+        default=[None],
+        metavar="PATH",
+        help="runs or checkpoints (default: the best saved last)",
+    ),
     option("--split", choices=Split._fields, help="part of the corpus (validation)"),
     option("--text", type=Path, metavar="FILE", help="a UTF-8 text instead"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
@@ -29,11 +36,10 @@ MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
 def main(options: Namespace) -> None:
     if options.split and options.text:
         raise UserError("give --split or --text, not both")
-    losses, identities = [], []
+    losses, identities, part = [], [], options.split or "validation"
     for path in options.checkpoint:
         opened = load_model(path, options.device)
-        part = options.split or "validation"
-        name = str(options.text or f"the {part} split of {opened.corpus.name}")
+        name = options.text or f"the {part} split of {opened.corpus.name}"
         ids = read_text(opened, options.text) if options.text else opened.split(part)
         result = evaluate(opened.model, ids, opened.runtime, progress="Scoring")
         losses.append(result.loss)
@@ -53,11 +59,9 @@ def main(options: Namespace) -> None:
 
 def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
     """Return the ids (T,) of a text. Raises UserError if the model does not know one of its characters."""
-    try:
-        # Like a corpus, the text is used as it is: reading it as text would convert its line ends.
-        is_bytes = opened.vocabulary.unit == "byte"
-        text = read_file(file).decode("utf-8", "surrogateescape" if is_bytes else "strict")
-        ids = opened.vocabulary.encode(text)
+    errors = "surrogateescape" if opened.vocabulary.unit == "byte" else "strict"
+    try:  # reading it as text would convert its line ends
+        ids = opened.vocabulary.encode(read_file(file).decode("utf-8", errors))
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
     if len(ids) < 2:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from cli.errors import LONGEST_LINE, UserError, explain
 from data.vocabulary import Vocabulary
-from experiments.export.model_card import model_card
+from experiments.export.__main__ import model_card
 from experiments.report.comparison import compare
 from experiments.report.findings import conclusions
 from experiments.report.runs import find_runs, make_run

@@ -41,10 +41,8 @@ def main(options: Namespace) -> None:
     ours = identity_of(config, origin_of(corpus, "")) | {"train.eval_characters": None}
     per_step = {each.first.config.tokens_per_step for each in variants}
     if len(per_step) > 1 or any(is_on_another_text(each.first.identity, ours) for each in variants):
-        raise UserError(
-            f"{options.beside}: needs runs that read and evaluate all of {corpus.name} with data.split="
-            f"{list(config.data.split)}, and as much of it in a step"
-        )
+        same = f"all of {corpus.name} with data.split={list(config.data.split)}, and as much of it in a step"
+        raise UserError(f"{options.beside}: needs runs that read and evaluate {same}")
     lowest = {}
     for steps in sorted({each.first.config.train.max_steps for each in variants}) or [0]:
         read = spread(training, steps * max(per_step), config.model.block_size) if steps else training
@@ -85,21 +83,20 @@ def losses(training: np.ndarray, validation: np.ndarray, vocabulary_size: int, l
     (C(h c) + T(h) P_(n-1)(c | h without its first character)) / (C(h) + T(h)), and P_0 = 1 / V (Witten and Bell, 1991).
     """
     p, result = np.full(len(validation) - 1, 1 / vocabulary_size), []
+    read, asked = (np.zeros(len(ids) + 1, dtype=np.int64) for ids in (training, validation))  # a number for each n-gram
     for n in range(1, longest + 1):
-        known, counts = np.unique(_codes(training, n, vocabulary_size), return_counts=True)
+        read, asked = (
+            codes[:-1] * vocabulary_size + ids[n - 1 :] for codes, ids in ((read, training), (asked, validation))
+        )
+        known, counts = np.unique(read, return_counts=True)
         contexts, first = np.unique(known // vocabulary_size, return_index=True)
         totals, kinds = np.add.reduceat(counts, first), np.diff(first, append=len(known))
-        codes = _codes(validation, n, vocabulary_size)[max(0, 2 - n) :]  # of the characters after the n - 1 first
+        codes = asked[max(0, 2 - n) :]  # of the characters after the n - 1 first
         C, T = (_look_up(contexts, values, codes // vocabulary_size) for values in (totals, kinds))
         seen = slice(len(p) - len(codes), None)
         p[seen] = np.where(C, (_look_up(known, counts, codes) + T * p[seen]) / np.maximum(C + T, 1), p[seen])
         result.append(-np.log(p).mean())
     return result
-
-
-def _codes(ids: np.ndarray, n: int, vocabulary_size: int) -> np.ndarray:
-    """Return one number for each n-gram of ids."""
-    return sum((ids[i : len(ids) - n + 1 + i] * vocabulary_size ** (n - 1 - i) for i in range(n)), np.array(0))
 
 
 def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -1,19 +1,24 @@
 """Export a trained model for other programs: python -m experiments.export --to safetensors --output my-model"""
 
 import dataclasses
+import math
 import re
 from argparse import Namespace
 from pathlib import Path
+from string import Template
 
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
-from experiments.export.model_card import model_card
+from training.config_file import dump_yaml, to_yaml
 from training.runs.checkpoint import Checkpoint, save_checkpoint
 from training.runs.find_checkpoint import EXPORTED
-from training.trained_model import load_model
+from training.runs.metrics import read_newest_record
+from training.trained_model import TrainedModel, load_model
+
+CARDS = Path(__file__).parent / "cards"
 
 
 @command(
@@ -28,9 +33,8 @@ def main(options: Namespace) -> None:
         raise UserError(f"--output {options.output}: exists already; name a new folder")
     if options.half and options.to != "safetensors":
         raise UserError("--half is for --to safetensors; leave it out")
-    trained = load_model(options.checkpoint, "cpu")
+    trained, name = load_model(options.checkpoint, "cpu"), options.output.resolve().name
     checkpoint = published(trained.checkpoint, half=options.half)
-    name = options.output.resolve().name
     card = model_card(trained, checkpoint, form=options.to, name=name, licence=options.license)
     if options.to == "safetensors":
         save_checkpoint(checkpoint, options.output / EXPORTED)
@@ -46,14 +50,43 @@ def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
     half: with weights in float16, which are read as float32 again.
     """
     data, train = checkpoint.config.data, checkpoint.config.train
-    val_corpus = _plain_name(data.val_corpus) if data.val_corpus else None
+    val_corpus = data.val_corpus and _plain_name(data.val_corpus)
     data = dataclasses.replace(data, corpus=_plain_name(data.corpus), val_corpus=val_corpus, fallback=None)
-    train = dataclasses.replace(train, ancestor=_plain_name(train.ancestor) if train.ancestor else None)
+    train = dataclasses.replace(train, ancestor=train.ancestor and _plain_name(train.ancestor))
     config = dataclasses.replace(checkpoint.config, data=data, train=train)
     text = {**checkpoint.corpus, "name": _plain_name(checkpoint.corpus["name"])}
-    model = checkpoint.without_training_state()
-    tensors = {name: x.half() if half else x for name, x in model.tensors.items()}
-    return dataclasses.replace(model, config=config, corpus=text, tensors=tensors)
+    weights = {f"model.{name}": x.half() if half else x for name, x in checkpoint.weights.items()}
+    return dataclasses.replace(checkpoint, config=config, corpus=text, tensors=weights)
+
+
+def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name: str, licence: str | None) -> str:
+    """Return the page of a model in a folder of this name: Markdown after the front matter that the Hub reads.
+
+    checkpoint: what is published of it. licence: its name on the Hub, if one was chosen.
+    """
+    folder = trained.run_folder
+    machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
+    corpus, progress, vocabulary = checkpoint.corpus, checkpoint.progress, checkpoint.vocabulary
+    block_size, loss = checkpoint.config.model.block_size, progress.best_loss
+    is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
+    rows = {
+        "vocabulary": f"{len(vocabulary):,} {vocabulary.unit}s",
+        "parameters": f"{trained.model.n_parameters():,}",
+        "context length": f"{block_size} {vocabulary.unit}s",
+        "text": f"{corpus['name']}, SHA-256 {corpus['digest']}",
+        "steps": f"{checkpoint.step:,}",
+        "validation loss": f"{f'{loss:.4f} nats' if is_of_best else 'not measured'}, context length {block_size}",
+        "trained on": machine or "not recorded",
+    }
+    return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
+        licence=dump_yaml({"license": licence}) if licence else "",
+        name=name,
+        table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
+        settings=to_yaml(checkpoint.config).rstrip(),
+        block_size=block_size,
+        prompt=vocabulary.characters[-1],
+        length=min(100, block_size - 1),
+    )
 
 
 def _plain_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import safetensors.torch
@@ -20,10 +21,7 @@ FILES = Path(__file__).parent / "gpt2_files"
 
 
 def write_huggingface(trained: TrainedModel, folder: Path) -> None:
-    """Write the files of a `GPT2LMHeadModel` with the same logits, and a tokenizer, to a folder.
-
-    Raises UserError if the model has another shape than GPT-2.
-    """
+    """Write the files of a `GPT2LMHeadModel` and a tokenizer. Raises UserError if the model has another shape."""
     if others := differences(trained.checkpoint):
         train = to_paste("train.py", "--config", PROJECT / "configs/shakespeare_gpt2.yaml")
         raise UserError(
@@ -51,13 +49,9 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
 def differences(checkpoint: Checkpoint) -> list[str]:
     """Return the settings in which a model differs from GPT-2's shape."""
     config = checkpoint.config
-    found = [
-        f"model.{name}={getattr(config.model, name)} instead of {value}"
-        for name, value in gpt2.SHAPE.items()
-        if getattr(config.model, name) != value
-    ]
-    if config.data.level != "character":
-        found.append(f"data.level={config.data.level} instead of character")
+    wanted = {f"model.{name}": value for name, value in gpt2.SHAPE.items()} | {"data.level": "character"}
+    given = {key: attrgetter(key)(config) for key in wanted}
+    found = [f"{key}={given[key]} instead of {value}" for key, value in wanted.items() if given[key] != value]
     shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in config.model.layers}
     if not any(shapes == {(H, H, config.model.n_embd)} for H, *_ in shapes):
         found.append("model.n_head, model.n_kv_head or model.head_size instead of equal heads that divide model.n_embd")

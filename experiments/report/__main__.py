@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cli.command import run_command, whole
 from cli.errors import UserError, printable
@@ -12,15 +13,15 @@ from experiments.command import command, option, replaceable
 from experiments.drawing import stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
-from experiments.report.comparison import Comparison, compare
-from experiments.report.contrasts import MARGIN
-from experiments.report.findings import conclusions, make_notes
+from experiments.report.comparison import MARGIN, compare
+from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
 from experiments.report.packed_sweep import ENDING, pack
-from experiments.report.runs import Variant, find_runs, name_of, shared_settings
+from experiments.report.runs import Variant, find_runs, name_of
 from experiments.report.table import contrast_table, table, to_csv, to_plain
 from experiments.sweep.sweep_folder import PLAN_FILE
 from training.config_file import dump_yaml
+from training.identity import SEED, what_differs
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
 
@@ -61,38 +62,38 @@ def write_report(options: Namespace) -> str:
         margin=MARGIN if options.margin is None else options.margin,
         n_tests=options.n_tests,
     )
-    sentences, notes = conclusions(comparison), make_notes(found, comparison)
-    running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
-    samples, prompt = sample_variants([] if running else found.variants, options.prompt)
-    warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
-    charts = draw_charts(comparison)
-    title, output = options.title or _title(comparison, options.runs), _output(options.output, options.runs)
-    values = {
-        "title": title,
+    runs = [run for variant in found.variants for run in variant.runs.values()]
+    notes = render("report/notes.txt", comparison=comparison, runs=runs, left_out=found.left_out).splitlines()
+    sentences = conclusions(comparison)
+    is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
+    samples, prompt = sample_variants([] if is_running else found.variants, options.prompt)
+    output = _output(options.output, options.runs)
+    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
+    title = kind + (f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else "")
+    identities = [variant.first.identity for variant in found.variants]
+    shared = identities[0].keys() - {SEED, *what_differs(identities)}
+    values: dict[str, Any] = {
+        "title": options.title or title,
         "name": output.name,
-        "is_running": running,
+        "is_running": is_running,
         "sentences": sentences,
         "contrasts": contrast_table(comparison),
         "variants": table(comparison),
         "notes": notes,
-        "charts": charts,
+        "charts": draw_charts(comparison),
         "samples": samples,
         "prompt": repr(prompt),
-        "settings": dump_yaml(shared_settings(found.variants)),
+        "settings": dump_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
-    files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in charts}
+    files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
     files[Path(f"{output}.html")] = render("report/report.html", **values)
     files[Path(f"{output}.md")] = render("report/markdown.txt", **values)
     files[Path(f"{output}.csv")] = to_csv(comparison)
     for file in [*map(replaceable, files)]:
         replace_text(file, printable(files[file]))
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
+    warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
-
-
-def _title(comparison: Comparison, runs: Sequence[Path]) -> str:
-    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
-    return kind + (f": {', '.join(map(name_of, runs))}" if len(runs) <= 2 else "")
 
 
 def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:

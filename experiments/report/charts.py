@@ -4,11 +4,9 @@ from collections.abc import Callable
 from statistics import fmean
 
 from experiments.drawing import INK, Chart, draw_svg, line_style, plain
-from experiments.report.comparison import LONGEST_LABEL, Comparison
-from experiments.report.contrasts import Contrast
+from experiments.report.comparison import LONGEST_LABEL, Comparison, Contrast
 from experiments.report.runs import Variant
 from experiments.report.significance import PairedTest, paired_difference
-from experiments.sweep.plan import setting
 from experiments.sweep.values import labelled
 from training.identity import SEED
 
@@ -30,7 +28,7 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         title, height = f"Difference from {comparison.baseline.label}", 1.2 + 0.35 * len(rows)
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         add("difference", title, caption, _differences, comparison, height=height)
-    if progress := {each.label: steps for each in comparison.family.contrasts if len(steps := over_steps(each)) > 1}:
+    if progress := {each.label: steps for each in comparison.contrasts if len(steps := over_steps(each)) > 1}:
         caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
         add("progress", "Differences over the run", caption, _progress, progress)
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
@@ -59,7 +57,7 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
     lines: dict[str, list] = {}
     for row in comparison.finished_rows:
         others = labelled({k: v for k, v in row.variant.choices.items() if k != name})
-        lines.setdefault(others, []).append((setting(row.variant.first.config, key), row))
+        lines.setdefault(others, []).append((row.variant.first.identity[key], row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
         label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and related"

@@ -1,11 +1,7 @@
-"""The findings of a report as sentences, and notes on how its figures were measured."""
-
-from collections import Counter
+"""The findings of a report as sentences."""
 
 from experiments.formatting import signed
-from experiments.pages import render
 from experiments.report.comparison import Comparison
-from experiments.report.runs import FoundRuns
 from experiments.report.significance import LEVEL, POWER, PairedTest
 from experiments.report.table import shown_difference, shown_loss
 
@@ -18,14 +14,14 @@ def conclusions(comparison: Comparison) -> list[str]:
     if not others:
         return [f"One variant: validation loss {shown_loss(comparison.rows[0])} nats per character."]
     if comparison.has_own_contrasts:
-        found = [(each.label, shown_difference(each), each.verdict) for each in comparison.family.contrasts]
+        found = [(each.label, shown_difference(each), each.verdict) for each in comparison.contrasts]
         return [f"{label}: {', '.join(filter(None, words))}." for label, *words in found] + _detectable(comparison)
     best = min(comparison.finished_rows, key=lambda row: row.loss)
     sentences = [f"Lowest mean validation loss: {best.mark}, {shown_loss(best)} nats per character."]
     for verdict, finding in (
         ("lower", f"Significantly better than {base}"),
         ("higher", f"Significantly worse than {base}"),
-        ("equal", f"Equal to {base} within {comparison.family.margin:g} (equivalence test)"),
+        ("equal", f"Equal to {base} within {comparison.margin:g} (equivalence test)"),
         ("not significant", f"Undecided (neither shown to differ from {base} nor to be equal; more seeds may tell)"),
     ):
         rows = [(row.mark, row.difference) for row in others if row.verdict.startswith(verdict)]
@@ -42,7 +38,7 @@ def conclusions(comparison: Comparison) -> list[str]:
 
 def _detectable(comparison: Comparison) -> list[str]:
     """Return a sentence about the differences that these tests can find, if the noise is known well enough."""
-    n_tests, differences = comparison.family.n_tests, [each.difference for each in comparison.family.contrasts]
+    n_tests, differences = comparison.n_tests, [each.difference for each in comparison.contrasts]
     sizes = [test.detectable(n_tests) for test in differences if isinstance(test, PairedTest)]
     if not sizes or min(sizes) == 0 or len(comparison.seeds) < LEAST_SEEDS:
         return []
@@ -51,20 +47,3 @@ def _detectable(comparison: Comparison) -> list[str]:
     chance = f"with a probability of about {100 * POWER:.0f} % (at the level of {level})"
     noise = "if the noise is as large as measured here; smaller ones are often missed"
     return [f"Detectable: a true difference of {size} is found {chance}, {noise}."]
-
-
-def make_notes(found: FoundRuns, comparison: Comparison) -> list[str]:
-    """Return notes on how the figures were measured, and caveats."""
-    runs = [run for variant in found.variants for run in variant.runs.values()]
-    ends = [run.end for run in runs if run.end]
-    return render(
-        "report/notes.txt",
-        comparison=comparison,
-        runs=runs,
-        left_out=found.left_out,
-        ancestors=sorted(Counter(run.config.train.ancestor for run in runs if run.config.train.ancestor).items()),
-        measured=list(dict.fromkeys(run.measured_on for run in runs)),
-        machines=list(dict.fromkeys(end["machine"] for end in ends)),
-        commits=sorted({end["commit"] for end in ends if end.get("commit")}),
-        dates=sorted(end["date"] for end in ends if end.get("date")),
-    ).splitlines()

@@ -20,26 +20,25 @@ def list_runs(root: Path = RUNS) -> str:
     if not folders:
         train = to_paste("train.py", "--config", PROJECT / "configs/selmere.yaml")
         raise UserError(f"{root}/ contains no runs yet; train one with {train}")
-    lines, settings = [], []  # of a damaged config: no settings
+    lines, settings = [], []  # of a damaged run: no settings
     for folder in folders:
-        values, shown, differing = {}, ["no evaluation yet", "", ""], ""
+        values, shown = {}, ["no evaluation yet", "", "", ""]
         try:
             run = read_run(folder)
-            config = run.config if run else load_config(folder.config)
-            values = {key: spoken(value) for key, value in (run.identity if run else identity_of(config, {})).items()}
+            identity = run.identity if run else identity_of(load_config(folder.config), {})
+            values = {key: spoken(value) for key, value in identity.items()}
             if run:
-                shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s"]
+                shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s", ""]
         except (UserError, OSError) as error:
-            shown, differing = ["unreadable", "", ""], explain(error)
-        lines.append([str(folder.path.relative_to(root)), *shown, differing])
+            shown = ["unreadable", "", "", explain(error)]
+        lines.append([str(folder.path.relative_to(root)), *shown])
         settings.append(values)
     keys = dict.fromkeys(key for values in settings for key in values)
     usual = {key: Counter(values.get(key) for values in settings).most_common(1)[0][0] for key in keys}
     for line, values in zip(lines, settings, strict=True):
         line[-1] = line[-1] or " ".join(f"{key}={value}" for key, value in values.items() if value != usual[key])
-    return in_columns(
-        [["run", "state", "validation loss", "time", "settings that differ from those of most runs"], *lines]
-    )
+    head = ["run", "state", "validation loss", "time", "settings that differ from those of most runs"]
+    return in_columns([head, *lines])
 
 
 def _last_change(folder: RunFolder) -> float:

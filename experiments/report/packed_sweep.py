@@ -10,7 +10,7 @@ from cli.errors import UserError, checking_values
 from cli.hints import to_paste
 from data.files import replace_text
 from experiments.command import MARK
-from experiments.sweep.plan import Plan, describe, make_plan
+from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import read_plan
 from training.config import Config
 from training.config_file import build_config
@@ -30,7 +30,7 @@ def pack(folder: Path, file: Path) -> None:
     plan = read_plan(folder)
     if plan is None:
         raise UserError(f"{folder}: is not the folder of a sweep; only sweeps can be packed")
-    lines = [describe(plan)]
+    lines = [plan.settings]
     for point in plan.points:
         records = read_records(RunFolder(folder / point.name).metrics)
         if not records or not records[-1].get("finished"):

@@ -26,7 +26,7 @@ class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). end: the last record of a finished run, see `RunLog.finished`; None for an unfinished run. identity: see
+    character). end: the last record of a finished run, see `RunLog.finished`; {} for an unfinished run. identity: see
     `identity_of`. measured_on: of the evaluations, in words.
     """
 
@@ -35,7 +35,7 @@ class Run:
     step: int
     evaluations: list[tuple[int, float, float]]
     tokens_per_s: float
-    end: dict[str, Any] | None
+    end: dict[str, Any]
     corpus: str
     identity: dict[str, Any]
     measured_on: str
@@ -51,10 +51,6 @@ class Run:
             return "finished"
         activity = "running" if is_locked(self.folder.path) else "stopped"
         return f"{activity} at step {self.step:,} of {self.config.train.max_steps:,}"
-
-    def seconds_to(self, target: float) -> float | None:
-        """Return the time to the first evaluation at or below the target, or None if no evaluation reached it."""
-        return next((seconds for _, seconds, loss in self.evaluations if loss <= target), None)
 
 
 @dataclass(frozen=True)
@@ -109,24 +105,20 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
             plans[path], records = unpack(path)
             for point in plans[path].points:
                 found[path / point.name] = make_run(RunFolder(path / point.name), records[point.name], point.config)
-            continue
-        if plan := read_plan(path):
-            plans[path] = plan
-        for folder in _run_folders(path, plan):
-            found[folder] = read_run(RunFolder(folder))
+        else:
+            plan = read_plan(path) if path.is_dir() else None
+            plans |= {path: plan} if plan else {}
+            found |= {folder: read_run(RunFolder(folder)) for folder in _run_folders(path, plan)}
     runs = [run for run in found.values() if run]
     without_loss = [folder.name for folder, run in found.items() if not run]
     if not runs:
-        raise UserError(
-            f"{', '.join(map(str, paths))}: no run with a validation loss yet ({', '.join(without_loss)}); wait for "
-            "the first evaluation"
-        )
+        places, names = ", ".join(map(str, paths)), ", ".join(without_loss)
+        raise UserError(f"{places}: no run with a validation loss yet ({names}); wait for the first evaluation")
     variants = _sort(runs, plans)
     kept = [run for variant in variants for run in variant.runs.values()]
     repeated = [run.folder.path.name for run in runs if run not in kept]
-    return FoundRuns(
-        variants, {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
-    )
+    left_out = {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
+    return FoundRuns(variants, left_out)
 
 
 def read_run(folder: RunFolder) -> Run | None:
@@ -151,7 +143,7 @@ def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Co
         records[-1]["step"],
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
         harmonic_mean(rates) if rates else float("nan"),
-        dict(records[-1]) if records[-1].get("finished") else None,
+        dict(records[-1]) if records[-1].get("finished") else {},
         newest["corpus"],
         identity_in(records, config),
         Evaluation(newest["val_loss"], *sizes).measured_on(newest.get("val_passage", named)),
@@ -169,29 +161,22 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
         return [path]
     inside = sorted(file.parent for file in path.glob("*/config.yaml"))
     if inside:
-        order = [point.name for point in plan.points] if plan else []
-        return sorted(inside, key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
+        planned = [path / point.name for point in plan.points] if plan else []
+        return [*dict.fromkeys([*(folder for folder in planned if folder in inside), *inside])]
     if path.is_dir():
         raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
     reason = "neither a folder nor a packed sweep" if path.exists() else "no such folder"
     raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
 
 
-def shared_settings(variants: Sequence[Variant]) -> dict[str, Any]:
-    """Return the part of the identity that all variants have in common."""
-    first, *others = (variant.first.identity for variant in variants)
-    return {key: value for key, value in first.items() if key != SEED and all(x.get(key) == value for x in others)}
-
-
 def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     """Group runs by their settings and, in a sweep with named variants, by the variant's name."""
     named: dict[Path, tuple[str, frozenset[str]]] = {}  # the name, and the settings that it implies
     for path, plan in plans.items():
-        implied = frozenset(key for changes in plan.variants.values() for key in changes)
         for point in plan.points:
             if name := point.choices.get(VARIANTS):
-                # Two sweeps may use one name for different settings.
-                named[path / point.name] = (name if len(plans) == 1 else f"{name_of(path)} {name}", implied)
+                whose = f"{name_of(path)} " if len(plans) > 1 else ""  # whose names may mean different settings
+                named[path / point.name] = (whose + name, frozenset(plan.variants[name]))
     groups: dict[tuple, dict[int, Run]] = {}
     for run in runs:
         variant = named.get(run.folder.path, ("", frozenset()))
@@ -203,14 +188,13 @@ def _sort(runs: list[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     keys = dict.fromkeys(key for run in firsts for key in (*run.identity, *(swept & known[0].keys())) if key != SEED)
     varied = [key for key in keys if key in swept or len({json.dumps(each.get(key)) for each in known}) > 1]
 
-    def choices(sign: tuple, values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
-        _, (name, implied), _ = sign
-        shown = {key.partition(".")[2] or key: spoken(values.get(key)) for key in keys if key not in implied}
-        return ({VARIANTS: name} if name else {}) | shown
+    def variants(keys: Sequence[str]) -> list[Variant]:
+        found = []
+        for ((_, (name, implied), _), by_seed), values in zip(groups.items(), known, strict=True):
+            shown = {key.rpartition(".")[2]: spoken(values.get(key)) for key in keys if key not in implied}
+            found.append(Variant(({VARIANTS: name} if name else {}) | shown, dict(sorted(by_seed.items()))))
+        return found
 
-    chosen = [choices(*group, [key for key in varied if "." in key]) for group in zip(groups, known, strict=True)]
     # The origin appears in the labels only if the settings do not tell all variants apart.
-    if len({(labelled(each), sign[-1]) for each, sign in zip(chosen, groups, strict=True)}) < len(groups):
-        chosen = [choices(*group, varied) for group in zip(groups, known, strict=True)]
-    seeds = (dict(sorted(by_seed.items())) for by_seed in groups.values())
-    return [Variant(each, by_seed) for each, by_seed in zip(chosen, seeds, strict=True)]
+    by_settings = variants([key for key in varied if "." in key])
+    return by_settings if len({each.label for each in by_settings}) == len(groups) else variants(varied)

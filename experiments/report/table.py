@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from experiments.command import MARK
 from experiments.formatting import in_columns, signed
-from experiments.report.comparison import Comparison, Row
-from experiments.report.contrasts import Contrast
+from experiments.report.comparison import Comparison, Contrast, Row
 from experiments.report.runs import Run
 from experiments.report.significance import PairedTest
 
@@ -54,15 +53,15 @@ def _name(row: Row) -> str:
 
 
 def _parameters(row: Row) -> int | None:
-    return row.variant.first.end["n_parameters"] if row.variant.first.end else None
+    return row.variant.first.end.get("n_parameters")
 
 
 def _memory(run: Run) -> int | None:
-    return run.end["peak_memory_bytes"] or None if run.end else None  # 0: the system does not report it
+    return run.end.get("peak_memory_bytes") or None  # 0: the system does not report it
 
 
 def _seconds_to_target(row: Row) -> float | None:
-    return row.median(lambda run: run.seconds_to(row.target))
+    return row.median(lambda run: next((s for _, s, loss in run.evaluations if loss <= row.target), None))
 
 
 SEEDS = Column("seeds", "seeds", lambda item: len(item.variant.runs))
@@ -79,8 +78,8 @@ COLUMNS = [
     Column("", "difference_low", lambda row: getattr(row.difference, "low", None)),
     Column("", "difference_high", lambda row: getattr(row.difference, "high", None)),
     Column("", "difference_p", lambda row: getattr(row.difference, "p", None)),
-    Column("", "adjusted_p", lambda row: row.contrast and row.contrast.p),
-    Column("", "adjusted_equal_p", lambda row: row.contrast and row.contrast.equal_p),
+    Column("", "adjusted_p", lambda row: row.p),
+    Column("", "adjusted_equal_p", lambda row: row.equal_p),
     Column("parameters", "n_parameters", _parameters, "{:,}".format, "unknown"),
     Column("characters/s", "tokens_per_s", lambda row: row.median(lambda run: run.tokens_per_s), "{:,.0f}".format),
     Column("memory", "peak_memory_bytes", lambda row: row.median(_memory), lambda n: f"{n / 1e6:,.0f} MB", "unknown"),
@@ -105,7 +104,7 @@ def contrast_table(comparison: Comparison) -> list[list[str]]:
     """Return the table of the given contrasts, its head first, or nothing if none were given."""
     if not comparison.has_own_contrasts:
         return []
-    return _lines(CONTRASTS, comparison.family.contrasts, origin="", margin=comparison.family.margin)
+    return _lines(CONTRASTS, comparison.contrasts, origin="", margin=comparison.margin)
 
 
 def _lines(columns: Sequence[Column], items: Iterable[Any], **values: Any) -> list[list[str]]:

@@ -4,24 +4,20 @@ import dataclasses
 import functools
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
 from cli.command import run_command, whole
 from cli.console import Console
-from cli.errors import UserError, checking_values
+from cli.errors import UserError
 from cli.hints import to_paste
-from data.config import DataConfig
-from data.corpus import Corpus, open_corpus
+from data.corpus import open_corpus
 from data.files import exclusive
 from experiments.command import command, option
 from experiments.report.__main__ import main as report
-from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan
-from experiments.sweep.workers import Workers
-from training.config_file import read_settings
+from experiments.sweep.workers import train_runs
 from training.runs.metrics import read_newest_record
 from training.runs.open_run import prepare_text
 from training.runs.run_folder import RunFolder
@@ -59,19 +55,18 @@ def open_sweep(options: Namespace) -> SweepFolder:
     """
     if bool(options.config) == bool(options.resume):
         raise UserError("give --config FILE to start a sweep, or --resume FOLDER to resume one")
-    if options.resume:
-        plan = read_plan(options.resume)
-        if plan is None:
-            raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
-        if options.values:
-            raise UserError("settings cannot change; to add values, repeat the first command with more values")
-        _check_machine(plan, functools.cache(open_corpus))
-        return SweepFolder(options.resume, plan)
-    settings = read_settings(options.config)
-    with checking_values(f"{options.config}: "):
-        plan = make_plan(settings, options.values)
+    if options.resume and options.values:
+        raise UserError("settings cannot change; to add values, repeat the first command with more values")
+    is_lost = options.resume and not options.resume.is_dir()
+    plan = None if is_lost else read_plan(options.resume or options.config, options.values)
+    if plan is None:
+        raise UserError(f"{options.resume or options.config}: is not the folder of a sweep, such as runs/heads")
     open_text = functools.cache(open_corpus)  # the runs share their text
-    _check_machine(plan, open_text)
+    for point in plan.points:
+        open_text(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
+        prepare_machine(point.config)
+    if options.resume:
+        return SweepFolder(options.resume, plan)
     points = [dataclasses.replace(point, config=prepare_text(point.config, open_text)[0]) for point in plan.points]
     name = points[0].config.train.name or options.config.stem
     folder = SweepFolder.open(name, dataclasses.replace(plan, points=tuple(points)))
@@ -79,13 +74,6 @@ def open_sweep(options: Namespace) -> SweepFolder:
         other = folder.path.with_name(name)
         print(f"{other} contains another run or sweep; using {folder.path}", file=sys.stderr)
     return folder
-
-
-def _check_machine(plan: Plan, open_text: Callable[[DataConfig], Corpus]) -> None:
-    """Raise UserError if the text or the device of a point is missing."""
-    for point in plan.points:
-        open_text(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
-        prepare_machine(point.config)
 
 
 def train_points(folder: SweepFolder, n_workers: int) -> int:
@@ -108,7 +96,7 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
         renew_report(folder.path)
 
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]
-    number = Workers(min(n_workers, max(1, len(runs)))).train(runs, ended)
+    number = train_runs(runs, n_workers, ended)
     console.close()
     for name, reason in failed.items():
         print(f"experiments.sweep: {name} failed: {reason}", file=sys.stderr)

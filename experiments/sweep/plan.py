@@ -1,19 +1,19 @@
-"""The plan of a sweep: every combination of its values, each as a checked config; and its description in a file."""
+"""The plan of a sweep: every combination of its values, each as a checked config."""
 
 import dataclasses
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from cli.errors import UserError
 from cli.rules import check_folder_name
-from experiments.sweep.values import VARIANTS, Axes, Variants, labelled, read_sweep, split_values, spoken
-from training.config import Config, TrainConfig
-from training.config_file import build_config, split_override
+from experiments.sweep.values import VARIANTS, Axes, Variants, as_text, labelled, read_sweep, split_values, spoken
+from training.config import Config
+from training.config_file import SECTIONS, build_config, split_override
 from training.identity import SEED, identity_of
 
 MOST_POINTS = 100_000
@@ -29,20 +29,24 @@ class Point:
     @property
     def name(self) -> str:
         """The name of its folder, such as n_head=4,seed=0."""
-        parts = [value if axis == VARIANTS else f"{axis}={value}" for axis, value in self.choices.items()]
-        return re.sub(r'[/\\:*?"<>|\s\x00-\x1f\ud800-\udfff]+', "-", ",".join(parts)).strip(".-")
+        return re.sub(r'[/\\:*?"<>|\s\x00-\x1f\ud800-\udfff]+', "-", labelled(self.choices, ",")).strip(".-")
 
 
 @dataclass(frozen=True)
 class Plan:
     """A sweep whose settings are all valid and whose points all differ.
 
-    axes: the values of each setting that varies. variants: the named sets of settings.
+    axes: the values of each setting that varies. variants: the named sets of settings, each with the same settings.
     """
 
     points: tuple[Point, ...]
     axes: Axes
     variants: Variants
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a config from which `make_plan` makes this plan: those of a point, and what varies."""
+        return dataclasses.asdict(self.points[0].config) | {"sweep": {**self.axes, VARIANTS: self.variants}}
 
 
 def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Plan:
@@ -65,85 +69,57 @@ def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Pla
             axes[key] = values
         else:
             fixed[key] = values[0]
-    variants = {
-        name: {key: value for key, value in changes.items() if key not in fixed} for name, changes in variants.items()
-    }
-    varied = {key for changes in variants.values() for key in changes}
+    varied = dict.fromkeys(key for changes in variants.values() for key in changes if key not in fixed)
     for key in [*axes, *varied]:
         split_override(f"{key}=")  # the key is known
         if key == "train.name":
             raise UserError(f"{key} cannot be varied, because the sweep names each run's folder; give one name")
-    if both := sorted(varied & axes.keys()):
+    if both := sorted(varied.keys() & axes.keys()):
         raise UserError(f"{both[0]} varies twice: in sweep.variants and as an axis; remove one of them")
     if SEED not in axes and SEED not in varied:
-        axes[SEED] = [fixed.get(SEED) or _seed_of(settings)]  # always an axis, so that seeds can be added later
+        axes[SEED] = [fixed.get(SEED) or _value_of(SEED, settings)]  # always an axis, so that seeds can be added later
+    variants = {
+        name: {key: changes.get(key, _value_of(key, settings)) for key in varied} for name, changes in variants.items()
+    }
     return Plan(_make_points(settings, fixed, axes, variants), axes, variants)
 
 
-def setting(config: Config, key: str) -> Any:
-    """Return the value of `section.name`."""
+def _value_of(key: str, settings: Mapping[str, Any]) -> str:
+    """Return the value of `section.name` in a config's settings, as text."""
     section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name)
-
-
-def _seed_of(settings: Mapping[str, Any]) -> str:
-    section = settings.get("train")
-    return str(section.get("seed", TrainConfig.seed) if isinstance(section, Mapping) else TrainConfig.seed)
+    values, default = settings.get(section), getattr(SECTIONS[section], name)
+    return as_text(values.get(name, default) if isinstance(values, Mapping) else default)
 
 
 def _make_points(
     settings: Mapping[str, Any], fixed: Mapping[str, str], axes: Axes, variants: Variants
 ) -> tuple[Point, ...]:
     """Return all combinations, ordered by seed, so that variants can be compared early."""
-    choices = [[(VARIANTS, name) for name in variants]] if variants else []
-    choices += [[(key, value) for value in axes[key]] for key in axes if key != SEED]
-    seeds = [[(SEED, value)] for value in axes[SEED]] if SEED in axes else [[]]
-    if (n_points := len(seeds) * math.prod(map(len, choices))) > MOST_POINTS:
+    others = ({VARIANTS: [*variants]} if variants else {}) | {key: axes[key] for key in axes if key != SEED}
+    seeds = [{SEED: value} for value in axes.get(SEED, ())] or [{}]
+    if (n_points := len(seeds) * math.prod(map(len, others.values()))) > MOST_POINTS:
         raise UserError(f"the sweep has {n_points:,} runs, more than {MOST_POINTS:,}; vary fewer settings")
     points, invalid = [], []
-    for seed, others in itertools.product(seeds, itertools.product(*choices)):
-        combination = dict([*others, *seed])  # the seed last, as in n_head=4,seed=0
-        changes = {**fixed, **combination, **variants.get(combination.get(VARIANTS, ""), {})}
-        changes.pop(VARIANTS, None)
+    for seed, values in itertools.product(seeds, itertools.product(*others.values())):
+        chosen = dict(zip(others, values, strict=True)) | seed  # the seed last, as in n_head=4,seed=0
+        changes = {**fixed, **chosen, **variants.get(chosen.get(VARIANTS, ""), {})}
         try:
-            config = build_config(settings, [f"{key}={value}" for key, value in changes.items()])
+            config = build_config(settings, [f"{key}={changes[key]}" for key in changes if key != VARIANTS])
         except UserError as error:
-            invalid.append((str(error), labelled(combination)))
+            invalid.append((str(error), labelled(chosen)))
             continue
-        shown = {
-            key.partition(".")[2] or key: value if key == VARIANTS else spoken(setting(config, key))
-            for key, value in combination.items()
-        }
-        points.append(Point(config, shown))
+        shown = {key.partition(".")[2]: spoken(attrgetter(key)(config)) for key in chosen if key != VARIANTS}
+        points.append(Point(config, {key: chosen[key] for key in chosen if key == VARIANTS} | shown))
     if invalid:
         reasons = "; ".join(f"{first}: {reason}" for reason, first in dict(reversed(invalid)).items())
         raise UserError(f"the sweep has invalid runs, {len(invalid)} of {len(invalid) + len(points)}: {reasons}")
+    found: dict[str, Point] = {}
     for point in points:
         check_folder_name("sweep.variants", point.name)
-    signs = [(point.name.casefold(), repr(identity_of(point.config, {}))) for point in points]
-    counts = Counter(sign for pair in signs for sign in pair)
-    if same := [
-        point.name for point, pair in zip(points, signs, strict=True) if max(counts[sign] for sign in pair) > 1
-    ]:
-        raise UserError(f"two runs of the sweep are the same: {same[0]} and {same[1]}")
+        for sign in (point.name.casefold(), repr(identity_of(point.config, {}))):
+            if (first := found.setdefault(sign, point)) is not point:
+                raise UserError(f"two runs of the sweep are the same: {first.name} and {point.name}")
     return tuple(points)
-
-
-def describe(plan: Plan) -> dict[str, Any]:
-    """Return a plan as the settings of a config, from which `make_plan` rebuilds it."""
-    axes: dict[str, list | dict] = {
-        key: list(dict.fromkeys(setting(point.config, key) for point in plan.points)) for key in plan.axes
-    }
-    in_variants = list(dict.fromkeys(key for changes in plan.variants.values() for key in changes))
-    if plan.variants:
-        # Every variant lists the settings of all variants, because the file holds no other record of the defaults.
-        configs = {point.choices[VARIANTS]: point.config for point in plan.points}
-        axes[VARIANTS] = {name: {key: setting(configs[name], key) for key in in_variants} for name in plan.variants}
-    shared = {
-        section: {name: value for name, value in values.items() if f"{section}.{name}" not in {*axes, *in_variants}}
-        for section, values in dataclasses.asdict(plan.points[0].config).items()
-    }
-    return shared | {"sweep": axes}
 
 
 def larger(plan: Plan, other: Plan) -> Plan | None:

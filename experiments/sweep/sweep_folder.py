@@ -1,12 +1,13 @@
 """The folder of a sweep: its plan and one run folder per point."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 from cli.errors import UserError, checking_values
 from data.files import exclusive, replace_text
-from experiments.sweep.plan import Plan, Point, describe, larger, make_plan
+from experiments.sweep.plan import Plan, Point, larger, make_plan
 from training.config_file import dump_yaml, load_config, read_settings, to_yaml
 from training.runs.differences import changed_settings
 from training.runs.run_folder import RUNS, RunFolder, numbered
@@ -36,7 +37,7 @@ class SweepFolder:
         with exclusive(root, "is creating a sweep", waits=True):
             found = ((path, read_plan(path) if path.exists() else plan) for path in numbered(root / name))
             path, whole = next((path, whole) for path, there in found if there and (whole := larger(plan, there)))
-            replace_text(path / PLAN_FILE, dump_yaml(describe(whole)))
+            replace_text(path / PLAN_FILE, dump_yaml(whole.settings))
             return cls(path, whole)
 
     def run_of(self, point: Point) -> RunFolder:
@@ -46,11 +47,11 @@ class SweepFolder:
         return [point for point in self.plan.points if not self.run_of(point).is_finished()]
 
 
-def read_plan(folder: Path) -> Plan | None:
-    """Return the plan of a sweep folder, or None for any other folder."""
-    file = folder / PLAN_FILE
-    if not file.is_file():
+def read_plan(path: Path, arguments: Sequence[str] = ()) -> Plan | None:
+    """Return the plan of a config, with `section.key=values`, or of a sweep folder; None for any other folder."""
+    file = path / PLAN_FILE if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
         return None
     settings = read_settings(file)
     with checking_values(f"{file}: "):
-        return make_plan(settings)
+        return make_plan(settings, arguments)

@@ -1,12 +1,4 @@
-"""Read the values that a sweep varies, from the `sweep` section of a config or from the command line.
-
-sweep:
-  model.n_head: [1, 2, 4]             # a setting and its values: one axis of the grid
-  train.seed: 0..3                    # 0, 1, 2 and 3
-  variants:                           # named sets of settings: together one more axis
-    modern: {}
-    textbook: {model.positions: learned, model.norm: layer}
-"""
+"""Read the values that a sweep varies, from the `sweep` section of a config or from the command line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,12 +18,12 @@ def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, 
     axes = _mapping(section, "sweep", "model.n_head: [1, 2, 4]")
     variants = _mapping(axes.pop(VARIANTS, None), "sweep.variants", "wide: {model.n_embd: 256}")
     for key, values in axes.items():
-        axes[key] = [_text(v) for v in values] if isinstance(values, list) else split_values(key, _text(values))
+        axes[key] = [as_text(v) for v in values] if isinstance(values, list) else split_values(key, as_text(values))
         if not axes[key]:
             raise UserError(f"sweep.{key} has no values; write them as in [1, 2, 4]")
     for name, changes in variants.items():
         settings = _mapping(changes, f"sweep.variants.{name}", "model.n_head: 8")
-        variants[name] = {key: _text(value) for key, value in settings.items()}
+        variants[name] = {key: as_text(value) for key, value in settings.items()}
     return axes, variants
 
 
@@ -54,18 +46,16 @@ def spoken(value: Any) -> str:
         return str(value).lower().replace("none", "null")
     if isinstance(value, dict):  # the earlier values of settings that a run has changed
         pairs = [(step, key) for step in value for key in value[step]]
-        changes = [
-            f"{key.partition('.')[2] or key} {spoken(value[step][key])} until step {step}" for step, key in pairs
-        ]
+        changes = [f"{key.rpartition('.')[2]} {spoken(value[step][key])} until step {step}" for step, key in pairs]
         return ", ".join(changes) or "none"
     if isinstance(value, (list, tuple)):
         return "-".join(map(spoken, value)) or "[]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def labelled(choices: Mapping[str, str]) -> str:
+def labelled(choices: Mapping[str, str], separator: str = ", ") -> str:
     """Return the choices of a variant as text; the name of a named variant stands for itself."""
-    return ", ".join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
+    return separator.join(value if name == VARIANTS else f"{name}={value}" for name, value in choices.items())
 
 
 def _mapping(value: Any, place: str, example: str) -> dict[str, Any]:
@@ -74,6 +64,6 @@ def _mapping(value: Any, place: str, example: str) -> dict[str, Any]:
     return dict(value or {})
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value in the notation of the command line."""
-    return f"[{','.join(map(_text, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    return f"[{','.join(map(as_text, value))}]" if isinstance(value, (list, tuple)) else str(value)

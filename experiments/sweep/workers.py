@@ -1,14 +1,12 @@
 """Train the points of a sweep: `train.py --resume` in a separate process for each, several at a time on request."""
 
-import concurrent.futures
 import contextlib
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -23,70 +21,54 @@ TRAIN = PROJECT / "train.py"
 OUTPUT = "output.txt"
 
 
-class Workers:
-    """Threads that each train one run after another, in a process of its own."""
+def train_runs(
+    runs: Sequence[tuple[RunFolder, TrainConfig]], n_workers: int, ended: Callable[[RunFolder, str | None], None]
+) -> signal.Signals | None:
+    """Train the runs, call `ended(run, reason)` after each, and return the signal that stopped them, if any did.
 
-    def __init__(self, n_workers: int):
-        self.n_workers = n_workers
-        self._idle = queue.SimpleQueue[int]()  # the numbers of the workers, which decide their GPUs
-        for number in range(n_workers):
-            self._idle.put(number)
-        self._lock, self._stopping = threading.Lock(), False  # a process starts before `_stop` or not at all
-        self._started: list[subprocess.Popen] = []
-
-    def train(
-        self, runs: Sequence[tuple[RunFolder, TrainConfig]], ended: Callable[[RunFolder, str | None], None]
-    ) -> signal.Signals | None:
-        """Train the runs, call `ended(run, reason)` after each, and return the signal that stopped them, if any did.
-
-        reason: why a run failed, or None if it is finished. A failed run does not stop the others. A signal makes each
-        process save and end.
-        """
-        with StopRequest() as stop, concurrent.futures.ThreadPoolExecutor(self.n_workers) as pool:
-            futures = {pool.submit(self._train, run, settings): run for run, settings in runs}
-            waiting = set(futures)
-            try:
-                while waiting and not stop.signal:  # a signal interrupts no wait, so the waits are short
-                    done, waiting = concurrent.futures.wait(waiting, 0.2, concurrent.futures.FIRST_COMPLETED)
-                    for future in done:
-                        if not stop.signal:  # the same signal may have ended the run
-                            ended(futures[future], future.result())
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-                self._stop(stop.signal or signal.SIGTERM)  # no run outlives an error here
-        return stop.signal
-
-    def _train(self, run: RunFolder, settings: TrainConfig) -> str | None:
-        """Train one run. Return why it failed, or None if it is finished or was stopped."""
-        worker = self._idle.get()
+    reason: why a run failed, or None if it is finished. A failed run does not stop the others. A signal makes each
+    process save and end.
+    """
+    waiting, n_workers = list(runs), min(n_workers, len(runs))
+    training: dict[int, tuple[RunFolder, subprocess.Popen]] = {}  # by the number of the worker, which decides its GPU
+    with StopRequest() as stop:
         try:
-            run.error.unlink(missing_ok=True)
-            with self._lock, (run.path / OUTPUT).open("ab") as output:
-                if self._stopping:
-                    return None
-                process = subprocess.Popen(
-                    [sys.executable, str(TRAIN), "--resume", str(run.path)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=os.environ | share_of_machine(worker, self.n_workers, settings),
-                    start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
-                )
-                self._started.append(process)
-            status = process.wait()
-            return None if self._stopping or run.is_finished() else _reason(run, status)
-        except OSError as error:  # its folder is gone, or a process cannot start
-            return explain(error)
-        finally:
-            self._idle.put(worker)
+            while (waiting or training) and not stop.signal:
+                over = []
+                for worker, (run, process) in [*training.items()]:
+                    if process.poll() is not None:
+                        over.append((run, None if run.is_finished() else _reason(run, process.returncode)))
+                        del training[worker]
+                for worker in [n for n in range(n_workers) if n not in training][: len(waiting)]:
+                    run, settings = waiting.pop(0)
+                    try:
+                        training[worker] = run, _start(run, share_of_machine(worker, n_workers, settings))
+                    except OSError as error:  # its folder is gone, or a process cannot start
+                        over.append((run, explain(error)))
+                for run, reason in over:
+                    if not stop.signal:  # the same signal may have ended the run
+                        ended(run, reason)
+                time.sleep(0.1)
+        finally:  # no run outlives an error here
+            for _, process in training.values():
+                if os.name == "posix":  # elsewhere, Ctrl-C has reached them already
+                    process.send_signal(stop.signal or signal.SIGTERM)
+            for _, process in training.values():
+                process.wait()
+    return stop.signal
 
-    def _stop(self, number: signal.Signals) -> None:
-        """Make every process save and end."""
-        with self._lock:
-            self._stopping = True
-            if os.name == "posix":  # elsewhere, Ctrl-C has reached them already
-                for process in self._started:
-                    process.send_signal(number)
+
+def _start(run: RunFolder, environment: Mapping[str, str]) -> subprocess.Popen:
+    run.error.unlink(missing_ok=True)
+    with (run.path / OUTPUT).open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, str(TRAIN), "--resume", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **environment},
+            start_new_session=True,  # so that Ctrl-C reaches it only once, through this process
+        )
 
 
 def _reason(run: RunFolder, status: int) -> str:

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.corpus import open_corpus
 from experiments import benchmark
-from experiments.benchmark import Figure, time_blocks
+from experiments.benchmark import figure, time_blocks
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config_file import load_config
@@ -30,7 +30,7 @@ def test_a_recipe_whose_split_has_a_fixed_size_is_measured_on_the_bundled_text()
 
 
 def test_a_figure_shows_its_median_spread_and_share_of_the_product():
-    shown = str(Figure("sampling", "characters/s", [3.0, 1.0, 8.0], limit=12.0))
+    shown = figure("sampling", "characters/s", [3.0, 1.0, 8.0], limit=12.0)
     assert "3 characters/s" in shown
     assert "1 to 8" in shown
     assert "25.00% of the product" in shown

@@ -6,7 +6,7 @@ from scipy import stats
 
 from experiments.report.__main__ import main as report_command
 from experiments.report.charts import over_steps
-from experiments.report.contrasts import find_pair, make_family
+from experiments.report.comparison import find_pair, make_contrasts
 from experiments.report.runs import Run, Variant, find_runs
 from training.runs.run_folder import RunFolder
 
@@ -41,29 +41,29 @@ def test_a_variant_whose_name_contains_a_minus_can_be_named_unless_that_means_tw
 
 
 def test_contrasts_are_adjusted_together_and_may_be_different_equal_or_undecided():
-    family = make_family([(C, A), (B, A), (D, A)], margin=0.01)
+    contrasts = make_contrasts([(C, A), (B, A), (D, A)], margin=0.01)
     raw = [stats.ttest_rel(list(v.losses.values()), list(A.losses.values())).pvalue for v in (C, B, D)]
     assert raw[0] < raw[1] < raw[2]
-    found = [each.p for each in family.contrasts]
+    found = [each.p for each in contrasts]
     assert found == pytest.approx([3 * raw[0], max(3 * raw[0], 2 * raw[1]), max(2 * raw[1], raw[2])], rel=1e-6)
-    verdicts = [each.verdict for each in family.contrasts]
+    verdicts = [each.verdict for each in contrasts]
     assert verdicts == ["higher (worse)", "higher (worse), equal within 0.01", "not significant"]
-    assert make_family([(B, A)], margin=0.0001).contrasts[0].verdict == "higher (worse)"
+    assert make_contrasts([(B, A)], margin=0.0001)[0].verdict == "higher (worse)"
 
 
 def test_planned_tests_that_were_not_run_count_with_a_p_value_of_1():
-    one, planned = (make_family([(B, A)], n_tests=n).contrasts[0] for n in (1, 14))
+    one, planned = (make_contrasts([(B, A)], n_tests=n)[0] for n in (1, 14))
     assert planned.p == pytest.approx(14 * one.p)
     assert planned.equal_p == pytest.approx(14 * one.equal_p)
-    assert make_family([(B, A)], n_tests=10**12).contrasts[0].p == 1  # as many p-values would need 8 TB
+    assert make_contrasts([(B, A)], n_tests=10**12)[0].p == 1  # as many p-values would need 8 TB
     with pytest.raises(ValueError, match="--tests must be at least 2"):
-        make_family([(B, A), (C, A)], n_tests=1)
+        make_contrasts([(B, A), (C, A)], n_tests=1)
 
 
 def test_the_difference_over_the_run_covers_the_steps_that_all_runs_evaluated():
     early, late = Loss("early", [2.0, 1.5, 1.4], [2.2, 1.6, 1.5]), Loss("late", [3.0, 2.5], [3.1, 2.7])
-    family = make_family([(late, early)])
-    steps = over_steps(family.contrasts[0])
+    contrasts = make_contrasts([(late, early)])
+    steps = over_steps(contrasts[0])
     assert list(steps) == [0, 1]
     assert [test.mean for test in steps.values()] == pytest.approx([0.95, 1.05])
 
@@ -73,7 +73,7 @@ def test_the_report_tests_only_the_given_contrasts(runs, tmp_path, capsys):
     options = ["--contrast", "n_head=3 - n_head=2", "--margin", "0.5", "--tests", "4"]
     assert report_command([*map(str, runs), *options, "--output", str(output)]) == 0
     found = find_runs(runs).variants
-    expected = make_family([(found[2], found[1])], margin=0.5, n_tests=4).contrasts[0]
+    expected = make_contrasts([(found[2], found[1])], margin=0.5, n_tests=4)[0]
     shown = capsys.readouterr().out
     for text in (shown, *((tmp_path / f"out.{ending}").read_text(encoding="utf-8") for ending in ("md", "html"))):
         assert "n_head=3 - n_head=2" in text

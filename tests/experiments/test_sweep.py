@@ -20,7 +20,7 @@ from experiments.report.runs import find_runs
 from experiments.sweep.__main__ import main as sweep
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder
-from experiments.sweep.workers import Workers, share_of_machine
+from experiments.sweep.workers import share_of_machine, train_runs
 from training.config import TrainConfig
 from training.config_file import read_settings
 from training.runs.run_folder import RunFolder
@@ -164,7 +164,7 @@ def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_th
     run.error.write_text("an earlier error\n")
     run.metrics.write_text("{\n")  # damaged
     runs, reasons = [(folder.run_of(point), point.config.train) for point in folder.unfinished()], {}
-    Workers(1).train(runs, lambda run, reason: reasons.update({run.path: reason}))
+    train_runs(runs, 1, lambda run, reason: reasons.update({run.path: reason}))
     assert reasons == {
         gone.path: f"{gone.path / 'output.txt'}: No such file or directory",
         run.path: f"{why} (full output: {run.path / 'output.txt'})",
@@ -176,7 +176,7 @@ def test_a_sweep_names_a_folder_that_was_renamed_and_does_not_create_it_again(wo
     monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
     folder, reasons = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), [])), []
     (run,) = map(folder.run_of, folder.plan.points)
-    Workers(1).train([(run, TrainConfig())], lambda _, reason: reasons.append(reason))
+    train_runs([(run, TrainConfig())], 1, lambda _, reason: reasons.append(reason))
     assert reasons == [f"{run.path}: this folder was renamed or deleted during training"]
     assert not run.path.exists()
 

@@ -1,7 +1,7 @@
 import pytest
 
 from cli.errors import UserError
-from experiments.sweep.plan import describe, make_plan
+from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from experiments.sweep.values import split_values
 from training.config_file import build_config, dump_yaml, read_settings
@@ -108,9 +108,9 @@ def test_a_sweep_can_be_rebuilt_from_its_description():
         "optim.lr": ["1e-3", "0.002"],
     }
     before = make_plan({**settings, "sweep": sweep})
-    after = make_plan(describe(before))
+    after = make_plan(before.settings)
     assert [(p.name, p.config) for p in after.points] == [(p.name, p.config) for p in before.points]
-    assert describe(after) == describe(before)
+    assert after.settings == before.settings
     assert before.points[0].config.model.norm == "layer"
 
 
@@ -140,5 +140,5 @@ def test_a_command_with_more_or_fewer_values_has_the_same_folder(workplace, firs
 def test_variants_that_share_a_list_are_written_without_aliases_and_read_again(workplace):
     """PyYAML writes an alias for an object that it has written before, and configs may have none."""
     plan = make_plan({"sweep": {"variants": {"a": {"data.split": "[0.8,0.1,0.1]"}, "b": {}, "c": {"optim.lr": "1"}}}})
-    (workplace / "sweep.yaml").write_text(dump_yaml(describe(plan)))
+    (workplace / "sweep.yaml").write_text(dump_yaml(plan.settings))
     assert read_plan(workplace).points == plan.points
