@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from cli.errors import UserError
-from cli.optional import optional_library
+from cli.errors import UserError, optional_library
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint
 from training.runs.run_folder import RUNS, RunFolder, hint
