@@ -47,10 +47,12 @@ def is_for_user(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> str:
     """Return an error as one line: its message for a user, or the type and message of a bug."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
+    if not is_for_user(error):
+        return one_line(f"{type(error).__name__}: {error}")
+    if isinstance(error, OSError):
         hint = HINTS.get(type(error), "")
         return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # filename2: the new name
-    return one_line(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+    return one_line(str(error))
 
 
 def printable(text: str) -> str:

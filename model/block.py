@@ -4,12 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.attention import SelfAttention
 from model.cache import LayerCache
 from model.config import LayerShape, ModelConfig
 from model.mlp import MLP
 from model.norm import make_norm
 from model.positions import Places
-from model.self_attention import SelfAttention
 
 
 class Block(nn.Module):

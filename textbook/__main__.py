@@ -3,17 +3,22 @@
 import importlib
 import inspect
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
 
 import textbook
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
-from textbook.matrices import check_drawing, draw_matrices, written
 
 FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
 CHAPTERS = [importlib.import_module(f"textbook.{file.stem}") for file in FILES]
+FORMATS = (".png", ".svg", ".pdf")
+N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
 
 
 def show(options: Namespace) -> int:
@@ -36,8 +41,10 @@ def show(options: Namespace) -> int:
         raise UserError(f"chapter {number} has no --{name}")
     if output and number in (8, 9):
         raise UserError(f"chapter {number} has nothing to draw")
-    if output:
-        check_drawing(output)
+    if output and output.suffix not in FORMATS:
+        raise UserError(f"{output}: end the name of the picture with {', '.join(FORMATS)}")
+    if output and not output.parent.is_dir():
+        raise UserError(f"{output.parent}: no such folder")
     *introduction, following = str(chapter.__doc__).split("\n\n")
     for paragraph in introduction:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
@@ -52,6 +59,43 @@ def show(options: Namespace) -> int:
         draw(output)
         print(f"Drew {output}")
     return 0
+
+
+def written(title: str, value: Tensor) -> str:
+    """Return a title with the shape and numbers of a matrix: (rows, columns), or (rows, heads, columns) with gaps."""
+    cells = [[_number(x, value) for x in row] for row in value.flatten(1).tolist()]
+    gaps = ["    " if j and j % value.size(-1) == 0 else "" for j in range(len(cells[0]))]
+    widths = [len(gap + max(column, key=len)) for gap, *column in zip(gaps, *cells, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n  ".join([f"{title}  {tuple(value.shape)}", *lines]) + "\n"
+
+
+def _number(x: float, of: Tensor) -> str:
+    """Return a number as whole, with four decimals, or with five digits, as its matrix needs."""
+    if (of == of.round()).all():
+        return f"{x:z.0f}"
+    smallest = of.abs()[of != 0].min()
+    return f"{x:z.5g}" if 1e-9 < smallest < 1e-3 else f"{x:z.4f}"
+
+
+def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
+    """Draw each matrix as a map of colours with its numbers; what a mask hides stays white."""
+    n_rows = -(-len(matrices) // N_COLUMNS)
+    figure = Figure(figsize=(15, 3.8 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, N_COLUMNS, squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    for axis, (title, value) in zip(axes.flat, matrices.items(), strict=False):
+        numbers = value.flatten(1).double().numpy()
+        limit = 1.5 * abs(numbers[np.isfinite(numbers)]).max() or 1.0  # so that the numbers stay readable
+        axis.imshow(numbers, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        for j in range(value.size(-1), numbers.shape[1], value.size(-1)):
+            axis.axvline(j - 0.5, color="black")  # between two heads
+        axis.set_title("\n".join(wrap(title, 44)), fontsize=9)
+        if numbers.size <= LARGEST_WITH_NUMBERS:
+            for (i, j), number in np.ndenumerate(numbers):
+                axis.text(j, i, f"{number:z.3g}", ha="center", va="center", fontsize=8)
+    figure.savefig(path, dpi=120)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from helpers import make_model
 
-from model import self_attention
+from model import attention
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -126,13 +126,11 @@ def test_dropout_acts_in_training_at_each_of_its_places(monkeypatch, place):
         block.mlp.dropout = 0.9
     else:  # one setting serves two places: silence the other one
         block.attention.dropout = 0.9
-        attend = self_attention.attend
+        attend, drop = attention.attend, attention.drop
         if place == "attention weights":
-            monkeypatch.setattr(self_attention, "dropout", lambda x, p, training: x)
+            monkeypatch.setattr(attention, "drop", lambda x, p, training=None: drop(x, p) if training is None else x)
         else:
-            monkeypatch.setattr(
-                self_attention, "attend", lambda *a, **options: attend(*a, **options | {"dropout": 0.0})
-            )
+            monkeypatch.setattr(attention, "attend", lambda *a, **options: attend(*a, **options | {"dropout": 0.0}))
     assert not torch.allclose(model(ids), before)
     assert torch.equal(model.eval()(ids), model(ids))
 

@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from model.attention import causal_mask
+from model.attention import SelfAttention, causal_mask
 from model.config import ModelConfig
 from model.positions import Places, PositionEmbedding
-from model.self_attention import SelfAttention
 from textbook.chapter9_gpt import Head
 
 B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly

@@ -7,10 +7,9 @@ import torch
 from conftest import ROOT
 
 from textbook import chapter6_encoder_decoder as reversal
-from textbook.__main__ import CHAPTERS
+from textbook.__main__ import CHAPTERS, written
 from textbook.__main__ import main as textbook
 from textbook.chapter3_head import one_head
-from textbook.matrices import written
 
 
 def test_without_a_number_the_textbook_lists_its_chapters_in_order(capsys):
