@@ -54,19 +54,16 @@ class EncodedText:
     def __getitem__(self, piece: slice) -> np.ndarray:
         start, stop, _ = piece.indices(self.length)
         n_bytes = max(0, stop - start) * self.dtype.itemsize
-        content = _read_at(self.file, n_bytes, self.first_byte + (self.start + start) * self.dtype.itemsize)
+        position = self.first_byte + (self.start + start) * self.dtype.itemsize
+        if hasattr(os, "pread"):
+            content = os.pread(self.file.fileno(), n_bytes, position)
+        else:  # Windows
+            with Path(self.file.name).open("rb") as own:
+                own.seek(position)
+                content = own.read(n_bytes)
         if len(content) < n_bytes:
             raise UserError(f"{self.file.name}: has become shorter; start again, and the text is encoded again")
         return np.frombuffer(content, self.dtype)
-
-
-def _read_at(file: BinaryIO, n: int, position: int) -> bytes:
-    """Return n bytes from a position of an open file, without moving the place that all its readers share."""
-    if hasattr(os, "pread"):
-        return os.pread(file.fileno(), n, position)
-    with Path(file.name).open("rb") as own:  # Windows
-        own.seek(position)
-        return own.read(n)
 
 
 @dataclass(frozen=True)

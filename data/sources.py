@@ -73,12 +73,9 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path, and
     UserError if it has no text file.
     """
-    source = NAMED.get(corpus)
-    if isinstance(source, Download):
-        return [_downloaded(corpus, source, cache)]
-    if source is not None:
-        return [source]
-    path = Path(os.path.expanduser(corpus))  # noqa: PTH111 - an unknown user's folder is a missing file
+    path = NAMED.get(corpus, Path(os.path.expanduser(corpus)))  # noqa: PTH111 - an unknown user's folder is missing
+    if isinstance(path, Download):
+        return [_downloaded(corpus, path, cache)]
     if path.is_dir():
         seen = (p for p in path.rglob("*") if not any(name[0] == "." for name in p.relative_to(path).parts))
         files = _without_runs_and_packed_copies(p for p in seen if p.name.lower().endswith(TXT))

@@ -32,6 +32,7 @@ class Vocabulary:
         self.characters = "".join(sorted(set(characters)))
         if any("\ud800" <= character <= "\udfff" for character in self.characters):
             raise ValueError("a character cannot be half of a surrogate pair; choose another data.encoding")
+        self.dtype = np.min_scalar_type(max(len(self) - 1, 0))  # the smallest unsigned type that holds every id
         known = code_points(self.characters)
         # Row c contains the id of code point c. All other rows, including the last, contain len(self): unknown.
         self._table = np.full(known.max(initial=-1) + 2, len(self), dtype=np.min_scalar_type(len(self)))
@@ -47,11 +48,6 @@ class Vocabulary:
     def default_prompt(self) -> str:
         """The prompt used when none is given: a line break if the vocabulary has one, else its first character."""
         return "\n" if "\n" in self.characters else self.characters[0]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The smallest unsigned integer type that holds every id."""
-        return np.min_scalar_type(max(len(self) - 1, 0))
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (len(text),) of the characters. Raises UnknownCharacterError at the first unknown one."""

@@ -23,9 +23,9 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: LayerShape):
         super().__init__()
-        self.attention_norm = make_norm(config.norm, config.n_embd, bias=config.bias)
+        self.attention_norm = make_norm(config)
         self.attention = SelfAttention(config, layer)
-        self.mlp_norm = make_norm(config.norm, config.n_embd, bias=config.bias)
+        self.mlp_norm = make_norm(config)
         self.conv = CausalConv(config.n_embd, config.conv_width) if config.conv_width > 1 else None
         self.mlp = MLP(config.mlp, config.n_embd, bias=config.bias, dropout=config.dropout)
 

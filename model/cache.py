@@ -31,10 +31,10 @@ class LayerCache:
     options: the dtype and device.
     """
 
-    def __init__(self, config: ModelConfig, layer: LayerShape, batch_size: int, size: int, **options: Any):
+    def __init__(self, config: ModelConfig, layer: LayerShape, batch_size: int, **options: Any):
+        size, width = config.block_size, config.conv_width
         shape = (batch_size, layer.n_kv_head, size, layer.head_size)
         self.keys, self.values = torch.zeros(shape, **options), torch.zeros(shape, **options)
-        width = config.conv_width
         self.inputs = Inputs(width - 1, batch_size, size, config.n_embd if width > 1 else 0, **options)
 
     def update(self, k: Tensor, v: Tensor, index: slice | Tensor) -> tuple[Tensor, Tensor]:
@@ -69,9 +69,7 @@ class KVCache:
         static: bool = False,
     ):
         size = config.block_size
-        self.layers = [
-            LayerCache(config, layer, batch_size, size, dtype=dtype, device=device) for layer in config.layers
-        ]
+        self.layers = [LayerCache(config, layer, batch_size, dtype=dtype, device=device) for layer in config.layers]
         self.ids = Inputs(max(config.ngrams, default=1) - 1, batch_size, size, dtype=torch.long, device=device)
         self.every_place = torch.arange(size, device=device)
         self.length: int | Tensor = self.every_place.new_zeros(1) if static else 0  # how many positions were read

@@ -89,10 +89,8 @@ class Sampler:
 
         The streams have the numbers first, first + 1, ... The random numbers of stream i depend on (seed, i) only, so
         its text does not depend on the other streams. The context of a character depends on its position only (see
-        `window_start`). Memory does not grow with the length. Raises ValueError if the prompt is empty.
+        `window_start`). Memory does not grow with the length.
         """
-        if prompt.size(1) < 1:
-            raise ValueError("prompt must contain at least one character")
         self.cache.clear()
         draws = _uniform_draws(seed, range(first, first + len(prompt)), prompt.device)
         n_seen, block_size = prompt.size(1), self.model.config.block_size

@@ -75,7 +75,7 @@ class GPT(nn.Module):
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
-        self.norm = make_norm(config.norm, config.n_embd, bias=config.bias)
+        self.norm = make_norm(config)
         self.lm_head = nn.Linear(config.n_embd, vocab_size, bias=False)
         self.init_weights()
 

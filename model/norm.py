@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.config import LayerShape
+from model.config import LayerShape, ModelConfig
 from model.kernels import hand_written
 
 EPS = {dtype: torch.tensor(torch.finfo(dtype).eps, dtype=dtype) for dtype in (torch.float32, torch.float64)}
@@ -31,9 +31,9 @@ class RMSNorm(nn.Module):
         return rms_norm(x)
 
 
-def make_norm(name: str, width: int, *, bias: bool) -> nn.Module:
+def make_norm(config: ModelConfig) -> nn.Module:
     """Return the layer of `model.norm`: "rms", or "layer" (Ba et al., 2016) with weights and an optional bias."""
-    return RMSNorm() if name == "rms" else nn.LayerNorm(width, bias=bias)
+    return RMSNorm() if config.norm == "rms" else nn.LayerNorm(config.n_embd, bias=config.bias)
 
 
 class QueryKeyNorm(nn.Module):
@@ -49,15 +49,12 @@ class QueryKeyNorm(nn.Module):
 
     def __init__(self, layer: LayerShape, scale: float | str):
         super().__init__()
-        self.plain = scale in ("sqrt_head_size", layer.head_size**0.5)
         self.root = layer.head_size**0.5  # the length of a normalised query or key
         self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
         fixed = torch.full((layer.n_head,), self.root if isinstance(scale, str) else scale)
         self.register_buffer("fixed_scales", fixed, persistent=False)
 
     def forward(self, qk: Tensor) -> Tensor:
-        if self.plain:
-            return rms_norm(qk)
         factor = F.pad(self.scales() / self.root, (0, qk.size(2) - len(self.fixed_scales)), value=1.0)  # (H + K,)
         return rms_norm(qk, factor.unsqueeze(-1))
 

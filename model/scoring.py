@@ -21,8 +21,7 @@ def uniform(q: Tensor, k: Tensor) -> Tensor:
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
-    """Return q . k (Luong et al., 2015). Raises ValueError if the widths of q and k differ."""
-    check_widths(q, k)
+    """Return q . k (Luong et al., 2015)."""
     return q @ k.transpose(-2, -1)
 
 
@@ -31,7 +30,6 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 
     If the channels of q and k have variance 1, so do the scores. Scaling q costs less than scaling the scores.
     """
-    check_widths(q, k)
     return (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)
 
 
@@ -80,7 +78,6 @@ class Gaussian(nn.Module):
             self.register_buffer("w", torch.tensor(w))
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        check_widths(q, k)
         # |q - k|^2 = |q|^2 - 2 q.k + |k|^2 needs no T x S x D intermediate. Far from zero it loses digits: its error is
         # at most about (D + 4) eps (|q|^2 + |k|^2) w^2, small for normalised q and k, whose |q|^2 is D.
         q, k = q * self.w, k * self.w
@@ -99,9 +96,3 @@ def make_score(name: str, head_size: int, *, hidden: int, width: float | None) -
     if name == "gaussian":
         return Gaussian(head_size**-0.25) if width is None else Gaussian(1 / width, learned=False)
     return {"uniform": uniform, "dot": dot, "scaled_dot": scaled_dot}[name]
-
-
-def check_widths(q: Tensor, k: Tensor) -> None:
-    """Raise ValueError unless queries and keys have the same number of channels."""
-    if q.size(-1) != k.size(-1):
-        raise ValueError(f"q has shape {tuple(q.shape)}; expected the width of k, {k.size(-1)}")

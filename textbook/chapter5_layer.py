@@ -42,13 +42,11 @@ def combine_masks(
     """
     B, T, S = shape
     visible = None
-    for name, mask, letters, expected in (
-        ("padding_mask", padding_mask, "(B, S)", (B, S)),
-        ("attention_mask", attention_mask, "(T, S)", (T, S)),
-        ("memory_mask", memory_mask, "(T, S)", (T, S)),
-    ):
+    masks = {"padding_mask": padding_mask, "attention_mask": attention_mask, "memory_mask": memory_mask}
+    for name, mask in masks.items():
         if mask is None:
             continue
+        letters, expected = ("(B, S)", (B, S)) if name == "padding_mask" else ("(T, S)", (T, S))
         if mask.shape != expected:
             raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {letters} = {expected}")
         mask = mask != 0 if letters == "(T, S)" else mask[:, None, None, :] != 0  # (T, S) or (B, 1, 1, S)

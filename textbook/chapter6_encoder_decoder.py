@@ -49,23 +49,13 @@ class DecoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        *,
-        padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, *, memory_padding_mask=None, memory_mask=None, **masks) -> Tensor:
         """Map x (B, T, C) to (B, T, C), reading a memory (B, S, C).
 
         Masks are 0 where a key is hidden: padding_mask (B, T) and attention_mask (T, T) in self-attention,
         memory_padding_mask (B, S) and memory_mask (T, S) in cross-attention.
         """
-        y = self.attention_norm(x)
-        x = x + self.attention(y, causal=True, padding_mask=padding_mask, attention_mask=attention_mask)
+        x = x + self.attention(self.attention_norm(x), causal=True, **masks)
         y = self.cross_norm(x)
         x = x + self.cross_attention(y, memory, padding_mask=memory_padding_mask, memory_mask=memory_mask)
         return x + self.mlp(self.mlp_norm(x))
@@ -83,15 +73,7 @@ class EncoderDecoder(nn.Module):
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, vocab_size, bias=False)
 
-    def forward(
-        self,
-        source: Tensor,
-        target: Tensor,
-        *,
-        source_padding_mask: Tensor | None = None,
-        source_attention_mask: Tensor | None = None,
-        **masks: Tensor | None,
-    ) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, *, source_padding_mask=None, source_attention_mask=None, **masks):
         """Return scores (logits) (B, T, V) for the id after each position of target (B, T), given source (B, S).
 
         Masks are 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,

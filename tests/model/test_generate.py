@@ -66,11 +66,6 @@ def test_characters_are_drawn_with_their_probabilities():
     assert ((counts - n * probabilities).abs() < 5 * spread).all()
 
 
-def test_an_empty_prompt_is_an_error():
-    with pytest.raises(ValueError, match="at least one character"):
-        next(Sampler(make_model(), 1).generate(torch.zeros(1, 0, dtype=torch.long), 5))
-
-
 LOGITS = torch.tensor([[0.4, 0.1, 0.3, 0.2]]).log()
 
 
