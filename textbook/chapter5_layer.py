@@ -75,7 +75,6 @@ class MultiHeadAttention(nn.Module):
         value_size: int | None = None,
         bias: bool = False,
         output_bias: bool = False,
-        output_map: bool = True,
         score: Score = scaled_dot,
     ):
         super().__init__()
@@ -88,7 +87,7 @@ class MultiHeadAttention(nn.Module):
         self.query = nn.Linear(query_size, n_head * head_size, bias=bias)
         self.key = nn.Linear(key_size, n_head * (key_head_size or head_size), bias=bias)
         self.value = nn.Linear(value_size or key_size, n_head * (value_head_size or head_size), bias=bias)
-        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias) if output_map else nn.Identity()
+        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias)
 
     def forward(self, *inputs: Tensor, **masks) -> Tensor:
         """Return the output (B, T, width) for one to three inputs; see `trace`."""

@@ -80,30 +80,21 @@ class EncoderDecoder(nn.Module):
         source_attention_mask (S, S) in the encoder, and those of `DecoderBlock` but the memory's padding in the
         decoder. Raises ValueError if a shape is wrong.
         """
-        memory = self.encode(source, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
-        return self.decode(target, memory, memory_padding_mask=source_padding_mask, **masks)
-
-    def encode(self, source: Tensor, **masks: Tensor | None) -> Tensor:
-        """Return the memory (B, S, C) of source (B, S). masks: see `EncoderBlock`."""
-        x = self._embed(source)
+        memory = self._embed(source)
         for block in self.encoder:
-            x = block(x, **masks)
-        return self.encoder_norm(x)
-
-    def decode(self, target: Tensor, memory: Tensor, **masks: Tensor | None) -> Tensor:
-        """Return logits (B, T, V) for target (B, T), given a memory (B, S, C). masks: see `DecoderBlock`."""
+            memory = block(memory, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+        memory = self.encoder_norm(memory)  # (B, S, C)
         x = self._embed(target)
         for block in self.decoder:
-            x = block(x, memory, **masks)
+            x = block(x, memory, memory_padding_mask=source_padding_mask, **masks)
         return self.lm_head(self.decoder_norm(x))
 
     @torch.inference_mode()
-    def greedy(self, source: Tensor, start: int, length: int, *, memory_mask: Tensor | None = None, **masks) -> Tensor:
-        """Return the likeliest ids (B, length) after `start`, one by one. masks: those of source and memory."""
+    def greedy(self, source: Tensor, start: int, length: int, **masks: Tensor) -> Tensor:
+        """Return the likeliest ids (B, length) after `start`, one by one. masks: those of the source."""
         ids = source.new_full((len(source), 1), start)
-        for t in range(1, length + 1):
-            rows = None if memory_mask is None else memory_mask[:t]
-            logits = self(source, ids, memory_mask=rows, **masks)  # (B, t, V); a cache would be faster, and longer
+        for _ in range(length):
+            logits = self(source, ids, **masks)  # (B, t, V); a cache would be faster, and longer
             ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)  # (B, t + 1)
         return ids[:, 1:]
 

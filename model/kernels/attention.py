@@ -34,16 +34,14 @@ def fused(
     """Compute `attend` by PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
     T, S = q.size(-2), k.size(-2)
     grouped = q.ndim == 4 and q.size(1) != k.size(1)
-    # PyTorch's is_causal aligns the first query with the first key. A single query, the last position, sees all keys.
-    if visible is None and bias is None and not (causal and 1 < T < S):
-        return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=causal and T > 1, enable_gqa=grouped
-        )
-    mask = visible
-    if causal:
+    mask, is_causal = visible, causal and T > 1  # a single query, the last position, sees all keys
+    # PyTorch's is_causal aligns the first query with the first key, and allows no mask.
+    if is_causal and (T < S or visible is not None or bias is not None):
         past = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
-        mask = past if mask is None else mask & past
+        mask, is_causal = past if mask is None else mask & past, False
     if bias is not None:
         bias = bias.to(q.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=grouped
+    )

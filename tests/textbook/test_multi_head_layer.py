@@ -67,8 +67,9 @@ def test_a_query_that_sees_no_key_gets_weights_of_zero_and_passes_on_no_gradient
 
 def test_the_layer_works_with_another_score():
     x, memory = torch.randn(N, T, 8), torch.randn(N, S, 8)
-    layer = MultiHeadAttention(8, H, score=uniform, output_map=False)
-    torch.testing.assert_close(layer(x, memory), layer.value(memory).mean(1, keepdim=True).expand(N, T, 8))
+    layer = MultiHeadAttention(8, H, score=uniform)
+    average = layer.value(memory).mean(1, keepdim=True).expand(N, T, 8)
+    torch.testing.assert_close(layer(x, memory), layer.proj(average))
 
 
 LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
