@@ -21,6 +21,13 @@ FORMATS = (".png", ".svg", ".pdf")
 N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
 
 
+def list_chapters() -> None:
+    for chapter in CHAPTERS:
+        print(str(chapter.__doc__).partition("?")[0] + "?")
+    letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
+    print(f"\n{letters}\n\nShow the first with python -m textbook 1")
+
+
 def show(options: Namespace) -> int:
     """Print a chapter, or the list of chapters; also draw a picture if the options name one.
 
@@ -28,10 +35,7 @@ def show(options: Namespace) -> int:
     """
     number, output = options.chapter, options.output
     if number is None:
-        for chapter in CHAPTERS:
-            print(str(chapter.__doc__).partition("?")[0] + "?")
-        letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
-        print(f"\n{letters}\n\nShow the first with python -m textbook 1")
+        list_chapters()
         return 0
     if not 1 <= number <= len(CHAPTERS):
         raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")
