@@ -19,7 +19,7 @@ from experiments.heads.silence import NGRAMS, silenced
 from model import norm
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling, window_start
-from model.intermediates import Intermediates
+from model.gpt import Intermediates
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
 

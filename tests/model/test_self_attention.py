@@ -2,11 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-<<<<<<< HEAD
 from model.attention import SelfAttention
-=======
-from model.attention import SelfAttention, causal_mask
->>>>>>> 48fd5919a96fb212d64dbb645623ac34485d737c
 from model.config import ModelConfig
 from model.positions import Places, PositionEmbedding
 from textbook.chapter9_gpt import Head
