@@ -41,6 +41,9 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.characters)
 
+    def __contains__(self, character: str) -> bool:
+        return character in self.characters
+
     @property
     def default_prompt(self) -> str:
         """The prompt used when none is given: a line break if the vocabulary has one, else its first character."""
@@ -74,6 +77,9 @@ class ByteVocabulary(Vocabulary):
 
     def __init__(self) -> None:
         super().__init__(map(chr, range(256)))
+
+    def __contains__(self, character: str) -> bool:
+        return True
 
     def encode(self, text: str) -> np.ndarray:
         """Return the bytes of a text in UTF-8. Bytes that Python has read as surrogates are restored."""

@@ -57,8 +57,8 @@ def open_sweep(options: Namespace) -> SweepFolder:
         raise UserError("give --config FILE to start a sweep, or --resume FOLDER to resume one")
     if options.resume and options.values:
         raise UserError("settings cannot change; to add values, repeat the first command with more values")
-    is_lost = options.resume and not options.resume.is_dir()
-    plan = None if is_lost else read_plan(options.resume or options.config, options.values)
+    is_missing = options.resume and not options.resume.is_dir()
+    plan = None if is_missing else read_plan(options.resume or options.config, options.values)
     if plan is None:
         raise UserError(f"{options.resume or options.config}: is not the folder of a sweep, such as runs/heads")
     open_text = functools.cache(open_corpus)  # the runs share their text

@@ -23,6 +23,12 @@ def test_decoding_restores_any_encoded_text(vocabulary, text):
         assert "".join(map(decode, vocabulary.encode(each).tolist())) == each
 
 
+def test_ids_follow_the_order_of_the_code_points():
+    vocabulary = Vocabulary("banana!")
+    assert vocabulary.characters == "!abn"
+    assert vocabulary.encode("nab!").tolist() == [3, 1, 2, 0]
+
+
 @pytest.mark.parametrize(("size", "dtype"), [(2, np.uint8), (256, np.uint8), (257, np.uint16), (65_537, np.uint32)])
 def test_ids_have_the_smallest_type_that_can_represent_them(size, dtype):
     characters = [chr(0x10000 + i) for i in range(size)]
@@ -49,3 +55,4 @@ def test_bytes_become_text_when_a_character_is_complete():
     decode = vocabulary.stream_decoder()
     assert [decode(i) for i in vocabulary.encode("a🙂é\n").tolist()] == ["a", "", "", "", "🙂", "", "é", "\n"]
     assert vocabulary.decode([0xC3, 97]) == "\ufffda"
+    assert "🙂" in vocabulary

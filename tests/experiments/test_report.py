@@ -164,7 +164,7 @@ def test_a_report_replaces_only_what_an_experiment_wrote(runs, tmp_path, capsys)
     for _ in range(2):
         assert report([str(runs[0]), *page]) == 0
     (tmp_path / "mine.html").write_text("<html>")
-    for command, option in ((heads, "--output"), (playground, "--export"), (report, "--pack")):
+    for command, option in ((heads, "--output"), (playground, "--output"), (report, "--pack")):
         assert_mistake(capsys, command, [option, str(tmp_path / "mine.html")], f"mine.html {message}")
 
 
