@@ -175,7 +175,7 @@ def test_the_project_stays_within_its_budget_of_lines():
     pages = [file for p in PACKAGES for kind in ("*.js", "*.css", "*.html") for file in (ROOT / p).rglob(kind)]
     tests = [file for kind in ("*.py", "*.md") for file in (ROOT / "tests").rglob(kind)]
     product = [line for file in [*product_files(), *pages] for line in file.read_text(encoding="utf-8").splitlines()]
-    assert len(product) <= 11_740
+    assert len(product) <= 11_750
     assert sum("processes" in line for line in product) <= 60
     assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_020
     assert len((ROOT / ".ci/gpu").read_text(encoding="utf-8").splitlines()) <= 80

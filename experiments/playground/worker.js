@@ -43,19 +43,23 @@ const ANSWERS = {
   // Passes on the pieces of a continuation, which ends before the stop text.
   async write({ text, off, length, seed, stop, temperature, top_k: topK, top_p: topP, min_p: minP }, pass) {
     const ids = encode(text || header.start), draw = makeDraw(seed), spell = speller(), own = ++newest;
-    let held = ""; // what may begin the stop text
+    let held = "", ready = ""; // what may begin the stop text, and what the page has not received
     encode(stop);
     for (let i = 0; i < length && own === newest; i++) {
+      if (await letOthersAsk()) {
+        pass(ready);
+        ready = "";
+      }
       const sampling = { temperature, topK, topP, minP };
       await reading(ids, off, (window) => ids.push(draw(probabilities(gpt.logits[window.length - 1], sampling))));
       held += spell(ids.at(-1));
-      if (stop && held.includes(stop)) return pass(held.slice(0, held.indexOf(stop)));
+      if (stop && held.includes(stop)) return pass(ready + held.slice(0, held.indexOf(stop)));
       let n = Math.max(0, stop.length - 1);
       while (!held.endsWith(stop.slice(0, n))) n--;
-      pass(held.slice(0, held.length - n));
+      ready += held.slice(0, held.length - n);
       held = held.slice(held.length - n);
     }
-    pass(held);
+    pass(ready + held);
   },
 
   async stop() {
@@ -76,18 +80,24 @@ function reading(ids, off, use) {
   const window = ids.slice(windowStart(ids.length, header.config.block_size));
   const work = async () => {
     if (String([...gpt.off]) !== String(off)) gpt.switchOff(off);
-    let began_ms = performance.now();
     const isRead = window.every((id, t) => id === gpt.ids[t]); // the cache may hold what follows, too
     for (const _ of isRead ? [] : gpt.read(ids)) {
-      if (performance.now() - began_ms < TURN_MS) continue;
-      postMessage({ share: gpt.ids.length / window.length });
-      await new Promise((go) => setTimeout(go));
-      began_ms = performance.now();
+      if (await letOthersAsk()) postMessage({ share: gpt.ids.length / window.length });
     }
     return use(window);
   };
   turn = turn.then(work, work);
   return turn;
+}
+
+let began_ms = 0;
+
+// Lets the worker receive other questions, if it has worked for some time; returns whether it had.
+async function letOthersAsk() {
+  if (performance.now() - began_ms < TURN_MS) return false;
+  await new Promise((go) => setTimeout(go));
+  began_ms = performance.now();
+  return true;
 }
 
 // Returns the ids of a text. Throws an error with the position of the first character that the model does not know.
