@@ -46,6 +46,7 @@ class QueryKeyNorm(nn.Module):
     """
 
     fixed_scales: Tensor
+    ones: Tensor
 
     def __init__(self, layer: LayerShape, scale: float | str):
         super().__init__()
@@ -53,10 +54,10 @@ class QueryKeyNorm(nn.Module):
         self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
         fixed = torch.full((layer.n_head,), self.root if isinstance(scale, str) else scale)
         self.register_buffer("fixed_scales", fixed, persistent=False)
+        self.register_buffer("ones", torch.ones(layer.n_kv_head), persistent=False)
 
     def forward(self, qk: Tensor) -> Tensor:
-        factor = F.pad(self.scales() / self.root, (0, qk.size(2) - len(self.fixed_scales)), value=1.0)  # (H + K,)
-        return rms_norm(qk, factor.unsqueeze(-1))
+        return rms_norm(qk, torch.cat((self.scales() / self.root, self.ones)).unsqueeze(-1))  # times (H + K, 1)
 
     def scales(self) -> Tensor:
         """Return the scale s of each head, (H,)."""

@@ -197,7 +197,7 @@ def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cp
 @pytest.mark.parametrize(
     ("name", "overrides", "budget"),
     [
-        ("shakespeare", [], 760),
+        ("shakespeare", [], 720),
         ("shakespeare_gpt2", [], 480),
         ("shakespeare", ["model.n_head=6", "model.n_embd=96", "model.conv_width=1", "model.ngrams=[]"], 600),
     ],

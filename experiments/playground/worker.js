@@ -11,10 +11,14 @@ let turn = Promise.resolve(); // texts are read one after another, because the c
 const ANSWERS = {
   async load(checkpoint) {
     const weights = await unpack(checkpoint.header.tensors, checkpoint.weights);
-    header = checkpoint.header;
-    characters = [...header.characters];
-    codes = new Map(characters.map((character, id) => [character, id]));
-    gpt = new GPT(header.config, weights);
+    const replace = () => {
+      header = checkpoint.header;
+      characters = [...header.characters];
+      codes = new Map(characters.map((character, id) => [character, id]));
+      gpt = new GPT(header.config, weights);
+    };
+    turn = turn.then(replace, replace); // not while a text is read
+    await turn;
   },
 
   // The likeliest next characters, and the surprise, in bits, of each character in the context window.
