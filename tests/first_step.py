@@ -31,7 +31,8 @@ def entered() -> set[tuple[str, str]]:
         path = Path(code.co_filename)
         if event == "call" and code.co_qualname in ("GPT.forward", "TrainingStep.run"):
             raise _EnoughError
-        if event == "call" and path.is_relative_to(ROOT) and not code.co_name.startswith("<"):
+        ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts  # README.md puts .venv into ROOT
+        if event == "call" and ours and not code.co_name.startswith("<"):
             found.add((path.relative_to(ROOT).as_posix(), code.co_qualname))
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
