@@ -15,6 +15,11 @@ class Model {
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
     this.viewer = new Viewer(this.part("viewer"), (query) => point(this.characterOf(query), true));
+    this.steps = new Steps(this.part("steps"));
+    const lookAtHead = oneAtATime(() => this.compute("head", this.showHead));
+    this.lookAtHead = () => this.part("steps").open && this.viewer.weights && lookAtHead();
+    this.part("steps").ontoggle = this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
+    this.part("which").onchange = ({ target }) => this.viewer.chooseHead(target.selectedIndex);
     const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);
     const letters = letter && `${letter}: `;
@@ -24,7 +29,6 @@ class Model {
     slider.parentElement.hidden = state.checkpoints.length < 2;
     this.title = ({ step }) => `${letters}${state.name}, step ${step.toLocaleString("en")}`;
     this.part("inside").open = innerWidth >= 960;
-    this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
     drawLosses(this.part("losses"), state.train_loss, state.val_loss);
     answerToPointer(this.part("losses"));
     this.showSwitches();
@@ -58,11 +62,11 @@ class Model {
   }
 
   isOpen() {
-    return this.part("inside").open;
+    return this.part("inside").open || this.part("steps").open;
   }
 
   request() {
-    return { text: box.value, off: [...this.off] };
+    return { text: box.value, off: [...this.off], name: this.viewer.names[this.viewer.head], t: this.viewer.query };
   }
 
   // Passes the answer and the request to `show`, or shows the error.
@@ -130,6 +134,13 @@ class Model {
     drawText();
   }
 
+  showHead(answer, request) {
+    if (request.text !== this.readText) return; // the maps of the new text ask again
+    this.part("which").replaceChildren(...this.viewer.names.map((name) => make("option", name)));
+    this.part("which").value = request.name;
+    this.steps.show(this.state.checkpoints[0].header.config, answer, this.viewer.labels);
+  }
+
   // Appends a likely character to the text that it was predicted for.
   take(i) {
     const character = this.reading.next[i][1];
@@ -155,6 +166,7 @@ class Model {
       return make("tr", "", {}, [make("th", `layer ${number}`, { scope: "row" }), ...cells]);
     });
     this.part("lens").tBodies[0].replaceChildren(...rows);
+    this.lookAtHead();
   }
 
   // Says how much the chosen character surprised the model.

@@ -107,9 +107,11 @@ async function write() {
   past.push(box.value);
   showBusy();
   act();
-  let updated_ms = 0;
+  let updated_ms = 0, written = 0;
+  const began_ms = performance.now();
   const pass = (piece) => {
     box.value += piece;
+    written += [...piece].length;
     box.parentElement.scrollTop = box.parentElement.scrollHeight;
     if (performance.now() - updated_ms < WRITING_MS) return;
     update();
@@ -117,6 +119,7 @@ async function write() {
   };
   try {
     await writing.ask("write", request, pass);
+    say(`Wrote ${written} characters, ${((1000 * written) / (performance.now() - began_ms)).toFixed(0)} per second.`);
   } catch (error) {
     writing.say(error.message, byId("message"));
   }

@@ -2,6 +2,7 @@
 // Answers the page's questions about one model, in a thread of its own: the page never waits for arithmetic.
 
 const SHOWN = 10, IN_LENS = 3; // characters in a list of predictions, and in one of a layer's
+const STEPS = 8; // characters whose numbers the steps of a head show
 const TURN_MS = 30; // of work before other questions get a turn
 const isByte = /^[\udc80-\udcff]$/; // a part of a character, as Python spells it
 let gpt, header, characters, codes; // codes: the id of each character
@@ -41,6 +42,27 @@ const ANSWERS = {
       const lens = gpt.residuals.slice(1).map((outputs) => ids.map((_, t) => likeliest(softmax(gpt.predict(outputs[t])), IN_LENS)));
       const roles = header.roles ?? rolesOn(ids, characters, heads.length, weights);
       return { heads: heads.map(([l, h]) => `L${l}H${h}`), measured: header.measured ?? "on this text", roles, weights, lens };
+    });
+  },
+
+  // What a head computes at the last characters up to position t, the scores that its mask hides included, and which
+  // logits of the next character change most by what it adds to the residual stream there.
+  head({ text, off, name, t }) {
+    return reading(encode(text || header.start), off, (ids) => {
+      const [l, h] = name.match(/\d+/g).map(Number), { score, slopes } = gpt.layers[l];
+      const last = Math.min(t, ids.length - 1), first = Math.max(0, last - STEPS + 1), places = [...ids.keys()].slice(first, last + 1);
+      const found = places.map((t) => gpt.head(l, h, t)), { keys, values } = found[0], row = found.at(-1);
+      const scores = found.map(({ query }, i) => places.map((s) => score(query)(keys[s]) - slopes[h] * (places[i] - s)));
+      const added = found.map(({ output }) => gpt.project(l, h, output)), x = gpt.residuals.at(-1)[last];
+      const without = gpt.predict(x.map((each, i) => each - added.at(-1)[i])), changes = gpt.predict(x).map((each, i) => each - without[i]);
+      const order = [...changes.keys()].sort((a, b) => changes[b] - changes[a]), label = (id) => [header.labels[id], changes[id]];
+      const [k, v] = [keys, values].map((all) => places.map((s) => all[s]));
+      const weights = found.map((each) => places.map((s) => each.weights[s] ?? 0));
+      return {
+        first, q: found.map(({ query }) => query), k, v, scores, weights, outputs: found.map(({ output }) => output), added,
+        row: { scores: row.scores, weights: row.weights }, isOff: gpt.off.has(name),
+        changes: [order.slice(0, IN_LENS).map(label), order.slice(-IN_LENS).reverse().map(label)],
+      };
     });
   },
 
@@ -99,7 +121,8 @@ let began_ms = 0;
 // Lets the worker receive other questions, if it has worked for some time; returns whether it had.
 async function letOthersAsk() {
   if (performance.now() - began_ms < TURN_MS) return false;
-  await new Promise((go) => setTimeout(go));
+  const { port1, port2 } = new MessageChannel(); // a timer would wait for 4 ms
+  await new Promise((go) => (port1.onmessage = go) && port2.postMessage(null));
   began_ms = performance.now();
   return true;
 }
