@@ -32,9 +32,9 @@ def seconds_of(browser, path: str, **question) -> float:
 
 def measure(browser, config: Path) -> str:
     """Return the size of the page, and how long it opens, reads a character and a window, and writes."""
-    run = [f"train.name={config.stem}", "train.max_steps=1", "train.sample_length=0", "data.corpus=selmere"]
+    run = [f"train.name={config.stem}", "train.max_steps=1", "train.sample_length=0", "train.dtype=float32"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        assert train(["--config", str(config), "data.split=[0.9,0.1,0]", *run]) == 0
+        assert train(["--config", str(config), *run]) == 0
         assert playground(["--checkpoint", f"runs/{config.stem}", "--no-browser", "--output", "page.html"]) == 0
     began_s = time.perf_counter()
     open_page(browser, Path("page.html").resolve())

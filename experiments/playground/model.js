@@ -19,6 +19,10 @@ class Model {
     const lookAtHead = oneAtATime(() => this.compute("head", this.showHead));
     this.lookAtHead = () => this.part("steps").open && this.viewer.weights && lookAtHead();
     this.part("steps").ontoggle = this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
+    this.part("how").onclick = () => {
+      this.part("steps").open = true;
+      this.part("steps").scrollIntoView();
+    };
     this.part("which").onchange = ({ target }) => this.viewer.chooseHead(target.selectedIndex);
     const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);

@@ -247,7 +247,7 @@ def test_a_head_is_shown_step_by_step_with_the_numbers_of_the_model(browser, pla
     from selenium.webdriver.support.ui import Select
 
     play("3-0")
-    browser.execute_script("document.querySelector('.steps').open = true")
+    click(browser, ".how")
     type_text(browser, TEXT[-8:])  # nothing stands before the characters that are shown
     wait_for(lambda: texts(browser, ".matrices tbody tr:last-child th")[:1] == ["o"])  # the middle of the line
     Select(find(browser, ".which")[0]).select_by_visible_text("L1H2")
