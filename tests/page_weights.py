@@ -1,7 +1,6 @@
 """Random models and the weights of their pages, read back without the code of the page."""
 
 import base64
-import dataclasses
 import gzip
 import json
 import random
@@ -25,8 +24,7 @@ def packed(config, level):
             x.mul_(10 ** -random.Random(len(x)).uniform(0, 4) if "embedding" in name or "ngrams.proj" in name else 1)
         if config.ngrams:
             model.ngrams.counts.random_(0, 9)
-    checkpoint = make_checkpoint(model=model, characters=vocabulary.characters)
-    header, weights = packing.payload(dataclasses.replace(checkpoint, vocabulary=vocabulary))
+    header, weights = packing.payload(make_checkpoint(model=model, characters=vocabulary.characters))
     header = json.loads(json.dumps(header))
     rounded = GPT(config, len(vocabulary)).double().eval()
     rounded.load_state_dict(unpacked(header["tensors"], weights))

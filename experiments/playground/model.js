@@ -85,7 +85,7 @@ class Model {
   }
 
   showReading(answer, request, weights) {
-    Object.assign(this, { reading: answer, readText: request.text, ends: endsOf(request.text, this.state.unit) });
+    Object.assign(this, { reading: answer, readText: request.text, ends: endsOf(request.text, this.state.header.unit) });
     this.root.classList.toggle("stale", request.text !== box.value);
     this.say(request.text ? "" : "Without a text, the model starts a line.");
     this.showBars(answer.next);
@@ -209,7 +209,7 @@ class Model {
   choose(number) {
     const checkpoint = this.state.checkpoints[number];
     this.part("name").textContent = this.part("checkpoint").ariaValueText = this.title(checkpoint);
-    this.loaded = this.ask("load", checkpoint);
+    this.loaded = this.ask("load", { ...checkpoint, header: { ...this.state.header, ...checkpoint.header } });
     this.loaded.catch((error) => this.say(error.message));
     if (this.reading) act();
   }

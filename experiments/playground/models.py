@@ -47,12 +47,22 @@ def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | No
     kept = [open_checkpoint(path)[1] for path in run.all_kept().values()] if run and all_steps else []
     checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
     text, n_head = Path(trained.checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
+    vocabulary, heads = trained.vocabulary, all_heads(trained.model)
+    known = vocabulary.characters
     return {
         "name": trained.name,
-        "checkpoints": [packed(checkpoint, measures, len(all_heads(trained.model))) for checkpoint in checkpoints],
+        "checkpoints": [packed(checkpoint) for checkpoint in checkpoints],
         "chosen": checkpoints.index(trained.checkpoint),
-        "parts": [*map(str, all_heads(trained.model)), *([NGRAMS] if trained.model.ngrams else [])],
-        "unit": trained.vocabulary.unit,
+        "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
+        "header": {  # of every checkpoint
+            "characters": known,
+            "unit": vocabulary.unit,
+            "labels": [visible(character, vocabulary.unit) for character in known],
+            "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
+            "start": vocabulary.default_prompt,
+            "roles": [role_of(measures, head) for head in range(len(heads))] if measures else None,
+            "measured": measures and f"over {measures.n_characters:,} characters of the validation split",
+        },
         "measured_on": [text, config.block_size],
         "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
@@ -60,18 +70,9 @@ def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | No
     }
 
 
-def packed(checkpoint: Checkpoint, measures: HeadMeasures | None, n_heads: int) -> dict[str, Any]:
+def packed(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return a checkpoint for the worker of a page; see worker.js."""
     header, weights = payload(checkpoint)
-    vocabulary = checkpoint.vocabulary
-    known = vocabulary.characters
-    header |= {
-        "labels": [visible(character, vocabulary.unit) for character in known],
-        "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
-        "start": vocabulary.default_prompt,
-        "roles": [role_of(measures, head) for head in range(n_heads)] if measures else None,
-        "measured": measures and f"over {measures.n_characters:,} characters of the validation split",
-    }
     return {"step": checkpoint.step, "header": header, "weights": weights}
 
 

@@ -49,7 +49,7 @@ function drawText() {
   const [characters, known] = [[...box.value], [...model.readText]];
   const differs = known.findIndex((c, i) => c !== characters[i]); // what was typed since then has no shade yet
   model.nKnown = differs < 0 ? known.length : differs;
-  sheet.show(characters, model.characterOf(0));
+  sheet.show(characters, Math.max(model.characterOf(0), characters.length - model.state.measured_on[1]));
   point(kept >= 0 && kept < model.ends.length ? kept : model.characterOf(middleOfLine(model.reading.text)));
 }
 

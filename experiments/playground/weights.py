@@ -19,8 +19,8 @@ ROWS, COUNTS, SCALES = "ngrams.rows.weight", "ngrams.counts", "ngrams.scales"
 def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
     """Return the header of a model, which can become JSON, and its weights in gzip and base64.
 
-    The header has the settings of the model with the shapes of its layers, the characters, their unit, and for each
-    tensor its offset in bytes, shape and dtype. Raises UserError if the page would be too large.
+    The header has the settings of the model with the shapes of its layers, and for each tensor its offset in bytes,
+    shape and dtype. Raises UserError if the page would be too large.
     """
     tensors, content = {}, bytearray()
     for name, x in stored(checkpoint.weights).items():
@@ -34,10 +34,9 @@ def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
             f"the page would have {len(weights) / 1e6:,.0f} MB, and browsers open up to {LARGEST_MB} MB well; train "
             f"a model with a smaller model.{smaller} or model.n_embd"
         )
-    config, vocabulary = checkpoint.config.model, checkpoint.vocabulary
+    config = checkpoint.config.model
     settings = dataclasses.asdict(config) | {"layers": [dataclasses.asdict(layer) for layer in config.layers]}
-    header = {"config": settings, "characters": vocabulary.characters, "unit": vocabulary.unit, "tensors": tensors}
-    return header, weights
+    return {"config": settings, "tensors": tensors}, weights
 
 
 def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:

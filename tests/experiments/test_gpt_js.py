@@ -105,7 +105,7 @@ def page(browser, tmp_path_factory):
 @torch.inference_mode()
 def check(page, config, level):
     _, header, weights, model = packed(config, level)
-    B, V, rng = config.block_size, len(header["characters"]), random.Random(5)
+    B, V, rng = config.block_size, len(model.token_embedding.weight), random.Random(5)
     long = [rng.randrange(V) for _ in range(2 * B + 3)]
     edited = [*long[: B // 2], (long[B // 2] + 1) % V, *long[B // 2 + 1 : B]]
     texts = [long[: max(1, B - 1)], long[:B], edited, long]

@@ -37,7 +37,7 @@ def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, cap
     assert {head: float(scale) for head, scale in scales} == listed
     (model,) = models_in(run.path / "heads.html")
     assert model["parts"] == HEADS
-    header = model["checkpoints"][0]["header"]
+    header = model["header"]
     assert (len(header["roles"]), header["measured"]) == (6, "over 45 characters of the validation split")
     assert "http" not in page.replace("http://www.w3.org/", "").replace("http-equiv", "")
 
@@ -113,7 +113,7 @@ def test_the_page_of_a_model_of_bytes_has_one_label_for_each_byte_of_its_text(of
     monkeypatch.chdir(of_bytes)
     assert heads_command(["--checkpoint", "runs/bytes", "--windows", "1", *arguments]) == 0
     (model,) = models_in(of_bytes / "runs/bytes/heads.html")
-    shown = [model["checkpoints"][0]["header"]["labels"][byte] for byte in ByteVocabulary().encode(model["opening"])]
+    shown = [model["header"]["labels"][byte] for byte in ByteVocabulary().encode(model["opening"])]
     assert shown == labels.split()
 
 

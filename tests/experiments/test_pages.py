@@ -412,6 +412,38 @@ def test_an_error_appears_where_the_mistake_is_and_stays_until_the_next_action(b
     browser.get_log("browser")  # which has the refusals
 
 
+def test_a_pasted_text_of_100000_characters_is_read_from_its_last_window_and_only_that_has_shades(browser, play):
+    play("3-0")
+    long = f"{TEXT}\n" * 7_000
+    box = type_text(browser, long)
+    assert len(find(browser, "#writing .text span")) <= 16  # also before the text is read
+    box.send_keys("\ue009ax")  # Ctrl+A, Ctrl+X
+    assert box.get_attribute("value") == ""
+    box.send_keys("\ue009v")
+    assert box.get_attribute("value") == long
+    start = window_start(len(long), 16)
+    wait_for(lambda: f"the context window starts at character {start}" in find(browser, ".totals")[0].text)
+    assert bars(browser) == expected_bars("3-0", long)
+    assert "".join(texts(browser, "#writing .text span")) == long[start:]
+    assert "".join(texts(browser, ".under .before, .under .text")) == long  # so it has the lines of the box
+
+
+@pytest.mark.parametrize("missing", ["window.DecompressionStream", "Array.prototype.findLast"])
+def test_an_old_browser_shows_one_sentence_even_if_it_cannot_parse_the_page(browser, play, missing):
+    play("3-0")
+    page = Path("playground.html").read_text(encoding="utf-8")
+    Path("playground.html").write_text(page.replace("class Model {", "class Model #"), encoding="utf-8")
+    add, remove = (f"Page.{name}ScriptToEvaluateOnNewDocument" for name in ("add", "remove"))
+    script = browser.execute_cdp_cmd(add, {"source": f"delete {missing}"})
+    open_page(browser, Path("playground.html").resolve())  # without an error
+    browser.execute_cdp_cmd(remove, script)
+    assert find(browser, "body")[0].text.splitlines()[1:] == [
+        "This browser is too old for this page, which needs one of 2023 or newer."
+    ]
+    check = re.search("<script>(.*?)</script>", page, re.DOTALL)[1]
+    assert not re.search(r"=>|`|\?\.|\?\?|\b(const|let|class|async)\b", check)  # which it cannot parse either
+
+
 def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, folder, play):
     Path("script.txt").write_text(SCRIPT * 40, encoding="utf-8")
     settings = ["data.corpus=script.txt", "model.n_embd=48", "model.block_size=64", "train.max_steps=300"]
