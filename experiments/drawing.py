@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 
@@ -46,19 +45,18 @@ def plain(label: str) -> str:
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
-def draw_svg(name: str, draw: Callable, *, height: float = 4.2, rows: int = 1) -> str:
+def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
     """Return the SVG of what `draw(axes)` draws, for a page.
 
-    name: unique on the page. height: in inches, of a width of 8. rows: with several, `axes` is an array of so many
-    plots, one below the other, with a common x-axis. The gids of parts become their CSS classes.
+    name: unique on the page. height: in inches, of a width of 8.
     """
     with style.context([HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
         figure, out = Figure(figsize=(8, height)), io.StringIO()
-        axes = figure.subplots(rows, sharex=True)
+        axes = figure.subplots()
         draw(axes)
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    points = json.dumps([point for plot in np.ravel(axes) for point in _labelled_points(plot)])
+    points = json.dumps(_labelled_points(axes))
     svg = out.getvalue().partition("<svg")[2].replace('<g id="', '<g class="')  # ids that other charts have too
     return f'<svg role="img" data-points="{html.escape(points)}"{svg}'
 

@@ -1,11 +1,25 @@
-"""Numbers and tables as text."""
+"""Numbers, characters and tables as text."""
 
+import unicodedata
 from collections.abc import Sequence
+
+BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 
 def signed(value: float) -> str:
     """Return a difference in nats with its sign."""
     return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
+
+
+def visible(character: str, unit: str) -> str:
+    """Return a visible label of a character or, if the unit is "byte", of the byte with its code point."""
+    if character in BLANKS:
+        return BLANKS[character]
+    if unit == "byte" and not "!" <= character <= "~":
+        return f"\\x{ord(character):02X}"
+    is_right_to_left = unicodedata.bidirectional(character) in ("R", "AL")  # would change the order of the others
+    is_plain = character.isprintable() and not is_right_to_left
+    return character if is_plain else f"U+{ord(character):04X}"
 
 
 def in_columns(lines: Sequence[Sequence[str]]) -> str:

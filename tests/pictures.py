@@ -1,7 +1,6 @@
-"""Take the pictures of the pages, in a folder with runs/shakespeare and runs/plain: python PATH/tests/pictures.py
+"""Take the pictures of the pages, in a folder with runs/shakespeare: python PATH/tests/pictures.py
 
-It needs Chromium, its driver and selenium, and the pages that the commands of experiments/README.md write into these
-runs: heads.html and heads-over-time.html.
+It needs Chromium, its driver and selenium, and the page that `python -m experiments.heads` writes into this run.
 """
 
 import sys
@@ -26,7 +25,6 @@ def main():
         ("playground", playground, 1400, 820),
         ("playground_phone", playground, 390, 900),
         ("heads_page", heads, 1000, 1000),
-        ("heads_over_time", Path("runs/plain/heads-over-time.html").resolve(), 920, 1150),
     ):
         open_page(browser, page, width, height)
         browser.implicitly_wait(30)

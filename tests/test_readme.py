@@ -34,7 +34,6 @@ SHORTER = {
     "train.name=counts": ["model.n_head=1,2"],
     "--steps": ["--steps", "3"],
     "experiments.playground": ["--no-browser"],
-    "experiments.heads": ["--characters", "300", "--windows", "2"],
     "experiments.benchmark": ["--quick", "--config", "configs/selmere.yaml", *SMALL_MODEL],
 }
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on

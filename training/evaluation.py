@@ -78,9 +78,8 @@ def evaluate(
     rank, size, block_size = runtime.processes.rank, runtime.processes.size, model.config.block_size
     total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
     n_scored = 0
-    at_once = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
     n_available = len(ids) - 1
-    batch_size = max(1, at_once // block_size)
+    batch_size = windows_at_once(model, runtime)
     windows = evaluation_windows(ids, block_size=block_size, batch_size=batch_size, n_characters=n_characters)
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
@@ -96,6 +95,12 @@ def evaluate(
             bar.update(targets.numel())
     loss_sum, n_scored = runtime.processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
+
+
+def windows_at_once(model: GPT, runtime: Runtime) -> int:
+    """Return how many windows of block_size an evaluation computes at once."""
+    characters = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
+    return max(1, characters // model.config.block_size)
 
 
 @torch.inference_mode()

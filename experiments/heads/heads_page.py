@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from experiments.drawing import Chart, draw_svg, line_style
+from experiments.drawing import INK, Chart, draw_svg, line_style
+from experiments.formatting import visible
 from experiments.heads.analysis import Analysis
 from experiments.heads.heads_table import table_rows
 from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
 from experiments.heads.passages import NEAREST, Passage
-from experiments.heads.viewer import visible
 from experiments.playground.models import make_page
 from training.trained_model import TrainedModel
 
@@ -58,7 +58,10 @@ def pieces(passage: Passage, unit: str) -> list[tuple[str, str]]:
 def draw_charts(analysis: Analysis, name: str) -> list[Chart]:
     """Return the charts of a model. name: unique on the page."""
     charts = {
-        "Loss without one head": ("Increase of the validation loss with only this head silenced.", _importance),
+        "Loss without one head": (
+            "Increase of the validation loss with only this head silenced, with its standard error.",
+            _importance,
+        ),
         "Loss without several heads": ("Silenced one after another, the least important first.", _cumulative),
     }
     return [
@@ -69,14 +72,15 @@ def draw_charts(analysis: Analysis, name: str) -> list[Chart]:
 
 def _importance(axes, analysis: Analysis) -> None:
     order = analysis.order[::-1]
-    axes.bar(range(len(order)), [analysis.losses_without[head] - analysis.loss for head in order], color="C0")
+    increases, errors = zip(*(analysis.increases[head] for head in order), strict=True)
+    axes.bar(range(len(order)), increases, yerr=errors, color="C0", ecolor=INK)
     names = list(map(str, order)) if len(order) <= MOST_NAMED_HEADS else []
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set(xlabel="silenced head", ylabel="loss increase, nats per character")
 
 
 def _cumulative(axes, analysis: Analysis) -> None:
-    losses = [analysis.loss, *analysis.cumulative]
+    losses = [analysis.evaluation.loss, *analysis.cumulative]
     axes.plot(range(len(losses)), losses, **line_style(0) | {"markersize": 4})
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="number of silenced heads, least important first", ylabel="validation loss, nats per character")

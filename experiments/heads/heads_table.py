@@ -16,7 +16,8 @@ def table_rows(analysis: Analysis) -> list[dict[str, str]]:
     similar = measures.similarity.clone().fill_diagonal_(-math.inf)
     rows = []
     for i, head in enumerate(heads):
-        row = {"head": str(head), "loss increase": signed(analysis.losses_without[head] - analysis.loss)}
+        increase, error = analysis.increases[head]
+        row = {"head": str(head), "loss increase": signed(increase), "standard error": _cell("standard error", error)}
         row["rank"] = str(len(heads) - analysis.order.index(head))
         row |= {name: _cell(name, float(measures.figures[name][i])) for name in FIGURES if name in measures.figures}
         other = int(similar[i].argmax())
@@ -28,7 +29,7 @@ def table_rows(analysis: Analysis) -> list[dict[str, str]]:
 
 
 def _cell(figure: str, value: float) -> str:
-    decimals = 1 if figure in ("scale", "characters back") else 2
+    decimals = {"scale": 1, "characters back": 1, "standard error": 4}.get(figure, 2)
     return "none" if math.isnan(value) else f"{value:.{decimals}f}"
 
 
@@ -37,6 +38,7 @@ def heads_table(analysis: Analysis) -> str:
     uniform, *heads = table_rows(analysis)
     columns = [name for name, cell in uniform.items() if name not in ONLY_ON_PAGE and cell != "none"]
     rows = [uniform, *sorted(heads, key=lambda row: int(row["rank"]))]
-    title = f"Validation loss {analysis.loss:.4f} over {analysis.n_characters:,} characters."
+    whole = analysis.evaluation
+    title = f"Validation loss {whole.loss:.4f} over {whole.measured_on('the validation split')}."
     table = in_columns([columns, *([row[name] for name in columns] for row in rows)])
-    return f"{title} Its increase without each head, the most important first:\n{table}"
+    return f"{title}\nIts increase without each head, the most important first:\n{table}"

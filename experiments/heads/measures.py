@@ -34,6 +34,7 @@ ROLES = {  # of a head that prefers a target, in a few words
     "on line start": "start of line",
     "on speaker name": "speaker's name",
 }
+LEAST = 0.2  # a head has a role if the excess over uniform attention is at least this share of the possible excess
 EXPLAINED_TARGETS = "; ".join(f"{name}: {meaning}" for name, meaning in TARGETS.items())
 
 
@@ -113,3 +114,16 @@ def _newest(pattern: re.Pattern, text: str) -> Tensor:
         mask[match.end() :] = False  # the new match replaces the old one
         mask[match.end() :, slice(*match.span(1))] = True
     return mask
+
+
+def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
+    """Return the role of a head in words, and the figure that shows it.
+
+    It is the target with the largest excess over uniform attention, if this is at least LEAST of the possible excess.
+    """
+    figures = {name: float(measures.figures[name][head]) for name in ROLES}
+    excess = {name: (w - u) / (1 - u) for name, w in figures.items() if (u := measures.uniform[name]) < 1 and w >= 0}
+    best = max(excess, key=excess.__getitem__, default="")
+    if best and excess[best] >= LEAST:
+        return ROLES[best], f"{figures[best]:.2f}"
+    return "no fixed target", f"{float(measures.figures['entropy, bits'][head]):.1f} bits"

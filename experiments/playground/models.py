@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
-from experiments.heads.measures import HeadMeasures
+from experiments.formatting import visible
+from experiments.heads.measures import HeadMeasures, role_of
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import NGRAMS
-from experiments.heads.viewer import role_of, visible
 from experiments.pages import render
 from experiments.playground.weights import payload
 from training.runs.checkpoint import Checkpoint

@@ -1,5 +1,5 @@
 "use strict";
-// What heads attend to on a text, as experiments/heads/measures.py defines it; see `role_of` of heads/viewer.py.
+// What heads attend to on a text, as experiments/heads/measures.py defines it.
 
 const LEAST = 0.2; // a head has a role if its excess over uniform attention is this share of the possible excess
 const ROLES = ["itself", "previous character", "same character before", "what followed it before", "start of line", "speaker's name"];

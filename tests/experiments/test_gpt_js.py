@@ -1,4 +1,4 @@
-"""gpt.js in Chromium equals PyTorch in float64 with the same rounded weights, for random settings of the model."""
+"""The scripts of the page in Chromium: gpt.js equals PyTorch in float64, for random settings, and roles.js Python."""
 
 import functools
 import json
@@ -14,6 +14,7 @@ from pages_in_browser import open_page
 from torch.testing import assert_close
 
 from cli.rules import rules_of
+from experiments.heads.measures import ROLES, measure_heads, role_of, target_masks
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import NGRAMS, silenced
 from model import norm
@@ -24,7 +25,7 @@ from training.evaluation import evaluate
 from training.runtime import choose_runtime
 
 N_CONFIGS, LENGTH = 60, 300
-SOURCES = [ROOT / "experiments/playground" / name for name in ("gpt.js", "sampling.js", "weights.js")]
+SOURCES = [ROOT / "experiments/playground" / name for name in ("gpt.js", "sampling.js", "weights.js", "roles.js")]
 NUMBERS = {  # what is repeated is drawn more often
     "n_layer": (0, 1, 2, 2, 3),
     "n_head": (1, 2, 6, (6, 3), (3, 6, 12)),
@@ -168,3 +169,20 @@ def test_another_seed_draws_other_characters(page):
     script = "return [7, 8].map((seed) => { const draw = makeDraw(seed); return Array(9).fill([0.5, 0.5]).map(draw) })"
     seven, eight = page.execute_script(script)
     assert seven != eight
+
+
+def test_the_page_finds_the_roles_that_the_measures_find(page):
+    """Of 20 heads for each target, the first look at random characters, and the others more and more at the target."""
+    found, strength = set(), torch.linspace(0, 20, 20)[:, None, None, None]
+    script = "return rolesOn(arguments[0], arguments[1], arguments[2], Float32Array.from(arguments[3]))"
+    for text in ("so\n\nANN:\nno, no!\n\nBOB:\nso so", "\n\n😀é:\n9 bottles,\n99 bottles\n\nB:\n", "abba"):
+        targets = torch.stack([*target_masks(text).values()])  # (6, T, T)
+        random_ = torch.rand(20, *targets.shape, generator=torch.Generator().manual_seed(1))
+        weights = (random_ * (1 + strength * targets)).flatten(0, 1).tril()  # (120, T, T)
+        weights /= weights.sum(-1, keepdim=True)
+        measures, characters = measure_heads([(weights, text)]), sorted(set(text))
+        expected = [list(role_of(measures, head)) for head in range(len(weights))]
+        ids, triangle = [*map(characters.index, text)], torch.ones(targets.shape[1:], dtype=torch.bool).tril()
+        assert page.execute_script(script, ids, characters, 120, weights[:, triangle].flatten().tolist()) == expected
+        found |= {role for role, _ in expected}
+    assert found == {"no fixed target", *ROLES.values()}

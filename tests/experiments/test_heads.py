@@ -5,12 +5,13 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from helpers import make_model
 from torch import nn
 
 from data.vocabulary import Vocabulary
-from experiments.heads.analysis import analyse
+from experiments.heads.analysis import analyse, mean_and_error
 from experiments.heads.measures import TARGETS, measure_heads, target_masks
 from experiments.heads.model_access import all_heads
 from experiments.heads.passages import find_passages
@@ -168,28 +169,45 @@ def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, h
     assert not torch.allclose(found, before)
 
 
-@pytest.mark.parametrize(("n_characters", "n_scored"), [(None, 320), (64, 64)])
-def test_losses_equal_those_of_models_with_zeroed_heads_one_by_one_and_cumulatively(n_characters, n_scored):
-    model, runtime = three_heads(ngrams=(2, 3)), choose_runtime("cpu", "float32")
-    ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 160)])
-    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_windows=3, n_characters=n_characters)
-    starts = range(0, 320, 320 * 16 // n_scored)  # of windows that are spread evenly
-    windows = [torch.from_numpy(ids[start : start + 17]) for start in starts]
+@pytest.mark.parametrize(("n_characters", "sizes"), [(None, [*[16] * 20, 3]), (64, [16] * 4)])
+@torch.inference_mode()
+def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows(n_characters, sizes):
+    model, runtime = three_heads(ngrams=(2, 3), conv_width=2).double(), choose_runtime("cpu", "float32")
+    ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 163)])
+    result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_characters, n_windows=3)
+    starts = [(80 if n_characters else 16) * i for i in range(len(sizes))]  # of windows that are spread evenly
+    windows = [torch.from_numpy(ids[start : start + n + 1]) for start, n in zip(starts, sizes, strict=True)]
+
+    def losses(model):
+        return np.array([nn.functional.cross_entropy(model(w[None, :-1])[0], w[1:]).item() for w in windows])
 
     def loss(model):
-        losses = [nn.functional.cross_entropy(model(w[None, :-1])[0], w[1:]).item() for w in windows]
-        return pytest.approx(np.mean(losses), abs=1e-5)
+        return pytest.approx(np.average(losses(model), weights=sizes), abs=1e-12)
 
-    assert (result.loss, result.n_characters) == (loss(model), n_scored)
+    whole = losses(model)
+    assert result.evaluation.loss == loss(model)
+    assert (result.evaluation.n_characters, result.evaluation.n_available) == (sum(sizes), 323)
     assert result.heads == list(itertools.product(range(2), range(3)))
     for layer, h in result.heads:
         zeroed = copy.deepcopy(model)
         zeroed.blocks[layer].attention.proj.weight.data[:, h * 8 : h * 8 + 8] = 0
-        assert result.losses_without[layer, h] == loss(zeroed)
-    assert [result.losses_without[head] for head in result.order] == sorted(result.losses_without.values())
-    assert (len(result.cumulative), result.cumulative[0]) == (6, result.losses_without[result.order[0]])
-    with silenced(model, result.order[:4]):
-        assert result.cumulative[3] == loss(model)
+        increase, error = result.increases[layer, h]
+        assert result.evaluation.loss + increase == loss(zeroed)
+        assert n_characters is None or error == pytest.approx(scipy.stats.sem(losses(zeroed) - whole))
+    assert [result.increases[head][0] for head in result.order] == sorted(each for each, _ in result.increases.values())
+    for silent in range(1, 7):
+        with silenced(model, result.order[:silent]):
+            assert result.cumulative[silent - 1] == loss(model)
     assert result.measures.n_characters == 3 * 15
     model.ngrams.proj.weight.data.zero_()
     assert result.loss_without_ngrams == loss(model)
+
+
+def test_the_standard_error_is_that_of_a_mean_over_windows_of_which_the_last_is_shorter():
+    sizes = torch.tensor([16.0] * 20 + [3])
+    assert mean_and_error(2 * sizes, sizes) == (2, 0)
+    rng = np.random.default_rng(0)
+    means = 2 + rng.standard_normal(21)
+    draws = rng.integers(0, 21, (4000, 21))  # a bootstrap
+    spread = np.std([np.average(means[drawn], weights=sizes[drawn]) for drawn in draws])
+    assert mean_and_error(torch.from_numpy(means) * sizes, sizes)[1] == pytest.approx(spread, rel=0.1)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
 TEXT = "9 bottles of b"
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
-PAGES = {"report.html": 4, "heads.html": 3, "two.html": 6, "history.html": 1}  # and their charts
+PAGES = {"report.html": 4, "heads.html": 3, "two.html": 6}  # and their charts
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,7 @@ def folder(tmp_path_factory):
         assert report_command([*runs, "--output", "report"]) == 0
         assert heads_command(["--checkpoint", "runs/2-0", "--text", READ, "--output", "heads.html"]) == 0
         two = ["--checkpoint", "runs/2-0", "runs/3-0", "--text", READ, "--output", "two.html"]
-        assert heads_command([*two, "--characters", "40", "--windows", "2"]) == 0
-        assert heads_command(["--over-time", "runs/2-0", "--output", "history.html"]) == 0
+        assert heads_command(two) == 0
     return folder
 
 
@@ -63,7 +62,7 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
     """Also write a screenshot to the folder SCREENSHOTS, if that is set, for people to look at."""
     open_page(browser, folder / page, width, dark=dark)
     check_looks(browser, width, dark=dark)
-    assert len(find(browser, "table tbody tr")) >= 2 or page == "history.html"
+    assert len(find(browser, "table tbody tr")) >= 2
     labels = browser.execute_script(
         """return [...document.querySelectorAll("figure svg text")].map(text => {
             const label = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
@@ -152,15 +151,6 @@ def test_pointing_at_a_curve_shows_step_loss_and_run(browser, folder):
     losses = [[each for each in read_records(run) if each.get("step") == 40 and "val_loss" in each][-1] for run in runs]
     mean = sum(each["val_loss"] for each in losses) / 2
     assert browser.execute_script(loss) == f"n_head=3: step 40, validation loss {mean:.4f}"
-
-
-def test_the_history_shows_chosen_heads(browser, folder):
-    open_page(browser, folder / "history.html")
-    assert len(find(browser, "g.line")) == 4 * len(find(browser, "g.line.L1H0"))
-    find(browser, 'button.chip[data-head="L1H0"]')[0].click()
-    assert len(find(browser, "g.line.chosen")) == len(find(browser, "g.line.L1H0")) > 5
-    find(browser, 'button.chip[data-head="L1H0"]')[0].click()
-    assert not find(browser, ".choosing")
 
 
 @pytest.fixture

@@ -1,0 +1,59 @@
+"""Weights kept during a run."""
+
+import torch
+from conftest import run_script
+
+import train
+from model.gpt import GPT
+from training.optim.schedule import kept_steps
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
+from training.runs.run_folder import RunFolder
+
+KEEP = "train.keep_checkpoints=7"
+
+
+def test_kept_steps_begin_with_0_and_1_end_with_the_last_and_grow_by_a_fixed_factor():
+    assert kept_steps(0, 100) == []
+    assert kept_steps(8, 10**6) == [0, 1, 10, 100, 1000, 10**4, 10**5, 10**6]
+    assert kept_steps(9, 2200)[:4] == [0, 1, 3, 9]
+    for n in range(3, 50):
+        for max_steps in range(1, 200):
+            steps = kept_steps(n, max_steps)
+            assert steps == sorted(set(steps))
+            assert (len(steps), steps[0], steps[-1]) == (min(n, max_steps + 1), 0, max_steps)
+
+
+def test_a_run_keeps_its_first_weights_and_its_last(workplace):
+    assert train.main(["--config", "tiny.yaml", KEEP, "optim.average_fraction=0.2"]) == 0
+    run = RunFolder(workplace / "runs" / "tiny")
+    kept = {step: load_checkpoint(path) for step, path in run.all_kept().items()}
+    assert list(kept) == kept_steps(7, 40)
+    assert all(checkpoint.step == step for step, checkpoint in kept.items())
+    config = load_checkpoint(run.latest).config
+    torch.manual_seed(config.train.seed)
+    fresh = GPT(config.model, len(kept[0].vocabulary)).state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in kept[0].weights.items())
+    last = load_checkpoint(run.latest).weights  # the averages, which are also evaluated
+    assert all(torch.equal(value, last[name]) for name, value in kept[40].weights.items())
+    assert all(name.startswith("model.") for name in kept[40].tensors)
+    assert run.kept(40).stat().st_size < run.latest.stat().st_size
+    sampled = run_script("sample.py", "--checkpoint", run.kept(1), "--length", "5")
+    assert sampled.returncode == 0, sampled.stderr
+
+
+def test_a_resumed_run_replaces_the_weights_that_it_kept_after_its_checkpoint(workplace):
+    settings = ["--config", "tiny.yaml", KEEP, "train.checkpoint_every_steps=20"]
+    assert train.main([*settings, "train.name=whole"]) == 0
+    assert train.main([*settings, "train.name=again"]) == 0
+    whole, again = (RunFolder(workplace / "runs" / name) for name in ("whole", "again"))
+    train.main([*settings, "train.name=half", "train.max_steps=20", "optim.decay_fraction=0", "optim.warmup_steps=0"])
+    half = RunFolder(workplace / "runs" / "half")
+    for file in (again.latest, again.best):
+        save_checkpoint(load_checkpoint(half.latest), file)  # go back to step 20 of another run
+    (again.latest.parent / "step-33.safetensors").write_bytes(b"of an earlier session")
+    assert train.main(["--resume", str(again.path), "train.max_steps=40"]) == 0
+    assert list(again.all_kept()) == kept_steps(7, 40)
+    last = load_checkpoint(again.latest).weights
+    assert all(torch.equal(value, last[name]) for name, value in load_checkpoint(again.kept(40)).weights.items())
+    of_whole = load_checkpoint(whole.kept(40)).weights
+    assert not all(torch.equal(value, of_whole[name]) for name, value in last.items())
