@@ -13,7 +13,7 @@ from experiments.heads.analysis import analyse
 from experiments.heads.heads_page import make_heads_page
 from experiments.heads.heads_table import heads_table
 from experiments.heads.history import appearances, make_history_page, trace_heads
-from training.runs.run_folder import RunFolder
+from training.runs.find_checkpoint import find_run
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
@@ -59,7 +59,7 @@ def show_heads(options: Namespace, size: dict[str, int]) -> str:
 
 def show_history(options: Namespace, size: dict[str, int]) -> str:
     """Measure the heads of all kept weights of a run and write the page; return when the heads appeared."""
-    run = RunFolder.find(options.over_time)
+    run = find_run(options.over_time)
     files = run.all_kept()
     if len(files) < 2:
         raise UserError(f"{run.path}: kept no weights of its steps; train a run with train.keep_checkpoints=24")

@@ -13,9 +13,8 @@ from experiments.heads.history import HeadHistory, appearances, trace_heads
 from experiments.heads.model_access import HeadIndex
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.optim.schedule import kept_steps
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
-from training.runs.run_folder import RunFolder
+from training.runs.run_folder import RunFolder, kept_steps
 from training.runtime import choose_runtime
 from training.trained_model import load_model
 

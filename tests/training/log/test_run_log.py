@@ -40,7 +40,8 @@ def test_a_clock_adds_earlier_sessions_and_a_lap_counts_training_without_pauses(
 
 def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys):
     state = make_state()
-    run = RunFolder.create("tiny", to_yaml(state.config))
+    run = RunFolder.create("tiny")
+    run.lay_out(to_yaml(state.config))
     state.progress.step, state.progress.best_loss = 10, 2.5
     state.loss_count.fill_(10)
     state.loss_sum.fill_(31.0)
