@@ -1,6 +1,7 @@
 """Train a character-level GPT: python train.py --config configs/shakespeare.yaml"""
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
     clock = Clock(cli.startup.STARTED_S, earlier_s=progress.elapsed_s)
-    with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.of_main) as stop:
+    stop = StopRequest(announces=run.writes, agree=state.processes.of_main)
+    with contextlib.closing(RunLog(run, state, clock)) as log, stop:
         step = TrainingStep(state)
         log.introduce(changes)
         run.keep(state)

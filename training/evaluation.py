@@ -76,7 +76,7 @@ def evaluate(
     exception to end the evaluation.
     """
     rank, size, block_size = runtime.processes.rank, runtime.processes.size, model.config.block_size
-    total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
+    total: Tensor | float = 0.0
     n_scored = 0
     at_once = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
     n_available = len(ids) - 1
@@ -91,10 +91,10 @@ def evaluate(
                 continue
             inputs, targets = to_device(inputs, runtime.device), to_device(targets, runtime.device)
             losses = _losses(model, inputs, targets, runtime)
-            total += losses.sum()
+            total = total + losses.sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
-    loss_sum, n_scored = runtime.processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
+    loss_sum, n_scored = runtime.processes.sum(torch.tensor([float(total), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
 
 
@@ -117,7 +117,7 @@ def _losses(model: GPT, inputs: Tensor, targets: Tensor, runtime: Runtime) -> Te
     with runtime.autocast():
         logits = model(inputs)  # (B, T, V)
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-    return losses.to(runtime.sum_device).double()
+    return losses.to("cpu" if runtime.device.type == "mps" else runtime.device).double()  # MPS has no float64
 
 
 @contextlib.contextmanager

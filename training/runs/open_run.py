@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, check_resumable, forbidden_changes
 from training.runs.find_checkpoint import find_run, load_newest, open_checkpoint
 from training.runs.run_folder import RunFolder
-from training.runtime import prepare_machine, reasons_to_be_slow
+from training.runtime import has_fast_bfloat16, prepare_machine
 from training.state import TrainingError, TrainingState
 
 BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
@@ -50,7 +51,7 @@ def open_run(
         checkpoint, warnings = (None, []) if state else load_newest(run)
         state = state or _state_of(run, checkpoint, overrides, processes)
         changes = _resume(state, checkpoint) if checkpoint else []
-        for warning in [*warnings, *_doubts(state)] if processes.is_main else ():
+        for warning in [*warnings, *doubts(state)] if processes.is_main else ():
             print(f"train.py: warning: {warning}", file=sys.stderr)
         try:
             if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
@@ -103,14 +104,18 @@ def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
     return [*changed_settings(checkpoint.config, state.config).values()]
 
 
-def _doubts(state: TrainingState) -> Iterator[str]:
-    """Yield warnings about probable mistakes of the user."""
-    yield from reasons_to_be_slow(state.runtime)
-    if state.config.optim.warmup_steps > state.config.train.max_steps:
+def doubts(state: TrainingState) -> Iterator[str]:
+    """Yield warnings about what is probably a mistake of the user."""
+    config, runtime, vocabulary = state.config, state.runtime, state.corpus.vocabulary
+    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+        advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
+        yield f"train.dtype=bfloat16: {advice}"
+    if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
+        yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
+    if config.optim.warmup_steps > config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
-    text = state.corpus.vocabulary.decode(state.corpus.ids[:1000])
-    if {"\0"} in (set(text[::2]), set(text[1::2])):
-        yield f"every second character of {state.corpus.name} is NUL; set data.encoding, such as utf-16-le"
+    if config.data.level == "character" and "\0" in vocabulary.characters:
+        yield f"the text {state.corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
 
 
 def prepare_text(

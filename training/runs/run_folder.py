@@ -160,9 +160,10 @@ class RunFolder:
     def keep(self, state: TrainingState) -> None:
         """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
         settings, step = state.config.train, state.progress.step
-        steps = kept_steps(settings.keep_checkpoints, settings.max_steps)
-        is_due = not state.progress.evaluation_due and (step in steps or (steps and state.is_finished()))
-        if self.writes and is_due and not self.kept(step).exists():  # it does if the run is resumed at this step
+        if not self.writes or not settings.keep_checkpoints or state.progress.evaluation_due:
+            return
+        is_due = step in kept_steps(settings.keep_checkpoints, settings.max_steps) or state.is_finished()
+        if is_due and not self.kept(step).exists():  # it does if the run is resumed at this step
             with self._held() as run:
                 save_checkpoint(Checkpoint.of(state).without_training_state(), run.kept(step))
 
