@@ -6,17 +6,13 @@ import itertools
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from tqdm import tqdm
-
-from cli.errors import UserError, explain, one_line
-from cli.hints import shortened
+from cli.errors import UserError, explain
 from cli.rules import check_folder_name
-from data.files import exclusive, read_file, replace_text
+from data.files import append, exclusive, read_file, replace_text
 from training.config_file import to_yaml
 from training.runs.checkpoint import SUFFIX, Checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record
@@ -36,23 +32,15 @@ class RunFolder:
 
     def __init__(self, path: Path, *, writes: bool = True):
         self._path, self.writes = path, writes
-        self._descriptor: int | None = None  # of the folder while it is locked
+        self._lock: BinaryIO | None = None  # the open file by which this process holds the folder
 
     @property
     def path(self) -> Path:
-        """The path, which follows the folder if it is moved while locked. Raises TrainingError if it is deleted."""
-        if self._descriptor is None:
-            return self._path
-        for path in (self._path, Path(f"/proc/self/fd/{self._descriptor}").resolve()):  # elsewhere than on Linux: none
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                if os.path.samestat(path.stat(), os.fstat(self._descriptor)):
-                    break
-        else:
-            raise TrainingError(f"{self._path}: this folder was deleted or moved away during training, so the run ends")
-        if path != self._path:
-            before, self._path = self._path, Path(shortened(path))
-            if self.writes:
-                tqdm.write(f"train.py: {one_line(f'{before} is now {self._path}')}; the run goes on there", sys.stderr)
+        """The path. Raises TrainingError if the folder that is locked is no longer there."""
+        if self._lock is not None:
+            path = self._path / "lock"
+            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))):
+                raise TrainingError(f"{self._path}: this folder was deleted or moved during training, so the run ends")
         return self._path
 
     config = property(lambda self: self.path / "config.yaml")
@@ -83,36 +71,20 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out of the folder, follow it if it is moved, and leave an error in its error.txt.
+        """Keep other processes out of the folder, and leave an error in its error.txt.
 
         Of the processes of one run, the first that fails writes that file. Raises UserError if the folder is locked.
         """
-        with exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext():
+        with exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext() as self._lock:
             self.error.unlink(missing_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDONLY) if os.name == "posix" else None
             try:
                 yield
             except Exception as error:
-                with contextlib.suppress(OSError, UserError), self._held() as run, run.error.open("xb") as file:
+                with contextlib.suppress(OSError, UserError), self.error.open("xb") as file:
                     file.write(f"{explain(error)}\n".encode())
                 raise
             finally:
-                if self._descriptor is not None:
-                    os.close(self._descriptor)
-                    self._descriptor = None
-
-    @contextlib.contextmanager
-    def _held(self, written: str = "") -> Iterator["RunFolder"]:
-        """Yield the folder by its descriptor, if possible: whoever writes there does not notice that it is moved.
-
-        written: the file that an error of the system is about if it names none, as that of a full disk.
-        """
-        path, held = self.path, Path(f"/proc/self/fd/{self._descriptor}")
-        try:
-            yield RunFolder(held if held.exists() else path)
-        except OSError as error:
-            name = str(error.filename2 or error.filename or path / written)
-            raise OSError(error.errno, error.strerror, name.replace(str(held), str(self.path))) from error
+                self._lock = None
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
@@ -127,13 +99,12 @@ class RunFolder:
         """
         progress = state.progress
         if self.writes:
-            with self._held() as run:
-                run.lay_out(to_yaml(state.config))
-                cut_records(run.metrics, progress.step, progress.log_sizes[0])
-                os.truncate(run.samples, min(run.samples.stat().st_size, progress.log_sizes[1]))
-                for step, path in run.all_kept().items():
-                    if step > progress.step:
-                        path.unlink()
+            self.lay_out(to_yaml(state.config))
+            cut_records(self.metrics, progress.step, progress.log_sizes[0])
+            os.truncate(self.samples, min(self.samples.stat().st_size, progress.log_sizes[1]))
+            for step, path in self.all_kept().items():
+                if step > progress.step:
+                    path.unlink()
         if is_new or changes:
             record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
             record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
@@ -152,10 +123,9 @@ class RunFolder:
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(state.runtime.device))
         progress.log_sizes = [path.stat().st_size for path in (self.metrics, self.samples)]
         checkpoint = Checkpoint.of(state)
-        with self._held() as run:
-            if is_best:
-                save_checkpoint(checkpoint, run.best)
-            save_checkpoint(checkpoint, run.latest, keep=run.previous)
+        if is_best:
+            save_checkpoint(checkpoint, self.best)
+        save_checkpoint(checkpoint, self.latest, keep=self.previous)
 
     def keep(self, state: TrainingState) -> None:
         """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
@@ -164,8 +134,7 @@ class RunFolder:
             return
         is_due = step in kept_steps(settings.keep_checkpoints, settings.max_steps) or state.is_finished()
         if is_due and not self.kept(step).exists():  # it does if the run is resumed at this step
-            with self._held() as run:
-                save_checkpoint(Checkpoint.of(state).without_training_state(), run.kept(step))
+            save_checkpoint(Checkpoint.of(state).without_training_state(), self.kept(step))
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that are kept from a step."""
@@ -180,13 +149,11 @@ class RunFolder:
     def add_record(self, record: dict[str, Any]) -> None:
         """Append a record to the metrics."""
         if self.writes:
-            with self._held("metrics.jsonl") as run, run.metrics.open("ab") as file:
-                file.write(json.dumps(record).encode() + b"\n")
+            append(self.metrics, json.dumps(record) + "\n")
 
     def add_sample(self, heading: str, text: str) -> None:
         if self.writes:
-            with self._held("samples.txt") as run, run.samples.open("ab") as file:
-                file.write(f"--- {heading} ---\n{text}\n\n".encode())
+            append(self.samples, f"--- {heading} ---\n{text}\n\n")
 
 
 def numbered(path: Path) -> Iterator[Path]:
