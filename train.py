@@ -1,6 +1,7 @@
 """Train a character-level GPT: python train.py --config configs/shakespeare.yaml"""
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from training.log.run_log import RunLog
 from training.processes import join_processes
 from training.runs.open_run import open_run
 from training.runs.run_folder import RunFolder
-from training.runs.saving import keep, save
 from training.runtime import keep_freed_memory
 from training.state import TrainingState
 from training.step import TrainingStep
@@ -57,10 +57,11 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
     clock = Clock(cli.startup.STARTED_S, earlier_s=progress.elapsed_s)
-    with RunLog(run, state, clock) as log, StopRequest(announces=run.writes, agree=state.processes.of_main) as stop:
+    stop = StopRequest(announces=run.writes, agree=state.processes.of_main)
+    with contextlib.closing(RunLog(run, state, clock)) as log, stop:
         step = TrainingStep(state)
         log.introduce(changes)
-        keep(run, state)
+        run.keep(state)
         evaluate(model, val_ids, runtime, n_characters=1)  # what cannot be evaluated fails at once
         try:
             while not state.is_finished():
@@ -76,10 +77,10 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
                         is_best = state.note_evaluation(result.loss)
                         log.evaluation(result, is_best=is_best)
                     if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():
-                        save(run, state, elapsed_s=clock.elapsed_s, is_best=is_best)
-                    keep(run, state)
+                        run.save(state, elapsed_s=clock.elapsed_s, is_best=is_best)
+                    run.keep(state)
         except Stopped as stopped:
-            save(run, state, elapsed_s=clock.elapsed_s)
+            run.save(state, elapsed_s=clock.elapsed_s)
             log.stopped(stopped.signal.name)
             return 128 + stopped.signal
         log.finished()

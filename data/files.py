@@ -60,6 +60,15 @@ def replace_text(path: Path, text: str) -> None:
         file.write(text.encode(errors="backslashreplace"))  # a name may not be UTF-8
 
 
+def append(path: Path, text: str) -> None:
+    """Append the text in UTF-8. An error names the file, which that of a full disk does not do by itself."""
+    try:
+        with path.open("ab") as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -72,8 +81,8 @@ def remove_partial_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]:
-    """Let one process at a time do some work in a folder; the lock of a dead process is released.
+def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[BinaryIO]:
+    """Let one process at a time do some work in a folder, and yield the lock, which a dead process releases.
 
     If another process does it, raise UserError or, with `waits`, print a message and wait. If the file system has no
     locks, print a warning and go on.
@@ -93,7 +102,7 @@ def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]
         except OSError as error:
             advice = f"its file system has no locks ({error.strerror}), so let only one process use it"
             print(f"warning: {folder}: {advice}", file=sys.stderr, flush=True)
-        yield
+        yield file
 
 
 def is_locked(folder: Path) -> bool:

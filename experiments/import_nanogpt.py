@@ -20,7 +20,7 @@ from data.vocabulary import Vocabulary
 from experiments import gpt2
 from experiments.command import command, option
 from training.config_file import build_config, to_yaml
-from training.runs.checkpoint import Checkpoint, check_weights
+from training.runs.checkpoint import Checkpoint, check_weights, save_checkpoint
 from training.runs.run_folder import RunFolder
 from training.state import Progress
 
@@ -38,8 +38,10 @@ def main(options: Namespace) -> None:
         raise UserError(f"--output {options.output}: name a folder, such as runs/NAME")
     characters = read_vocabulary(options.vocabulary)
     checkpoint = convert(options.checkpoint, characters, options.corpus)
-    run = RunFolder.create(options.output.name, to_yaml(checkpoint.config), root=options.output.parent)
-    run.save(checkpoint, is_best=True)
+    run = RunFolder.create(options.output.name, root=options.output.parent)
+    run.lay_out(to_yaml(checkpoint.config))
+    for path in (run.best, run.latest):
+        save_checkpoint(checkpoint, path)
     print(f"{run.path} is a run with this model. To sample from it or train it further:")
     print(f"  {to_paste('sample.py', '--checkpoint', run.path)}")
     tune = ("--config", run.config, "--from", run.path, "data.corpus=my.txt", "train.name=tuned")

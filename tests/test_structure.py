@@ -153,6 +153,17 @@ def test_every_library_that_is_imported_is_declared():
     assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
 
 
+def test_every_declared_library_has_an_exact_version_that_its_requirement_allows():
+    Requirement = pytest.importorskip("packaging.requirements").Requirement
+    lines = (ROOT / ".ci/constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-").splitlines()
+    versions = dict(re.fullmatch(r"([\w.-]+)==([\w.]+)", line).groups() for line in lines if line[0] != "#")
+    for name in ("requirements.txt", ".ci/requirements.txt"):
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
+            if line[0] != "#" and (not (needed := Requirement(line)).marker or needed.marker.evaluate()):
+                assert versions[needed.name.lower().replace("_", "-")] in needed.specifier, line
+    assert len(versions) == sum(line[0] != "#" for line in lines), "one version each"
+
+
 def test_pyproject_requirements_and_citation_say_the_same():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     builds = project["dependency-groups"]

@@ -127,7 +127,7 @@ def test_settings_that_are_probably_mistakes_produce_a_warning(workplace, capsys
     for encoding in ("utf-16-le", "utf-16-be"):
         (workplace / "text.txt").write_text(TINY_TEXT, encoding=encoding)
         train_run("tiny", "train.max_steps=4")
-        assert "text.txt is NUL; set data.encoding, such as utf-16-le" in capsys.readouterr().err
+        assert "text.txt contains NUL characters; set data.encoding, such as utf-16-le" in capsys.readouterr().err
 
 
 def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workplace, capsys):

@@ -115,12 +115,9 @@ def split_override(override: str) -> tuple[str, str, str]:
     return section, name, value
 
 
-def to_yaml(config: Config) -> str:
-    return dump_yaml(dataclasses.asdict(config))
-
-
-def dump_yaml(settings: Mapping[str, Any]) -> str:
-    return yaml.dump(settings, Dumper=_TextDumper, sort_keys=False, allow_unicode=True)
+def to_yaml(settings: Config | Mapping[str, Any]) -> str:
+    values = dataclasses.asdict(settings) if isinstance(settings, Config) else settings
+    return yaml.dump(values, Dumper=_TextDumper, sort_keys=False, allow_unicode=True)
 
 
 class _TextDumper(yaml.SafeDumper):

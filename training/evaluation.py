@@ -76,7 +76,7 @@ def evaluate(
     exception to end the evaluation.
     """
     rank, size, block_size = runtime.processes.rank, runtime.processes.size, model.config.block_size
-    total = torch.zeros((), dtype=torch.float64, device=runtime.sum_device)
+    total: Tensor | float = 0.0
     n_scored = 0
     n_available = len(ids) - 1
     batch_size = windows_at_once(model, runtime)
@@ -89,11 +89,13 @@ def evaluate(
             if turn % size != rank:
                 continue
             inputs, targets = to_device(inputs, runtime.device), to_device(targets, runtime.device)
-            losses = _losses(model, inputs, targets, runtime)
-            total += losses.sum()
+            with runtime.autocast():
+                logits = model(inputs)  # (B, T, V)
+            losses = losses_of(logits, targets, runtime)
+            total = total + losses.sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
-    loss_sum, n_scored = runtime.processes.sum(torch.tensor([total.item(), n_scored], dtype=torch.float64)).tolist()
+    loss_sum, n_scored = runtime.processes.sum(torch.tensor([float(total), n_scored], dtype=torch.float64)).tolist()
     return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
 
 
@@ -113,16 +115,16 @@ def character_losses(model: GPT, ids: np.ndarray, runtime: Runtime, *, as_genera
         ):
             numbers = list(seen)
             window = to_device(torch.from_numpy(ids[start : numbers[-1] + 1].astype(np.int64)), runtime.device)
-            losses.append(_losses(model, window[None, :-1], window[None, 1:], runtime)[-len(numbers) :].cpu())
+            with runtime.autocast():
+                logits = model(window[None, :-1])
+            losses.append(losses_of(logits, window[None, 1:], runtime)[-len(numbers) :].cpu())
     return torch.cat(losses)
 
 
-def _losses(model: GPT, inputs: Tensor, targets: Tensor, runtime: Runtime) -> Tensor:
-    """Return the cross-entropy (B T,) of targets (B, T) after inputs (B, T), float64."""
-    with runtime.autocast():
-        logits = model(inputs)  # (B, T, V)
+def losses_of(logits: Tensor, targets: Tensor, runtime: Runtime) -> Tensor:
+    """Return the cross-entropy (B T,) of targets (B, T) for logits (B, T, V), float64."""
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-    return losses.to(runtime.sum_device).double()
+    return losses.to("cpu" if runtime.device.type == "mps" else runtime.device).double()  # MPS has no float64
 
 
 @contextlib.contextmanager

@@ -37,10 +37,6 @@ class Processes:
         """Whether this process writes the run's folder and shows progress."""
         return self.rank == 0
 
-    def share_of(self, n: int) -> slice:
-        """Return the part of n things that is this process's: n / size of them, in order."""
-        return slice(self.rank * n // self.size, (self.rank + 1) * n // self.size)
-
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with gradients that are means over all processes."""
         if self.size == 1:

@@ -9,7 +9,6 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +33,6 @@ class Runtime:
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
-
-    @property
-    def sum_device(self) -> torch.device:
-        """The device for float64 sums: the CPU instead of MPS, which has no float64."""
-        return torch.device("cpu") if self.device.type == "mps" else self.device
 
     @property
     def arithmetic(self) -> str:
@@ -126,15 +120,6 @@ def prepare_machine(config: Config, processes: Processes = ALONE) -> Runtime:
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
-
-
-def reasons_to_be_slow(runtime: Runtime) -> Iterator[str]:
-    """Yield a warning if the device computes bfloat16 products slowly, and one if it is a CPU beside a GPU."""
-    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
-        advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
-        yield f"train.dtype=bfloat16: {advice}"
-    if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
-        yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
 
 
 def keep_freed_memory() -> None:

@@ -1,5 +1,6 @@
 """The state of a run: everything that training changes."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -65,16 +66,12 @@ class TrainingState:
         self.config, self.corpus, self.runtime = config, corpus, runtime
         self.processes = runtime.processes
         self.split = corpus.split(config.data.split, config.model.block_size)
-
-        def new_model() -> GPT:
-            # Initialised on the CPU: a seed gives the same weights on every device and in every process.
-            torch.manual_seed(config.train.seed)
-            return GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
-
-        self.model = new_model()
+        # Initialised on the CPU: a seed gives the same weights on every device and in every process.
+        torch.manual_seed(config.train.seed)
+        self.model = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
         self.model.count(self.split.train)
         fraction = config.optim.average_fraction
-        averaged = new_model().requires_grad_(False) if fraction else self.model
+        averaged = copy.deepcopy(self.model).requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model, averaged, fraction)
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype

@@ -21,13 +21,14 @@ class TrainingStep:
     def __init__(self, state: TrainingState):
         self.state, self.processes = state, state.processes
         settings, device = state.config.train, state.runtime.device
+        share, rank = settings.batch_size // self.processes.size, self.processes.rank  # windows for each process
         self.batches = TrainingBatches(
             state.split.train,
             block_size=state.config.model.block_size,
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=device,
-            part=self.processes.share_of(settings.batch_size),
+            part=slice(rank * share, (rank + 1) * share),
         )
         self.wrapped = self.processes.wrap(state.model)
         self.forward = torch.compile(self.wrapped, dynamic=False) if settings.compile else self.wrapped

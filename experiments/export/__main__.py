@@ -12,7 +12,7 @@ from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
-from training.config_file import dump_yaml, to_yaml
+from training.config_file import to_yaml
 from training.runs.checkpoint import Checkpoint, save_checkpoint
 from training.runs.find_checkpoint import EXPORTED
 from training.runs.metrics import read_newest_record
@@ -79,7 +79,7 @@ def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name
         "trained on": machine or "not recorded",
     }
     return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
-        licence=dump_yaml({"license": licence}) if licence else "",
+        licence=to_yaml({"license": licence}) if licence else "",
         name=name,
         table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
         settings=to_yaml(checkpoint.config).rstrip(),

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows, to_device
 from experiments.heads.model_access import HeadIndex
 from model.gpt import GPT
-from training.evaluation import evaluation_mode, windows_at_once
+from training.evaluation import evaluation_mode, losses_of, windows_at_once
 from training.runtime import Runtime
 
 NGRAMS = "n-grams"  # the memory of n-grams, which can be silenced like a head
@@ -60,8 +59,7 @@ def losses_without(
         for batch in evaluation_windows(ids, block_size=size, batch_size=at_once, n_characters=n_characters):
             inputs, targets = (to_device(x, runtime.device) for x in batch)  # (B, T) each
             for logits in _logits_without(model, inputs, runtime, sets):
-                losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
-                sums.append(losses.to(runtime.sum_device).double().sum(-1).cpu())
+                sums.append(losses_of(logits, targets, runtime).view_as(targets).sum(-1).cpu())
                 bar.update(len(targets))
             n_targets += [targets.size(1)] * len(targets)
     windows = [torch.stack(sums[i : i + len(sets)]) for i in range(0, len(sums), len(sets))]

@@ -20,7 +20,7 @@ from experiments.report.packed_sweep import ENDING, pack
 from experiments.report.runs import Variant, find_runs, name_of
 from experiments.report.table import contrast_table, table, to_csv, to_plain
 from experiments.sweep.sweep_folder import PLAN_FILE
-from training.config_file import dump_yaml
+from training.config_file import to_yaml
 from training.identity import SEED, what_differs
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
@@ -83,7 +83,7 @@ def write_report(options: Namespace) -> str:
         "charts": draw_charts(comparison),
         "samples": samples,
         "prompt": repr(prompt),
-        "settings": dump_yaml({key: value for key, value in identities[0].items() if key in shared}),
+        "settings": to_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
     files[Path(f"{output}.html")] = render("report/report.html", **values)

@@ -8,7 +8,7 @@ from tqdm import tqdm
 from cli.errors import UserError, checking_values
 from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, larger, make_plan
-from training.config_file import dump_yaml, load_config, read_settings, to_yaml
+from training.config_file import load_config, read_settings, to_yaml
 from training.runs.differences import changed_settings
 from training.runs.run_folder import RUNS, RunFolder, numbered
 
@@ -37,7 +37,7 @@ class SweepFolder:
         with exclusive(root, "is creating a sweep", waits=True):
             found = ((path, read_plan(path) if path.exists() else plan) for path in numbered(root / name))
             path, whole = next((path, whole) for path, there in found if there and (whole := larger(plan, there)))
-            replace_text(path / PLAN_FILE, dump_yaml(whole.settings))
+            replace_text(path / PLAN_FILE, to_yaml(whole.settings))
             return cls(path, whole)
 
     def run_of(self, point: Point) -> RunFolder:

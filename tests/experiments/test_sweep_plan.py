@@ -4,7 +4,7 @@ from cli.errors import UserError
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from experiments.sweep.values import split_values
-from training.config_file import build_config, dump_yaml, read_settings
+from training.config_file import build_config, read_settings, to_yaml
 
 BASE = {"model": {"n_embd": "24", "n_layer": "2"}, "train": {"max_steps": "5"}}
 
@@ -140,5 +140,5 @@ def test_a_command_with_more_or_fewer_values_has_the_same_folder(workplace, firs
 def test_variants_that_share_a_list_are_written_without_aliases_and_read_again(workplace):
     """PyYAML writes an alias for an object that it has written before, and configs may have none."""
     plan = make_plan({"sweep": {"variants": {"a": {"data.split": "[0.8,0.1,0.1]"}, "b": {}, "c": {"optim.lr": "1"}}}})
-    (workplace / "sweep.yaml").write_text(dump_yaml(plan.settings))
+    (workplace / "sweep.yaml").write_text(to_yaml(plan.settings))
     assert read_plan(workplace).points == plan.points

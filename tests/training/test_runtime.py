@@ -5,8 +5,10 @@ import sys
 import pytest
 import torch
 from conftest import ROOT
+from helpers import make_state
 
-from training.runtime import choose_device, choose_runtime, n_cores, reasons_to_be_slow
+from training.runs.open_run import doubts
+from training.runtime import choose_device, choose_runtime, n_cores
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
@@ -40,11 +42,12 @@ def test_auto_selects_float32_if_the_environment_limits_onednn_to_instructions_w
     assert output == "torch.float32\n"
 
 
-def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(monkeypatch):
+def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(workplace, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
     assert choose_runtime("cpu", "auto").dtype == torch.float32
-    reason = next(reasons_to_be_slow(choose_runtime("cpu", "bfloat16")))
-    assert reason.startswith("train.dtype=bfloat16: this processor has no bfloat16 instructions")
+    state = make_state()
+    state.runtime = choose_runtime("cpu", "bfloat16")
+    assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor has no bfloat16 instructions")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xpu"])
@@ -63,9 +66,9 @@ def test_a_missing_device_is_an_error():
 
 
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="needs a CPU build of PyTorch")
-def test_a_cpu_build_of_pytorch_on_a_machine_with_an_nvidia_gpu_is_a_reason_to_be_slow(monkeypatch, tmp_path):
-    runtime = choose_runtime("cpu", "float32")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not list(reasons_to_be_slow(runtime))
-    (tmp_path / "nvidia-smi").touch(mode=0o755)
-    assert "but its PyTorch is a CPU build" in next(reasons_to_be_slow(runtime))
+def test_a_cpu_build_of_pytorch_on_a_machine_with_an_nvidia_gpu_is_a_reason_to_be_slow(monkeypatch, workplace):
+    state = make_state()
+    monkeypatch.setenv("PATH", str(workplace))
+    assert not list(doubts(state))
+    (workplace / "nvidia-smi").touch(mode=0o755)
+    assert "but its PyTorch is a CPU build" in next(doubts(state))

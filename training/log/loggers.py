@@ -10,14 +10,12 @@ from training.config import Config
 
 
 def start_logger(config: Config, folder: Path, *, from_step: int) -> Any:
-    """Return the logger of `train.logger` for a session that starts after a step, or None; folder: the run's.
+    """Return the logger of `train.logger` for a session that starts after a step; folder: the run's.
 
     It has the calls that trackio and wandb share. For them, each session is a separate run, grouped by the folder.
     Raises UserError if the library refuses to start, for example without an account.
     """
     name = config.train.logger
-    if name == "none":
-        return None
     session = f"{folder.name} from step {from_step}" if from_step else folder.name
     try:
         if name == "tensorboard":

@@ -37,7 +37,9 @@ class RunLog:
         self._product_rate = product_rate(state.runtime)
         self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
         self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
-        self._logger = start_logger(state.config, run.path, from_step=self._first_step) if run.writes else None
+        self._logger: Any = None
+        if run.writes and state.config.train.logger != "none":
+            self._logger = start_logger(state.config, run.path, from_step=self._first_step)
 
     @cached_property
     def _sampler(self) -> TextSampler:
@@ -46,10 +48,7 @@ class RunLog:
         sampler = Sampler(state.average.model, 1, sampling=sampling, cuda_graph=state.config.train.cuda_graphs)
         return TextSampler(sampler, state.corpus.vocabulary)
 
-    def __enter__(self) -> "RunLog":
-        return self
-
-    def __exit__(self, *_) -> None:
+    def close(self) -> None:
         self._console.close()
         self._call_logger("finish")
 

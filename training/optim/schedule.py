@@ -1,4 +1,4 @@
-"""What depends on the step of a run: the learning rate, the context length, and the checkpoints to keep."""
+"""What depends on the step of a run: the learning rate and the context length."""
 
 import math
 
@@ -22,16 +22,3 @@ def context_length(config: Config, step: int) -> int:
     """
     doublings_left = sum(step < part * config.train.max_steps for part in config.train.grow_context_at)
     return config.model.block_size >> doublings_left
-
-
-def kept_steps(n: int, max_steps: int) -> list[int]:
-    """Return the n steps whose weights a run keeps: 0, 1, ..., max_steps, each a fixed multiple of the one before.
-
-    Heads form early, so most of the steps lie there. If rounding would make two steps equal, the
-    second is one later. A run with fewer steps keeps them all.
-    """
-    steps = [0, 1][:n]
-    while len(steps) < min(n, max_steps + 1):
-        ratio = (max_steps / steps[-1]) ** (1 / (n - len(steps)))
-        steps.append(max(steps[-1] + 1, round(steps[-1] * ratio)))
-    return steps

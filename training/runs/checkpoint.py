@@ -23,7 +23,7 @@ from training.config import Config
 from training.config_file import build_config
 from training.identity import identity_of
 from training.runs.json_values import checked, checked_origin, read_json
-from training.state import Progress, part_of
+from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
@@ -51,6 +51,16 @@ class Checkpoint:
     origin: Mapping[str, Any]
     progress: Progress
     tensors: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, state: TrainingState) -> "Checkpoint":
+        """Return the state of a run as a checkpoint. Raises TrainingError if a number in it is not finite."""
+        state.check_finite()
+        corpus = {name: getattr(state.corpus, name) for name in CORPUS}
+        checkpoint = cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
+        if not checkpoint.step:
+            check_weights(checkpoint)  # a run that has begun can be resumed
+        return checkpoint
 
     @property
     def step(self) -> int:

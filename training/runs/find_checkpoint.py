@@ -1,11 +1,14 @@
-"""Find the checkpoint that a path, a name on the Hub or nothing at all stands for."""
+"""Find a run, the checkpoint that it resumes from, and the one that a path, a name on the Hub or nothing stands for."""
 
+import difflib
 from pathlib import Path
 
 from cli.errors import UserError, optional_library
+from data.files import remove_partial_files
 from data.sources import BUNDLED
-from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint
-from training.runs.run_folder import RUNS, RunFolder, hint
+from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.metrics import read_newest_record
+from training.runs.run_folder import RUNS, RunFolder
 
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
 BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/README.md says how it was made
@@ -30,12 +33,12 @@ def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
     if path.as_posix().startswith("hf:"):
         return _download(path.as_posix())
     if not path.exists():
-        raise CheckpointError(f"{path}: no such run or checkpoint; {hint(path, root)}")
+        raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
     if not path.is_dir():
         return path
     if file := checkpoint_in(path):
         return file
-    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {hint(path, root)}")
+    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path, root)}")
 
 
 def _download(name: str) -> Path:
@@ -52,3 +55,58 @@ def checkpoint_in(folder: Path) -> Path | None:
     """Return the best checkpoint of a run, or else the newest, or the exported model in a folder; None without any."""
     run = RunFolder(folder)
     return next(filter(Path.is_file, (run.best, run.latest, run.previous, folder / EXPORTED)), None)
+
+
+def find_run(path: Path, *, root: Path = RUNS) -> RunFolder:
+    """Return the run in a folder. Raises CheckpointError if there is none."""
+    if not (path / "config.yaml").is_file():
+        problem = "is not a run folder" if path.exists() else "no such run folder"
+        raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
+    return RunFolder(path)
+
+
+def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
+
+    A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
+    latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
+    checkpoint is intact: a run never silently starts from scratch.
+    """
+    if run.writes:
+        for folder in (run.path, run.checkpoints):
+            remove_partial_files(folder)  # of a process that was killed
+    intact, damaged = [], {}
+    for path in filter(Path.exists, (run.latest, run.previous, run.best)):
+        try:
+            intact.append(load_checkpoint(path))
+        except CheckpointError as error:
+            damaged[path] = str(error)
+        if intact and path == run.latest:
+            break  # the others replace a damaged one
+    if not intact:
+        if not damaged and not read_newest_record(run.metrics).get("step"):
+            return None, []
+        reasons = "; ".join(damaged.values()) or "its files are missing"
+        raise CheckpointError(
+            f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
+        )
+    newest = max(intact, key=lambda checkpoint: checkpoint.step)
+    if run.writes:
+        for path in damaged:
+            path.replace(path.with_suffix(".damaged"))
+        if not run.latest.exists():
+            save_checkpoint(newest, run.latest)
+    resumed = f"resuming from step {newest.step:,}"
+    return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
+
+
+def _hint(path: Path, root: Path) -> str:
+    """Return what to do if a path is no run."""
+    if inside := sorted(path.glob("*/config.yaml")):
+        return f"it contains runs, so give one of them, such as {inside[0].parent}"
+    if path.parent.name == "checkpoints":
+        return f"give its run, {path.parent.parent}"
+    if (path / "config.yaml").is_file():
+        return "train its run first"
+    close = difflib.get_close_matches(path.name, [config.parent.name for config in root.glob("*/config.yaml")], n=1)
+    return f"did you mean {root / close[0]}?" if close else f"run folders are in {root}/"

@@ -1,8 +1,5 @@
-"""Write and read metrics.jsonl, which has one JSON record per line; no other code does."""
+"""Read metrics.jsonl, which has one JSON record per line; no other code does. `RunFolder.add_record` writes it."""
 
-import json
-import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +24,6 @@ NEEDED = {  # which fields a record must have, by one that it has
 }
 
 
-def append_record(path: Path, record: dict[str, Any]) -> None:
-    with path.open("ab") as file:
-        file.write(json.dumps(record).encode() + b"\n")
-
-
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Return all records; ignore a last line without a line end, which is still being written.
 
@@ -44,18 +36,6 @@ def read_newest_record(path: Path) -> dict[str, Any]:
     """Return the last record, or {} if there is none. Raises UserError if that line is damaged."""
     lines = read_lines(path) if path.is_file() else []
     return check_record(lines[-1], f"{path}, last line") if lines else {}
-
-
-def cut_records(path: Path, step: int, n_bytes: int) -> None:
-    """Cut the file after the last record that ends within n_bytes and is of this step or an earlier one.
-
-    n_bytes alone may lie inside a record if someone has removed a damaged line.
-    """
-    size = 0
-    for record in re.finditer(rb'"step": ?(\d+).*\n', read_file(path)[:n_bytes]):
-        if int(record[1]) <= step:
-            size = record.end()
-    os.truncate(path, size)
 
 
 def read_lines(path: Path) -> list[Any]:

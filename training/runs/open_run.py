@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,15 +16,14 @@ from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
 from model.ngrams import MOST
 from training.config import Config
-from training.config_file import build_config, load_config, to_yaml
+from training.config_file import build_config, load_config
 from training.identity import earlier_values, identity_of
 from training.processes import Processes
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, check_resumable, forbidden_changes
-from training.runs.find_checkpoint import open_checkpoint
+from training.runs.find_checkpoint import find_run, load_newest, open_checkpoint
 from training.runs.run_folder import RunFolder
-from training.runs.saving import save
-from training.runtime import prepare_machine, reasons_to_be_slow
+from training.runtime import has_fast_bfloat16, prepare_machine
 from training.state import TrainingError, TrainingState
 
 BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
@@ -43,18 +43,24 @@ def open_run(
     state = None
     if config_file:
         state, name = _new_state(load_config(config_file, overrides), config_file.stem, processes)
-        folder = RunFolder.create(name, to_yaml(state.config)).path if processes.is_main else None
-    run = RunFolder.find(processes.of_main(folder), writes=processes.is_main)
+        folder = RunFolder.create(name).path if processes.is_main else None
+    elif folder:
+        find_run(folder)
+    run = RunFolder(processes.of_main(folder), writes=processes.is_main)
     with run.lock():
-        checkpoint, warnings = (None, []) if state else run.load_newest()
+        checkpoint, warnings = (None, []) if state else load_newest(run)
         state = state or _state_of(run, checkpoint, overrides, processes)
         changes = _resume(state, checkpoint) if checkpoint else []
-        for warning in [*warnings, *_doubts(state)] if processes.is_main else ():
+        for warning in [*warnings, *doubts(state)] if processes.is_main else ():
             print(f"train.py: warning: {warning}", file=sys.stderr)
-        with _explained(run):
+        try:
             if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
-                _begin_session(run, state, changes, is_new=not checkpoint or state.origin != checkpoint.origin)
+                run.begin_session(state, changes, is_new=not checkpoint or state.origin != checkpoint.origin)
             yield run, state, changes
+        except TrainingError:
+            raise
+        except (OSError, UserError) as error:
+            raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
 
 
 def _new_state(config: Config, file_name: str, processes: Processes) -> tuple[TrainingState, str]:
@@ -98,36 +104,18 @@ def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
     return [*changed_settings(checkpoint.config, state.config).values()]
 
 
-def _begin_session(run: RunFolder, state: TrainingState, changes: list[str], *, is_new: bool) -> None:
-    """Bring the folder to the state's step, and record the run's identity if it is new or settings have changed."""
-    progress = state.progress
-    run.begin_session(to_yaml(state.config), progress.step, progress.log_sizes)
-    if is_new or changes:
-        record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
-        record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
-        run.add_record(record | ({"changes": changes} if changes else {}))
-        save(run, state, elapsed_s=progress.elapsed_s)  # whatever happens from now on, nothing of this is lost
-
-
-def _doubts(state: TrainingState) -> Iterator[str]:
-    """Yield warnings about probable mistakes of the user."""
-    yield from reasons_to_be_slow(state.runtime)
-    if state.config.optim.warmup_steps > state.config.train.max_steps:
+def doubts(state: TrainingState) -> Iterator[str]:
+    """Yield warnings about what is probably a mistake of the user."""
+    config, runtime, vocabulary = state.config, state.runtime, state.corpus.vocabulary
+    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+        advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
+        yield f"train.dtype=bfloat16: {advice}"
+    if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
+        yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
+    if config.optim.warmup_steps > config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
-    text = state.corpus.vocabulary.decode(state.corpus.ids[:1000])
-    if {"\0"} in (set(text[::2]), set(text[1::2])):
-        yield f"every second character of {state.corpus.name} is NUL; set data.encoding, such as utf-16-le"
-
-
-@contextlib.contextmanager
-def _explained(run: RunFolder) -> Iterator[None]:
-    """Turn an error of the machine during a run into a TrainingError that says what to do."""
-    try:
-        yield
-    except TrainingError:
-        raise
-    except (OSError, UserError) as error:
-        raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
+    if config.data.level == "character" and "\0" in vocabulary.characters:
+        yield f"the text {state.corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
 
 
 def prepare_text(

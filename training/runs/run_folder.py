@@ -1,23 +1,23 @@
 """The folder of a run: settings, metrics, samples and checkpoints."""
 
 import contextlib
-import difflib
+import dataclasses
 import itertools
+import json
 import os
-import sys
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from tqdm import tqdm
-
-from cli.errors import UserError, explain, one_line
-from cli.hints import shortened
+from cli.errors import UserError, explain
 from cli.rules import check_folder_name
-from data.files import exclusive, remove_partial_files, replace_text
-from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.metrics import append_record, cut_records, read_newest_record
-from training.state import TrainingError
+from data.files import append, exclusive, read_file, replace_text
+from training.config_file import to_yaml
+from training.runs.checkpoint import SUFFIX, Checkpoint, save_checkpoint
+from training.runs.metrics import read_newest_record
+from training.runtime import peak_memory_bytes
+from training.state import TrainingError, TrainingState
 
 RUNS = Path("runs")
 
@@ -32,23 +32,15 @@ class RunFolder:
 
     def __init__(self, path: Path, *, writes: bool = True):
         self._path, self.writes = path, writes
-        self._descriptor: int | None = None  # of the folder while it is locked
+        self._lock: BinaryIO | None = None  # the open file by which this process holds the folder
 
     @property
     def path(self) -> Path:
-        """The path, which follows the folder if it is moved while locked. Raises TrainingError if it is deleted."""
-        if self._descriptor is None:
-            return self._path
-        for path in (self._path, Path(f"/proc/self/fd/{self._descriptor}").resolve()):  # elsewhere than on Linux: none
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                if os.path.samestat(path.stat(), os.fstat(self._descriptor)):
-                    break
-        else:
-            raise TrainingError(f"{self._path}: this folder was deleted or moved away during training, so the run ends")
-        if path != self._path:
-            before, self._path = self._path, Path(shortened(path))
-            if self.writes:
-                tqdm.write(f"train.py: {one_line(f'{before} is now {self._path}')}; the run goes on there", sys.stderr)
+        """The path. Raises TrainingError if the folder that is locked is no longer there."""
+        if self._lock is not None:
+            path = self._path / "lock"
+            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))):
+                raise TrainingError(f"{self._path}: this folder was deleted or moved during training, so the run ends")
         return self._path
 
     config = property(lambda self: self.path / "config.yaml")
@@ -61,16 +53,14 @@ class RunFolder:
     best = property(lambda self: self.checkpoints / f"best{SUFFIX}")
 
     @classmethod
-    def create(cls, name: str, config_yaml: str, *, root: Path = RUNS) -> "RunFolder":
-        """Create a new folder: NAME or, if that exists, NAME-2, NAME-3, ...; no run is ever overwritten."""
+    def create(cls, name: str, *, root: Path = RUNS) -> "RunFolder":
+        """Create an empty folder: NAME or, if that exists, NAME-2, NAME-3, ...; no run is ever overwritten."""
         for path in numbered(root / name):
             root.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 break
-        run = cls(path)
-        run.lay_out(config_yaml)
-        return run
+        return cls(path)
 
     def lay_out(self, config_yaml: str) -> None:
         """Write the files of a run that are missing, and its settings; `train.py --resume` can then start it."""
@@ -79,46 +69,22 @@ class RunFolder:
         self.samples.touch()
         replace_text(self.config, config_yaml)  # last and atomically: a folder with a config is a run folder
 
-    @classmethod
-    def find(cls, path: Path, *, writes: bool = True, root: Path = RUNS) -> "RunFolder":
-        """Return the run in a folder. Raises CheckpointError if there is none."""
-        if not (path / "config.yaml").is_file():
-            problem = "is not a run folder" if path.exists() else "no such run folder"
-            raise CheckpointError(f"{path}: {problem}; {hint(path, root)}")
-        return cls(path, writes=writes)
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out of the folder, follow it if it is moved, and leave an error in its error.txt.
+        """Keep other processes out of the folder, and leave an error in its error.txt.
 
         Of the processes of one run, the first that fails writes that file. Raises UserError if the folder is locked.
         """
-        with exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext():
+        with exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext() as self._lock:
             self.error.unlink(missing_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDONLY) if os.name == "posix" else None
             try:
                 yield
             except Exception as error:
-                with contextlib.suppress(OSError, UserError), self._held() as run, run.error.open("xb") as file:
+                with contextlib.suppress(OSError, UserError), self.error.open("xb") as file:
                     file.write(f"{explain(error)}\n".encode())
                 raise
             finally:
-                if self._descriptor is not None:
-                    os.close(self._descriptor)
-                    self._descriptor = None
-
-    @contextlib.contextmanager
-    def _held(self, written: str = "") -> Iterator["RunFolder"]:
-        """Yield the folder by its descriptor, if possible: whoever writes there does not notice that it is moved.
-
-        written: the file that an error of the system is about if it names none, as that of a full disk.
-        """
-        path, held = self.path, Path(f"/proc/self/fd/{self._descriptor}")
-        try:
-            yield RunFolder(held if held.exists() else path)
-        except OSError as error:
-            name = str(error.filename2 or error.filename or path / written)
-            raise OSError(error.errno, error.strerror, name.replace(str(held), str(self.path))) from error
+                self._lock = None
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
@@ -126,68 +92,49 @@ class RunFolder:
             return bool(read_newest_record(self.metrics).get("finished"))
         return False
 
-    def begin_session(self, config_yaml: str, step: int, log_sizes: list[int]) -> None:
-        """Write the settings and go back to a step.
+    def begin_session(self, state: TrainingState, changes: Sequence[str], *, is_new: bool) -> None:
+        """Write the settings, go back to the state's step, and record the run's identity if it is new or has changed.
 
-        log_sizes: the sizes of metrics and samples at that step, to which they are cut. Weights kept later are removed.
+        changes: the settings that have changed. What was logged and kept after this step is removed.
+        """
+        progress = state.progress
+        if self.writes:
+            self.lay_out(to_yaml(state.config))
+            cut_records(self.metrics, progress.step, progress.log_sizes[0])
+            os.truncate(self.samples, min(self.samples.stat().st_size, progress.log_sizes[1]))
+            for step, path in self.all_kept().items():
+                if step > progress.step:
+                    path.unlink()
+        if is_new or changes:
+            record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
+            record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
+            self.add_record(record | ({"changes": changes} if changes else {}))
+            self.save(state, elapsed_s=progress.elapsed_s)  # whatever happens from now on, nothing of this is lost
+
+    def save(self, state: TrainingState, *, elapsed_s: float, is_best: bool = False) -> None:
+        """Save the state as the latest checkpoint, after the best if it is that too; the latest becomes the previous.
+
+        elapsed_s: the time of the run, over all sessions. Raises TrainingError if a number of the state is not finite.
         """
         if not self.writes:
             return
-        with self._held() as run:
-            run.lay_out(config_yaml)
-            cut_records(run.metrics, step, log_sizes[0])
-            os.truncate(run.samples, min(run.samples.stat().st_size, log_sizes[1]))
-            for kept_step, path in run.all_kept().items():
-                if kept_step > step:
-                    path.unlink()
+        progress = state.progress
+        progress.elapsed_s = elapsed_s
+        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(state.runtime.device))
+        progress.log_sizes = [path.stat().st_size for path in (self.metrics, self.samples)]
+        checkpoint = Checkpoint.of(state)
+        if is_best:
+            save_checkpoint(checkpoint, self.best)
+        save_checkpoint(checkpoint, self.latest, keep=self.previous)
 
-    def save(self, checkpoint: Checkpoint, *, is_best: bool = False) -> None:
-        """Save the latest checkpoint, after the best if it is that too; the latest before becomes the previous one."""
-        if self.writes:
-            with self._held() as run:
-                if is_best:
-                    save_checkpoint(checkpoint, run.best)
-                save_checkpoint(checkpoint, run.latest, keep=run.previous)
-
-    def load_newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
-
-        A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
-        latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
-        checkpoint is intact: a run never silently starts from scratch.
-        """
-        if self.writes:
-            for folder in (self.path, self.checkpoints):
-                remove_partial_files(folder)  # of a process that was killed
-        intact, damaged = [], {}
-        for path in filter(Path.exists, (self.latest, self.previous, self.best)):
-            try:
-                intact.append(load_checkpoint(path))
-            except CheckpointError as error:
-                damaged[path] = str(error)
-            if intact and path == self.latest:
-                break  # the others replace a damaged one
-        if not intact:
-            if not damaged and not read_newest_record(self.metrics).get("step"):
-                return None, []
-            reasons = "; ".join(damaged.values()) or "its files are missing"
-            raise CheckpointError(
-                f"{self.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
-            )
-        newest = max(intact, key=lambda checkpoint: checkpoint.step)
-        if self.writes:
-            for path in damaged:
-                path.replace(path.with_suffix(".damaged"))
-            if not self.latest.exists():
-                save_checkpoint(newest, self.latest)
-        resumed = f"resuming from step {newest.step:,}"
-        return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
-
-    def keep(self, checkpoint: Checkpoint) -> None:
-        """Keep the weights of a step; see `train.keep_checkpoints`."""
-        if self.writes:
-            with self._held() as run:
-                save_checkpoint(checkpoint, run.kept(checkpoint.step))
+    def keep(self, state: TrainingState) -> None:
+        """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
+        settings, step = state.config.train, state.progress.step
+        if not self.writes or not settings.keep_checkpoints or state.progress.evaluation_due:
+            return
+        is_due = step in kept_steps(settings.keep_checkpoints, settings.max_steps) or state.is_finished()
+        if is_due and not self.kept(step).exists():  # it does if the run is resumed at this step
+            save_checkpoint(Checkpoint.of(state).without_training_state(), self.kept(step))
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that are kept from a step."""
@@ -202,17 +149,11 @@ class RunFolder:
     def add_record(self, record: dict[str, Any]) -> None:
         """Append a record to the metrics."""
         if self.writes:
-            with self._held("metrics.jsonl") as run:
-                append_record(run.metrics, record)
+            append(self.metrics, json.dumps(record) + "\n")
 
     def add_sample(self, heading: str, text: str) -> None:
         if self.writes:
-            with self._held("samples.txt") as run, run.samples.open("ab") as file:
-                file.write(f"--- {heading} ---\n{text}\n\n".encode())
-
-    def log_sizes(self) -> list[int]:
-        """Return the sizes of metrics and samples in bytes; see `begin_session`."""
-        return [path.stat().st_size for path in (self.metrics, self.samples)]
+            append(self.samples, f"--- {heading} ---\n{text}\n\n")
 
 
 def numbered(path: Path) -> Iterator[Path]:
@@ -223,13 +164,26 @@ def numbered(path: Path) -> Iterator[Path]:
         yield path.with_name(f"{path.name}-{number}")
 
 
-def hint(path: Path, root: Path) -> str:
-    """Return what to do if a path is no run."""
-    if inside := sorted(path.glob("*/config.yaml")):
-        return f"it contains runs, so give one of them, such as {inside[0].parent}"
-    if path.parent.name == "checkpoints":
-        return f"give its run, {path.parent.parent}"
-    if (path / "config.yaml").is_file():
-        return "train its run first"
-    close = difflib.get_close_matches(path.name, [config.parent.name for config in root.glob("*/config.yaml")], n=1)
-    return f"did you mean {root / close[0]}?" if close else f"run folders are in {root}/"
+def cut_records(path: Path, step: int, n_bytes: int) -> None:
+    """Cut the file after the last record that ends within n_bytes and is of this step or an earlier one.
+
+    n_bytes alone may lie inside a record if someone has removed a damaged line.
+    """
+    size = 0
+    for record in re.finditer(rb'"step": ?(\d+).*\n', read_file(path)[:n_bytes]):
+        if int(record[1]) <= step:
+            size = record.end()
+    os.truncate(path, size)
+
+
+def kept_steps(n: int, max_steps: int) -> list[int]:
+    """Return the n steps whose weights a run keeps: 0, 1, ..., max_steps, each a fixed multiple of the one before.
+
+    Heads form early, so most of the steps lie there. If rounding would make two steps equal, the
+    second is one later. A run with fewer steps keeps them all.
+    """
+    steps = [0, 1][:n]
+    while len(steps) < min(n, max_steps + 1):
+        ratio = (max_steps / steps[-1]) ** (1 / (n - len(steps)))
+        steps.append(max(steps[-1] + 1, round(steps[-1] * ratio)))
+    return steps

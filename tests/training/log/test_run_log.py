@@ -1,3 +1,4 @@
+import contextlib
 import copy
 import dataclasses
 import re
@@ -40,7 +41,8 @@ def test_a_clock_adds_earlier_sessions_and_a_lap_counts_training_without_pauses(
 
 def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys):
     state = make_state()
-    run = RunFolder.create("tiny", to_yaml(state.config))
+    run = RunFolder.create("tiny")
+    run.lay_out(to_yaml(state.config))
     state.progress.step, state.progress.best_loss = 10, 2.5
     state.loss_count.fill_(10)
     state.loss_sum.fill_(31.0)
@@ -48,7 +50,7 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
     weights = copy.deepcopy(state.model.state_dict())
 
     state.progress.step = 0
-    with RunLog(run, state, Clock(90.0, earlier_s=5.0)) as log:
+    with contextlib.closing(RunLog(run, state, Clock(90.0, earlier_s=5.0))) as log:
         state.progress.step = 10
         log.introduce(["train.seed was 0 and is 1"])
         now[0] = 104.0
@@ -70,8 +72,9 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
 def test_a_process_that_does_not_write_the_run_samples_no_text(workplace, monkeypatch):
     state = make_state()
     monkeypatch.setattr(Sampling, "probabilities", lambda *_: pytest.fail("samples"))
-    with RunLog(RunFolder(workplace / "runs" / "tiny", writes=False), state, Clock(90.0)) as log:
-        log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
+    log = RunLog(RunFolder(workplace / "runs" / "tiny", writes=False), state, Clock(90.0))
+    log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
+    log.close()
 
 
 def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_since(tmp_path, monkeypatch):

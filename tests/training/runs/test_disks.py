@@ -58,7 +58,7 @@ def test_metrics_that_cannot_be_written_are_an_error_in_one_line(workplace):
 
 @pytest.mark.parametrize("name", ["metrics", "samples"])
 def test_a_disk_that_is_full_when_a_log_grows_is_an_error_that_names_the_file(tmp_path, name):
-    run = RunFolder.create("a", "model: {}\n", root=tmp_path)
+    run = RunFolder.create("a", root=tmp_path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with run.lock(), pytest.raises(OSError) as caught:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))

@@ -5,9 +5,8 @@ from conftest import run_script
 
 import train
 from model.gpt import GPT
-from training.optim.schedule import kept_steps
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
-from training.runs.run_folder import RunFolder
+from training.runs.run_folder import RunFolder, kept_steps
 
 KEEP = "train.keep_checkpoints=7"
 

@@ -5,6 +5,7 @@ import pytest
 from conftest import ROOT, run_command
 from helpers import resume, run_differences, train_run
 
+from training.runs.find_checkpoint import load_newest
 from training.runs.run_folder import RunFolder
 
 # Runs a command and kills its process at a point of the n-th save. A limit on the size of files ends the process in the
@@ -61,7 +62,7 @@ def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workp
     killed = run_command(command)
     assert killed.returncode in (-signal.SIGKILL, -signal.SIGXFSZ), killed.stderr
     run = RunFolder(workplace / "runs" / "tiny")
-    checkpoint, warnings = run.load_newest()
+    checkpoint, warnings = load_newest(run)
     assert (checkpoint.step, warnings) == (30 if point == "before the folder's flush" else 20, [])
     resume(run)
     assert run_differences(run, whole) == []

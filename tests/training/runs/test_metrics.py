@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from training.runs.metrics import append_record, cut_records, read_newest_record, read_records
+from training.runs.metrics import read_newest_record, read_records
+from training.runs.run_folder import RunFolder, cut_records
 
 EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25}
 EVALUATION |= dict.fromkeys(("val_characters", "val_split_characters", "val_context"), 9)
@@ -14,10 +15,10 @@ INCOMPLETE = [b'{"train_loss": 2.5}', b'{"step": 1, "val_loss": 1.25}', b'{"step
 
 @pytest.fixture
 def path(tmp_path):
-    path = tmp_path / "metrics.jsonl"
+    run = RunFolder(tmp_path)
     for record in RECORDS:
-        append_record(path, record)
-    return path
+        run.add_record(record)
+    return run.metrics
 
 
 def test_every_line_is_a_json_record(path):
@@ -57,10 +58,10 @@ def test_the_error_for_a_damaged_line_names_the_file_and_the_line(path, damage):
 def test_records_after_a_step_are_cut_even_if_a_person_has_removed_a_damaged_line(path):
     n_bytes, newest = path.stat().st_size, {"step": 3, "changes": []}
     for record in (newest, {"step": 4, "train_loss": 1.5}):
-        append_record(path, record)
+        RunFolder(path.parent).add_record(record)
     path.write_bytes(path.read_bytes().partition(b"\n")[2] + b'{"step": 5')
     cut_records(path, 3, n_bytes)
     assert read_records(path) == [*RECORDS[1:], newest]
-    append_record(path, {"step": 4})
+    RunFolder(path.parent).add_record({"step": 4})
     cut_records(path, 3, len("".join(json.dumps(record) + "\n" for record in RECORDS[1:])))
     assert read_records(path) == RECORDS[1:]

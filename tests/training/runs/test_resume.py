@@ -20,9 +20,8 @@ from data.corpus import open_corpus
 from experiments.heads.__main__ import main as heads
 from training.log.run_log import RunLog
 from training.optim.optimizers import REMEMBERED
-from training.runs.checkpoint import load_checkpoint, save_checkpoint
+from training.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
-from training.runs.saving import checkpoint_of
 from training.step import TrainingStep
 
 
@@ -61,12 +60,12 @@ def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, sett
     whole, first, second = (make_state(*settings) for _ in range(3))
     advance(whole, 9)
     advance(first, 4)
-    save_checkpoint(checkpoint_of(first), workplace / "a")
+    save_checkpoint(Checkpoint.of(first), workplace / "a")
     loaded = load_checkpoint(workplace / "a")
     second.load_state_dict({"progress": loaded.progress, "tensors": loaded.tensors})
-    assert differences(checkpoint_of(second), loaded) == []
+    assert differences(Checkpoint.of(second), loaded) == []
     advance(second, 5)
-    assert differences(checkpoint_of(second), checkpoint_of(whole)) == []
+    assert differences(Checkpoint.of(second), Checkpoint.of(whole)) == []
 
 
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace):
@@ -245,7 +244,8 @@ def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(run, 
 
 
 def test_a_process_that_finds_the_run_locked_leaves_the_files_of_the_one_that_trains_it(workplace, capsys):
-    run = RunFolder.create("tiny", "")
+    run = RunFolder.create("tiny")
+    run.lay_out("")
     with run.lock():
         resume(run, status=2)
     assert "another process is training this run" in capsys.readouterr().err

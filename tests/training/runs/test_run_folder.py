@@ -4,19 +4,19 @@ import sys
 
 import pytest
 from conftest import ROOT
-from helpers import make_checkpoint
+from helpers import make_checkpoint, make_state
 
 from cli.errors import UserError, explain
 from data.files import is_locked
 from training.config import TrainConfig
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.find_checkpoint import BUNDLED_MODEL, find_checkpoint
-from training.runs.metrics import append_record
+from training.runs.find_checkpoint import BUNDLED_MODEL, find_checkpoint, find_run, load_newest
 from training.runs.run_folder import RunFolder
 
 
 def make_run(root, name="a", steps=()):
-    run = RunFolder.create(name, "model: {}\n", root=root)
+    run = RunFolder.create(name, root=root)
+    run.lay_out("model: {}\n")
     for step, path in steps:
         save_checkpoint(make_checkpoint(step), getattr(run, path))
     return run
@@ -26,60 +26,68 @@ def steps_of(run):
     return {path.stem: load_checkpoint(path).step for path in run.checkpoints.glob("*.safetensors")}
 
 
-def test_a_session_that_begins_at_a_step_removes_later_entries(tmp_path):
-    run = make_run(tmp_path)
-    append_record(run.metrics, {"step": 1})
+def save_at(step, run, *, is_best=False):
+    """Save the state of a run at a step, and return it."""
+    state = make_state()
+    state.progress.step = step
+    run.save(state, elapsed_s=0.0, is_best=is_best)
+    return state
+
+
+def test_a_session_that_begins_at_a_step_removes_later_entries(workplace):
+    run = make_run(workplace)
+    run.add_record({"step": 1})
     run.add_sample("step 1", "text\r\n明")
-    sizes, before = run.log_sizes(), (run.metrics.read_bytes(), run.samples.read_bytes())
-    append_record(run.metrics, {"step": 2})
+    state, before = save_at(1, run), (run.metrics.read_bytes(), run.samples.read_bytes())
+    run.add_record({"step": 2})
     run.add_sample("step 2", "more")
-    run.begin_session("model: {}\n", 1, sizes)
+    run.begin_session(state, [], is_new=False)
     assert (run.metrics.read_bytes(), run.samples.read_bytes()) == before
 
 
 def test_the_newest_intact_checkpoint_is_loaded_with_a_warning_for_a_damaged_one(tmp_path):
     run = make_run(tmp_path, steps=[(20, "best"), (20, "previous"), (30, "latest")])
-    checkpoint, warnings = run.load_newest()
+    checkpoint, warnings = load_newest(run)
     assert (checkpoint.step, warnings) == (30, [])
     run.latest.write_bytes(run.latest.read_bytes()[:-1])
-    checkpoint, warnings = run.load_newest()
+    checkpoint, warnings = load_newest(run)
     assert checkpoint.step == 20
     assert "latest.safetensors: is damaged" in warnings[0]
     assert "it is now called latest.damaged" in warnings[0]
     assert load_checkpoint(run.latest).step == 20  # so that a finished run that has nothing to do has one again
     run.latest.unlink()
     run.previous.unlink()
-    assert run.load_newest()[0].step == 20
+    assert load_newest(run)[0].step == 20
 
 
-def test_two_generations_of_the_latest_checkpoint_are_kept_beside_the_best(tmp_path):
-    run = make_run(tmp_path)
+def test_two_generations_of_the_latest_checkpoint_are_kept_beside_the_best(workplace):
+    run = make_run(workplace)
     for step, is_best in [(10, True), (20, True), (30, False), (40, False)]:
-        run.save(make_checkpoint(step), is_best=is_best)
+        save_at(step, run, is_best=is_best)
     assert steps_of(run) == {"best": 20, "previous": 30, "latest": 40}
 
 
-def test_a_damaged_checkpoint_never_replaces_the_intact_one_before_it(tmp_path):
-    run = make_run(tmp_path)
+def test_a_damaged_checkpoint_never_replaces_the_intact_one_before_it(workplace):
+    run = make_run(workplace)
     for step in (10, 20):
-        run.save(make_checkpoint(step))
+        save_at(step, run)
     run.latest.write_bytes(b"damaged")
-    assert run.load_newest()[0].step == 10
-    run.save(make_checkpoint(11))
+    assert load_newest(run)[0].step == 10
+    save_at(11, run)
     assert steps_of(run) == {"previous": 10, "latest": 11}
 
 
 def test_a_run_that_has_begun_is_never_restarted_without_an_intact_checkpoint(tmp_path):
     run = make_run(tmp_path)
-    assert run.load_newest() == (None, [])
-    append_record(run.metrics, {"step": 1})
+    assert load_newest(run) == (None, [])
+    run.add_record({"step": 1})
     with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*its files are missing"):
-        run.load_newest()
+        load_newest(run)
     run.metrics.write_bytes(b"")
     run.latest.write_bytes(b"")
     run.best.write_bytes(b"\0" * 100)
     with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*latest.*damaged.*best.*damaged"):
-        run.load_newest()
+        load_newest(run)
 
 
 def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_path):
@@ -109,9 +117,9 @@ def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_pa
 )
 def test_a_path_that_is_no_run_folder_is_an_error_with_a_hint(tmp_path, path, message):
     run = make_run(tmp_path / "runs", "a", [(1, "latest")])
-    assert RunFolder.find(run.path).path == run.path
+    assert find_run(run.path).path == run.path
     with pytest.raises(CheckpointError, match=message):
-        RunFolder.find(tmp_path / path, root=tmp_path / "runs")
+        find_run(tmp_path / path, root=tmp_path / "runs")
 
 
 def test_the_first_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
@@ -151,7 +159,7 @@ def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     for root in (tmp_path / "runs", tmp_path / "link"):
         with pytest.raises(FileExistsError) as error:
-            RunFolder.create("a", "", root=root)
+            RunFolder.create("a", root=root)
         assert explain(error.value) == f"{root}: File exists and is no folder; move or rename it"
 
 
