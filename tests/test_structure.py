@@ -12,6 +12,7 @@ import yaml
 from conftest import ROOT
 
 from cli.startup import LIBRARIES
+from experiments.command import MARK
 from training.config import Config
 
 PACKAGES = ("cli", "model", "data", "training", "textbook", "experiments")
@@ -184,9 +185,10 @@ def test_a_run_enters_few_functions_and_files_before_its_first_step():
 def test_the_project_stays_within_its_budget_of_lines():
     """A new feature replaces one, or raises the budget as a decision that the commit explains."""
     pages = [file for p in PACKAGES for kind in ("*.js", "*.css", "*.html") for file in (ROOT / p).rglob(kind)]
+    pages = [file for file in pages if MARK not in file.read_text(encoding="utf-8")]  # nobody wrote the others by hand
     tests = [file for kind in ("*.py", "*.md") for file in (ROOT / "tests").rglob(kind)]
     product = [line for file in [*product_files(), *pages] for line in file.read_text(encoding="utf-8").splitlines()]
     assert len(product) <= 11_750
     assert sum("processes" in line for line in product) <= 60
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_020
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_070
     assert len((ROOT / ".ci/gpu").read_text(encoding="utf-8").splitlines()) <= 80

@@ -12,7 +12,6 @@ from experiments.heads.model_access import all_heads
 from experiments.heads.silence import NGRAMS
 from experiments.pages import render
 from experiments.playground.weights import payload
-from training.runs.checkpoint import Checkpoint
 from training.runs.find_checkpoint import open_checkpoint
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
@@ -47,11 +46,12 @@ def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | No
     kept = [open_checkpoint(path)[1] for path in run.all_kept().values()] if run and all_steps else []
     checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
     text, n_head = Path(trained.checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
+    packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]
     vocabulary, heads = trained.vocabulary, all_heads(trained.model)
     known = vocabulary.characters
     return {
         "name": trained.name,
-        "checkpoints": [packed(checkpoint) for checkpoint in checkpoints],
+        "checkpoints": [{"step": step, "header": own, "weights": weights} for step, own, weights in packed],
         "chosen": checkpoints.index(trained.checkpoint),
         "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
         "header": {  # of every checkpoint
@@ -68,12 +68,6 @@ def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | No
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
     }
-
-
-def packed(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a checkpoint for the worker of a page; see worker.js."""
-    header, weights = payload(checkpoint)
-    return {"step": checkpoint.step, "header": header, "weights": weights}
 
 
 def opening_of(trained: TrainedModel) -> str:

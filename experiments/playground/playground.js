@@ -202,8 +202,4 @@ function start() {
   update();
 }
 
-try {
-  start();
-} catch (error) {
-  say(`This browser cannot run the page (${error.message}); open it in a current one.`);
-}
+start();

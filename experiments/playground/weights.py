@@ -23,7 +23,7 @@ def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
     shape and dtype. Raises UserError if the page would be too large.
     """
     tensors, content = {}, bytearray()
-    for name, x in stored(checkpoint.weights).items():
+    for name, x in sorted(stored(checkpoint.weights).items()):
         values = x.contiguous().numpy()
         tensors[name] = {"offset": len(content), "shape": [*x.shape], "dtype": values.dtype.name}
         content += values.tobytes()

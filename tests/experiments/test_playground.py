@@ -1,5 +1,7 @@
 """The command of the playground and what its page holds; test_gpt_js.py and test_pages.py run the page."""
 
+import base64
+import gzip
 import json
 import re
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 from experiments.playground.__main__ import main as playground
+from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.runs.run_folder import RunFolder
 
 
@@ -45,6 +48,17 @@ def test_a_page_has_all_that_it_needs_names_no_path_of_this_machine_and_may_not_
     assert str(ROOT) not in page
     assert "default-src 'none'" in page
     assert not re.search(r"<(script|img|link|iframe)[^>]*(src|href)=\"(?!data:)", page)
+
+
+def test_the_page_of_the_textbook_is_what_its_command_writes():
+    """The bytes of gzip differ between builds of zlib, so the weights are compared unpacked."""
+    assert playground(["--checkpoint", str(BUNDLED_MODEL), "--no-browser", "--output", "page.html"]) == 0
+    found = []
+    for page in (Path("page.html"), ROOT / "textbook/playground.html"):
+        before, weights, after = re.split('"weights": "(.*?)"', page.read_text(encoding="utf-8"))
+        found.append((before, gzip.decompress(base64.b64decode(weights)), after))
+    is_new = found[0] == found[1]
+    assert is_new, "run the command on data/README.md that makes this page"
 
 
 def test_mistakes_are_one_line(trained, capsys):
