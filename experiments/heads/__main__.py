@@ -15,34 +15,28 @@ from experiments.heads.heads_table import heads_table
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
-LENGTH = 160  # characters of the page's text by default
 N_CHARACTERS = 20_000  # of the validation split, to silence heads over
 
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
-    option("--text", metavar="TEXT", help="text of the attention maps (default: the start of the validation split)"),
+    option("--text", metavar="TEXT", help="text to begin with (default: the start of the validation split)"),
     option("--output", type=replaceable, metavar="FILE", help="the page to write (default: in the run folder)"),
     option("--all", action="store_true", help=f"silence heads over the whole split, not {N_CHARACTERS:,} characters"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
-    memory="shorten --text, or analyse a model with fewer heads or a shorter context",
+    memory="analyse a model with fewer heads or a shorter context",
 )
 def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
     opened = [load_model(path, options.device) for path in options.checkpoint]
-    text = options.text
-    if text is None:
-        text = opened[0].opening(min(LENGTH, *(each.model.config.block_size for each in opened)))
-    if len({len(each.encode(text)) for each in opened}) > 1:
-        raise UserError("a model of bytes and one of characters divide this text differently; give a --text in ASCII")
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, n) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
     folder = opened[0].run_folder if len(opened) == 1 else None
     file = replaceable(options.output or (folder or Path()) / "heads.html")
-    replace_text(file, make_heads_page(opened, analyses, text))
+    replace_text(file, make_heads_page(opened, analyses, options.text))
     parts.append(f"Page to open in a browser: {os.path.relpath(file)}")
     print("\n\n".join(parts))  # after the file is written, because a reader may close the pipe
 

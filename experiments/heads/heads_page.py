@@ -8,7 +8,7 @@ from experiments.drawing import INK, Chart, draw_svg, line_style
 from experiments.formatting import visible
 from experiments.heads.analysis import Analysis
 from experiments.heads.heads_table import table_rows
-from experiments.heads.measures import EXPLAINED_TARGETS, TARGETS
+from experiments.heads.measures import TARGETS
 from experiments.heads.passages import NEAREST, Passage
 from experiments.playground.models import make_page
 from training.trained_model import TrainedModel
@@ -17,8 +17,8 @@ BEFORE, AFTER = 16, 3  # characters shown around each character of a passage
 MOST_NAMED_HEADS = 40
 
 
-def make_heads_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis], text: str) -> str:
-    """Return the HTML of one model or two: the playground with this text, and tables of what the heads do."""
+def make_heads_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis], text: str | None) -> str:
+    """Return the HTML of one model or two: the playground, and tables of what the heads do."""
     letters = "AB" if len(opened) > 1 else [""]
     return make_page(
         opened,
@@ -28,7 +28,6 @@ def make_heads_page(opened: Sequence[TrainedModel], analyses: Sequence[Analysis]
         title="Inside the attention heads",
         models=[describe(*each) for each in zip(opened, analyses, letters, strict=True)],
         targets=TARGETS,
-        explained_targets=EXPLAINED_TARGETS,
         nearest=NEAREST,
     )
 

@@ -35,7 +35,6 @@ ROLES = {  # of a head that prefers a target, in a few words
     "on speaker name": "speaker's name",
 }
 LEAST = 0.2  # a head has a role if the excess over uniform attention is at least this share of the possible excess
-EXPLAINED_TARGETS = "; ".join(f"{name}: {meaning}" for name, meaning in TARGETS.items())
 
 
 @dataclass(frozen=True)
