@@ -178,8 +178,8 @@ def test_pyproject_requirements_and_citation_say_the_same():
 def test_a_run_enters_few_functions_and_files_before_its_first_step():
     found = subprocess.run([sys.executable, "-m", "tests.first_step"], cwd=ROOT, capture_output=True, text=True)
     n_functions, n_files = map(int, re.findall(r"\d+", found.stdout.splitlines()[-1]))
-    assert 50 < n_functions <= 146
-    assert 20 < n_files <= 42
+    assert 50 < n_functions <= 129
+    assert 20 < n_files <= 36
 
 
 def test_the_project_stays_within_its_budget_of_lines():
@@ -188,7 +188,7 @@ def test_the_project_stays_within_its_budget_of_lines():
     pages = [file for file in pages if MARK not in file.read_text(encoding="utf-8")]  # nobody wrote the others by hand
     tests = [file for kind in ("*.py", "*.md") for file in (ROOT / "tests").rglob(kind)]
     product = [line for file in [*product_files(), *pages] for line in file.read_text(encoding="utf-8").splitlines()]
-    assert len(product) <= 11_750
-    assert sum("processes" in line for line in product) <= 60
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_070
+    assert len(product) <= 11_723
+    assert sum("processes" in line for line in product) <= 58
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_102
     assert len((ROOT / ".ci/gpu").read_text(encoding="utf-8").splitlines()) <= 80

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.mlp import MLP
+from model.block import MLP
 from textbook.chapter5_layer import MultiHeadAttention
 
 

@@ -32,11 +32,6 @@ class Processes:
     size: int = 1
     local_rank: int = 0
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this process writes the run's folder and shows progress."""
-        return self.rank == 0
-
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with gradients that are means over all processes."""
         if self.size == 1:
@@ -77,7 +72,7 @@ def join_processes() -> Iterator[Processes]:
     try:
         yield processes
     except UserError:
-        if not processes.is_main:
+        if processes.rank:
             time.sleep(PATIENCE_S)
         raise
     dist.destroy_process_group()  # not after an error: it may wait for the others

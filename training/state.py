@@ -16,8 +16,7 @@ from data.corpus import Corpus
 from model.gpt import GPT
 from training.config import Config
 from training.identity import origin_of
-from training.optim.averaging import WeightAverage
-from training.optim.optimizers import REMEMBERED, make_optimizers
+from training.optim.optimizers import REMEMBERED, WeightAverage, make_optimizers
 from training.runtime import Runtime
 
 

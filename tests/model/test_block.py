@@ -4,9 +4,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from model.attention import causal_mask
-from model.block import Block, CausalConv
+from model.block import MLP, Block, CausalConv
 from model.config import ModelConfig
-from model.mlp import MLP
 from model.norm import RMSNorm
 from model.positions import Places, PositionEmbedding
 

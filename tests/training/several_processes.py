@@ -42,7 +42,7 @@ def a_signal_to_process_0_ends_the_evaluation_in_all(processes):
 
     def check_stop():
         calls.append(1)
-        if processes.is_main and len(calls) == 2:
+        if processes.rank == 0 and len(calls) == 2:
             stop.signal = signal.SIGINT
         stop.check()
 

@@ -40,18 +40,18 @@ def open_run(
 
     Inside the context, an error of the machine becomes a TrainingError that says how to resume.
     """
-    state = None
+    state, writes = None, processes.rank == 0
     if config_file:
         state, name = _new_state(load_config(config_file, overrides), config_file.stem, processes)
-        folder = RunFolder.create(name).path if processes.is_main else None
+        folder = RunFolder.create(name).path if writes else None
     elif folder:
         find_run(folder)
-    run = RunFolder(processes.of_main(folder), writes=processes.is_main)
+    run = RunFolder(processes.of_main(folder), writes=writes)
     with run.lock():
         checkpoint, warnings = (None, []) if state else load_newest(run)
         state = state or _state_of(run, checkpoint, overrides, processes)
         changes = _resume(state, checkpoint) if checkpoint else []
-        for warning in [*warnings, *doubts(state)] if processes.is_main else ():
+        for warning in [*warnings, *doubts(state)] if writes else ():
             print(f"train.py: warning: {warning}", file=sys.stderr)
         try:
             if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
@@ -65,12 +65,9 @@ def open_run(
 
 def _new_state(config: Config, file_name: str, processes: Processes) -> tuple[TrainingState, str]:
     """Return the state of a new run, and its name. Nothing is written before this has succeeded."""
-    name, wanted = config.train.name or file_name, config.data.corpus
+    name = config.train.name or file_name
     config, corpus, ancestor = prepare_text(config)
     if corpus.fallback_reason:
-        instead = f"on the corpus {corpus.name} INSTEAD OF {wanted}, so its results are not comparable"
-        if processes.is_main:
-            print(f"WARNING: {corpus.fallback_reason}.\nWARNING: this run trains {instead}.", file=sys.stderr)
         name += "-on-" + re.sub(r"[^\w.]+", "-", Path(corpus.name).stem)
     state = TrainingState(config, corpus, prepare_machine(config, processes))
     if ancestor:
@@ -106,7 +103,10 @@ def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
 
 def doubts(state: TrainingState) -> Iterator[str]:
     """Yield warnings about what is probably a mistake of the user."""
-    config, runtime, vocabulary = state.config, state.runtime, state.corpus.vocabulary
+    config, runtime, corpus = state.config, state.runtime, state.corpus
+    if corpus.fallback_reason:
+        instead = f"this run trains on the corpus {corpus.name} INSTEAD, so its results are not comparable"
+        yield f"{corpus.fallback_reason}; {instead}"
     if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
         advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
         yield f"train.dtype=bfloat16: {advice}"
@@ -114,8 +114,8 @@ def doubts(state: TrainingState) -> Iterator[str]:
         yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
     if config.optim.warmup_steps > config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
-    if config.data.level == "character" and "\0" in vocabulary.characters:
-        yield f"the text {state.corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
+    if config.data.level == "character" and "\0" in corpus.vocabulary.characters:
+        yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
 
 
 def prepare_text(

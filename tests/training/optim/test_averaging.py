@@ -7,7 +7,7 @@ from helpers import make_state, resume, train_run
 from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
-from training.optim.averaging import WeightAverage
+from training.optim.optimizers import WeightAverage
 from training.runs.checkpoint import load_checkpoint
 from training.state import part_of
 
