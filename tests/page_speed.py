@@ -19,7 +19,7 @@ from pages_in_browser import chromium, find, open_page, wait_for  # noqa: E402
 from experiments.playground.__main__ import main as playground  # noqa: E402
 from train import main as train  # noqa: E402
 
-N = 300  # characters to write
+N = 200  # characters to write, the length that the page begins with
 TEXT = "\nThe king is here, and all his men are gone to sea. "
 ASK = """const [path, question, done] = arguments, began = performance.now();
 models[0].ask(path, { text: "", off: [], ...question }, () => {}).then(() => done(performance.now() - began))"""

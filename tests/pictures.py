@@ -1,41 +1,41 @@
-"""Take the pictures of the pages, in a folder with runs/shakespeare: python PATH/tests/pictures.py
+"""Take the pictures of the pages, with the bundled model: python -m tests.pictures
 
-It needs Chromium, its driver and selenium, and the page that `python -m experiments.heads` writes into this run.
+It needs Chromium, its driver and selenium.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "tests"))
 
-from pages_in_browser import chromium, find, open_page  # noqa: E402
+from pages_in_browser import chromium, find, open_page, wait_for  # noqa: E402
 
-from experiments.playground.__main__ import main as playground_command  # noqa: E402
+from experiments.heads.__main__ import main as heads_command  # noqa: E402
+from training.runs.find_checkpoint import BUNDLED_MODEL  # noqa: E402
 
-TEXT = "ROMEO:\nShall I hear more, or shall I speak at this?\n\nJULIET:\nO Romeo, Romeo! wherefore art thou "
+STEPS = """document.querySelector(".how").click(); point(7, true);
+setTimeout(() => models[0].steps.explain(["output", 7, 2]), 1000)"""
+TABLES = "document.querySelector('#desk ~ h2').scrollIntoView()"
 
 
-def main():
-    browser = chromium()
-    playground_command(["--checkpoint", "runs/shakespeare", "--no-browser"])
-    playground = Path("runs/shakespeare/playground.html").resolve()
-    heads = Path("runs/shakespeare/heads.html").resolve()
-    for name, page, width, height in (
-        ("playground", playground, 1400, 820),
-        ("playground_phone", playground, 390, 900),
-        ("heads_page", heads, 1000, 1000),
-    ):
-        open_page(browser, page, width, height)
-        browser.implicitly_wait(30)
-        if page == playground:
-            box = find(browser, "#text")[0]
-            box.clear()
-            box.send_keys(TEXT)
-            find(browser, ".model:not(.stale) button.head canvas, .model:not(.stale) .inside:not([open])")
-        find(browser, ".next button, .keys li, figure svg")
-        browser.execute_script("return new Promise((done) => setTimeout(done, 2000))")
-        browser.save_screenshot(str(ROOT / "experiments" / "studies" / f"{name}.png"))
+def main() -> None:
+    browser, playground = chromium(), ROOT / "textbook/playground.html"
+    with tempfile.TemporaryDirectory() as folder:
+        heads = Path(folder) / "heads.html"
+        assert heads_command(["--checkpoint", str(BUNDLED_MODEL), "--output", str(heads)]) == 0
+        for name, page, width, height, script in (
+            ("playground", playground, 1400, 820, ""),
+            ("playground_phone", playground, 390, 900, ""),
+            ("playground_steps", playground, 1400, 1040, STEPS),
+            ("heads_page", heads, 1280, 1000, TABLES),
+        ):
+            open_page(browser, page, width, height)
+            wait_for(lambda: find(browser, ".next button") and find(browser, "button.head, .inside:not([open])"))
+            browser.execute_script(script)
+            browser.execute_async_script("setTimeout(arguments[0], 2000)")
+            browser.save_screenshot(str(ROOT / "experiments" / "studies" / f"{name}.png"))
     browser.quit()
 
 
