@@ -40,7 +40,7 @@ class RunFolder:
         if self._lock is not None:
             path = self._path / "lock"
             if not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))):
-                raise TrainingError(f"{self._path}: this folder was deleted or moved during training, so the run ends")
+                raise TrainingError(f"{self._path}: this folder or its lock was deleted or moved, so the run ends")
         return self._path
 
     config = property(lambda self: self.path / "config.yaml")

@@ -40,6 +40,6 @@ def test_a_run_whose_folder_is_deleted_or_moved_ends_with_one_line_and_creates_n
     Path("go").touch()
     process.join(180)
     output = Path("output.txt").read_text()
-    gone = "runs/tiny: this folder was deleted or moved during training, so the run ends"
+    gone = "runs/tiny: this folder or its lock was deleted or moved, so the run ends"
     assert (process.exitcode, output.count("train.py: "), output.splitlines()[-1]) == (1, 1, f"train.py: {gone}")
     assert not Path("runs/tiny").exists()
