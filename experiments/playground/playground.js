@@ -107,22 +107,24 @@ async function write() {
   past.push(box.value);
   showBusy();
   act();
-  let updated_ms = 0, written = 0;
-  const began_ms = performance.now();
+  const began_ms = performance.now(), before = box.value;
+  let updated_ms = 0, written = "";
   const pass = (piece) => {
-    box.value += piece;
-    written += [...piece].length;
+    written += piece;
+    if (performance.now() - updated_ms < WRITING_MS) return; // each change lays out the whole text again
+    box.value = before + written;
     box.parentElement.scrollTop = box.parentElement.scrollHeight;
-    if (performance.now() - updated_ms < WRITING_MS) return;
     update();
     updated_ms = performance.now();
   };
   try {
     await writing.ask("write", request, pass);
-    say(`Wrote ${written} characters, ${((1000 * written) / (performance.now() - began_ms)).toFixed(0)} per second.`);
+    const n = [...written].length, rate = (1000 * n) / (performance.now() - began_ms);
+    say(`Wrote ${n} characters, ${rate.toFixed(0)} per second.`);
   } catch (error) {
     writing.say(error.message, byId("message"));
   }
+  box.value = before + written;
   writing = null;
   showBusy();
   update();

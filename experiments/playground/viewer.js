@@ -57,8 +57,10 @@ class Viewer {
     const counts = new Map();
     this.roles.forEach(([role]) => counts.set(role, (counts.get(role) ?? 0) + 1));
     const chosen = counts.has(select.value) ? select.value : "";
-    const options = [...counts].map(([role, n]) => make("option", `${role} (${n})`, { value: role }));
-    select.replaceChildren(make("option", "of any role", { value: "" }), ...options);
+    const options = [make("option", "of any role", { value: "" })];
+    options.push(...[...counts].map(([role, n]) => make("option", `${role} (${n})`, { value: role })));
+    if (select.textContent === options.map((option) => option.textContent).join("")) return;
+    select.replaceChildren(...options);
     select.value = chosen;
   }
 
