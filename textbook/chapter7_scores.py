@@ -10,12 +10,14 @@ Additive attention (Bahdanau et al., 2015) is a small network (MLP) that reads t
 layer of the matrix [Wq Wk], a tanh, and a layer with one output. `model/scoring.py` defines all five.
 
 Attention is older than networks: to predict y at x from examples (x_i, y_i), average the y_i, weighted by nearness
-(Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i the values. This is attention pooling:
+(Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i the values, all of them vectors of one
+channel. This is attention pooling:
 
     f(x) = sum_i y_i K(x - x_i) / sum_j K(x - x_j)
 
-The kernel K is large near 0; its logarithm is the score. The factor 1 / sqrt(2 pi) of a Gaussian K is in every term, so
-it cancels. The method is non-parametric: it keeps all examples and learns no parameters, except perhaps a width w of K.
+The kernel K is large near 0; its logarithm is the score. In a Gaussian, K(u) = exp(-u^2 / 2) / sqrt(2 pi), the factor
+1 / sqrt(2 pi) is in every term and cancels: the weight of y_i is softmax(-(x - x_i)^2 / 2). The method is
+non-parametric: it keeps all examples and learns no parameters, except perhaps w of K(w u), whose width is 1 / w.
 
 Next: python -m textbook 8 shows a language model without attention.
 """
@@ -76,7 +78,7 @@ def true_function(x: Tensor) -> Tensor:
     return 2 * torch.sin(x) + x**0.8
 
 
-def fit_width(xs: Tensor, ys: Tensor) -> float:
+def fit_w(xs: Tensor, ys: Tensor) -> float:
     """Return the w of the Gaussian kernel that best predicts each example (xs, ys) from all others."""
     w = torch.ones((), requires_grad=True)
     others = ~torch.eye(len(xs), dtype=torch.bool)
@@ -94,11 +96,11 @@ def examples_and_kernels() -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[LogK
     torch.manual_seed(0)
     xs = torch.sort(torch.rand(N_EXAMPLES, dtype=torch.float64) * 5).values
     ys = true_function(xs) + NOISE * torch.randn(N_EXAMPLES, dtype=torch.float64)
-    w = fit_width(xs, ys)
+    w = fit_w(xs, ys)
     kernels: dict[str, tuple[LogKernel, float]] = {
         "Epanechnikov, w = 1": (epanechnikov_kernel, 1.0),
         "Gaussian, w = 1": (gaussian_kernel, 1.0),
-        f"Gaussian, learned w = {w:.2f}": (gaussian_kernel, w),
+        f"Gaussian, learned w = {w:.2f}, width {1 / w:.2f}": (gaussian_kernel, w),
     }
     return xs, ys, torch.linspace(0, 5, N_TEST, dtype=torch.float64), kernels
 
@@ -128,7 +130,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     xs, ys, x, kernels = examples_and_kernels()
     for name, (kernel, w) in kernels.items():
         error = (pooling(x, xs, ys, kernel, w=w)["prediction"] - true_function(x)).square().mean()
-        yield f"  {name:28} {error:.4f}"
+        yield f"  {name:40} {error:.4f}"
 
 
 def draw(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The statements of the source texts on attention, with results to their printed digits: texts 3 to 5."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from textbook.chapter5_layer import MultiHeadAttention
 from textbook.chapter7_scores import (
     as_mlp,
     epanechnikov_kernel,
-    fit_width,
+    examples_and_kernels,
+    fit_w,
     gaussian_kernel,
     pooling,
     true_function,
@@ -112,11 +114,20 @@ def test_text_3_a_learned_width_predicts_left_out_examples_better_than_a_fixed_o
     def error(kernel, w=1.0):
         return (pooling(xs, xs, ys, kernel, w=w, visible=others)["prediction"] - ys).square().mean().item()
 
-    learned = error(gaussian_kernel, fit_width(xs, ys))
+    learned = error(gaussian_kernel, fit_w(xs, ys))
     best = min(error(gaussian_kernel, w) for w in torch.linspace(0.2, 8, 100).tolist())
     assert learned < error(gaussian_kernel) < error(torch.zeros_like)  # the plain average
     assert error(epanechnikov_kernel) < error(torch.zeros_like)
     assert learned == pytest.approx(best, rel=0.01)
+
+
+def test_text_3_w_is_the_inverse_of_the_width_that_is_printed():
+    *_, kernels = examples_and_kernels()
+    ((name, (kernel, learned)),) = [(name, found) for name, found in kernels.items() if "learned" in name]
+    w, width = map(float, re.findall(r"[\d.]+", name))
+    assert (w, width) == (pytest.approx(learned, abs=0.005), pytest.approx(1 / learned, abs=0.005))
+    at_one_width = kernel(learned * torch.tensor(1 / learned))
+    assert at_one_width.item() == pytest.approx(math.log(math.exp(-1 / 2)))
 
 
 def test_text_3_the_width_of_a_gaussian_score_is_learned_or_fixed():
