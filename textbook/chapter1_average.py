@@ -9,7 +9,8 @@ Only the last one can become attention. It uses a softmax, which turns each row 
     softmax(z)_i = exp(z_i) / sum_j exp(z_j)
 
 The weights add up to 1. The largest score gets the largest weight, and equal scores get equal weights. Here, the scores
-of the future are -inf, and exp(-inf) = 0. All other scores are 0.
+of the future are -inf, and exp(-inf) = 0. All other scores are 0. Why not divide each score by the sum of its row?
+Scores may be negative, and their sum zero. The softmax makes each weight positive, and never divides by zero.
 
 Next: python -m textbook 2 takes the scores from the data.
 """

@@ -9,9 +9,10 @@ Among the words of a text, this is self-attention without parameters:
 
     y = softmax(x x^T) x
 
-Each row of y is a weighted sum of all words. Training decides the features. "the" says little, so its scores with other
+Each row of y is a weighted sum of all words. The weights of attention are no parameters: w_ij is computed anew from the
+words of each text, and lies between 0 and 1. Training decides the features. "the" says little, so its scores with other
 words become small; who walks matters, so the score of "cat" and "walks" becomes large. The input is a set: attention
-ignores the order of words.
+ignores the order of words. It is the only operation between positions.
 
 Next: python -m textbook 3 adds three learned vectors, and hides the future.
 """
@@ -59,13 +60,16 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "y = weights x: both rows of 'the' are still the same", traced["y"]
     terms = [f"{weight:.2f} {word}" for weight, word in zip(traced["weights"][1], SENTENCE, strict=True)]
     yield f"y_cat = {' + '.join(terms)}"
+    others = traced["weights"][0, [word != "the" for word in SENTENCE]].sum()
+    yield f"A score of 0 still gives a weight: 'the' takes {others:.2f} from other words."
     equal = torch.allclose(attend_by_loop(x), traced["y"])
     yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
-    yield "The wider the vectors, the larger their products: chapter 3 divides by sqrt(C).\n"
+    yield "A sum of C products of variance 1 has variance C: chapter 3 divides by sqrt(C)."
+    yield "The length of (c, ..., c) grows alike: it is c sqrt(C).\n"
     yield "     C   length of (3, ..., 3)         std of products        std / sqrt(C)"
     for C in (4, 64, 1024):
         a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)

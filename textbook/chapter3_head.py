@@ -4,8 +4,9 @@ Three linear maps turn each vector into a query, a key and a value:
 
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V
 
-(Vaswani et al., 2017, equation 1). Queries and keys have separate maps because "i needs j" does not mean "j needs i". A
-causal mask, also called look-ahead mask, hides the future. `Head` in chapter 9 is this computation as a module.
+(Vaswani et al., 2017, equation 1). A linear map moves vectors into another space, where others are alike: two words may
+be close as verbs and far apart as names. Queries and keys have separate maps because "i needs j" does not mean "j needs
+i". A causal mask, also called look-ahead mask, hides the future. `Head` in chapter 9 is this computation as a module.
 
 Next: python -m textbook 4 lets several heads look for different things.
 """
@@ -80,4 +81,5 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
     yield "Why divide? Softmax of (0.1, -0.2, 0.3, -0.2, 0.5) times 1, 8 and 64", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
-    yield f"One weight takes all, and gradients vanish: {', '.join(f'{gradient:.2g}' for gradient in gradients)}."
+    found = ", ".join(f"{gradient:.2g}" for gradient in gradients)
+    yield f"One weight takes all; gradients vanish, and learning stops: {found}."

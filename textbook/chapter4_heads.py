@@ -86,6 +86,12 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
     equal = all(torch.allclose(loop, other) for other in others)
     yield f"Two heads by loop, in the batch and by einsum give {'the same' if equal else 'DIFFERENT results'}."
+    i_j_h = torch.einsum("nihd,njhd->nijh", *(x.unflatten(-1, (2, 3)) for x in (q, k))).softmax(dim=2)
+    yield f"Some texts have the axes (N, i, j, h), here {tuple(i_j_h.shape)}: softmax over dim=2."
+    try:
+        split_heads(q, 4)
+    except ValueError as error:
+        yield f"Refused: {error}."
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
     yield "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D)."

@@ -6,6 +6,9 @@ The heads stand side by side (Concat), and a last map mixes them:
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
     W_i^Q and W_i^K (d_model, d_k), W_i^V (d_model, d_v), W^O (h d_v, d_model)
 
+Here Q, K and V are the inputs of the layer; in chapter 3 they are the products. A layer takes eight steps: linear maps,
+split into heads, scores, mask, softmax, sum of values, join (merge), last map.
+
 One big map holds the W_i^Q of all heads as blocks of its columns. The maps have no biases here; bias=True and
 output_bias=True add them, as some texts do.
 
@@ -98,7 +101,7 @@ class MultiHeadAttention(nn.Module):
 
         keys default to the queries (self-attention), values to the keys. causal hides later keys; masks: see
         `combine_masks`. Returns every value by name: X, the queries; Q (B, H, T, D), K and V (B, H, S, ...); scores
-        before masks and weights (B, H, T, S); heads (B, H, T, ...); output (B, T, width).
+        before masks and weights (B, H, T, S); heads (B, H, T, ...); joined (B, T, H ...); output (B, T, width).
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
@@ -118,8 +121,9 @@ class MultiHeadAttention(nn.Module):
         # A query that sees no key: zeros in place of NaN. The mask also keeps the NaN out of the gradients.
         weights = masked_softmax(scores, visible=visible, causal=causal).nan_to_num()
         heads = weights @ v  # (B, H, T, D')
-        y = self.proj(join_heads(heads))  # (B, T, width)
-        return {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads, "output": y}
+        joined = join_heads(heads)  # (B, T, H D')
+        found = {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads}
+        return found | {"joined": joined, "output": self.proj(joined)}  # (B, T, width)
 
 
 def one_head_at_a_time(layer: MultiHeadAttention, x: Tensor) -> Tensor:

@@ -3,7 +3,9 @@
 The encoder reads the source; the decoder writes the target. At each step, it looks up what it needs in the source: the
 query is a word of the French sentence so far, keys and values are the words of the English one. Both consist of blocks:
 attention and a small network (MLP), each added to its input. Reversing a string is the smallest such task: position t
-of the target needs one position of the source, and the model must find out which.
+of the target needs one position of the source, and the model must find out which. An encoder alone, such
+as BERT (Devlin et al., 2019), reads in both directions and writes nothing. The GPT of chapter 9 is a decoder without
+cross-attention.
 
 Next: python -m textbook 7 compares queries and keys in other ways.
 """

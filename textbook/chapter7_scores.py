@@ -116,6 +116,12 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)
     yield "additive, with random weights and 3 random keys of 3 channels", additive(q, keys)
+    shapes = [tuple(each.weight.shape) for each in (additive.query, additive.key, additive.weight)]
+    yield "Its Wq (h, q), Wk (h, k) and w_v (1, h): " + ", ".join(map(str, shapes))
+    values = torch.randn(3, 5)
+    y = masked_softmax(additive(q, keys)) @ values
+    shapes = [tuple(x.shape) for x in (q, keys, values, y)]
+    yield "Queries {}, keys {}, values {}: y is {}, as wide as the values.\n".format(*shapes)
     pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
     yield "the same from an MLP on each query and key side by side", as_mlp(additive)(pairs).squeeze(-1).detach()
 

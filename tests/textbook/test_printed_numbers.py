@@ -75,7 +75,8 @@ def test_chapter_1_prints_averages_of_all_and_of_the_past(printed):
 def test_chapter_2_prints_how_users_match_films_and_words_match_words(printed):
     x = array([[0, -1, 0], [2, 1, 0], [2, 0, 1], [0, 0, 1], [0, -1, 0], [0, 1, 2]])
     scores = array([[sum(a * b for a, b in zip(p, q, strict=True)) for q in x] for p in x])
-    figures = [*softmax(scores)[1], 3, 3, 3]
+    others = sum(softmax(scores)[0][[1, 2, 3, 5]])  # 0 and 4 are "the"
+    figures = [*softmax(scores)[1], 0, others, 1, 3, 3, 3]
     for n in (4, 64, 1024):
         a, b = torch.randn(2, 2000, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64).numpy()
         spread = np.std(np.einsum("nc,nc->n", a, b), ddof=1)
@@ -137,7 +138,8 @@ def test_chapter_4_prints_what_three_heads_read_and_products_by_einsum(printed):
     }
     sentences, numbers = printed("4", matrices)
     megabytes = 4 * 8 * 512 * 512 / 1e6
-    assert_rounded(numbers, [8, 8, 512, 512, 2, megabytes, megabytes * 512 / 64], sentences)
+    assert "Refused: a width of 6" in sentences
+    assert_rounded(numbers, [2, 5, 5, 2, 2, 6, 4, 8, 8, 512, 512, 2, megabytes, megabytes * 512 / 64], sentences)
     assert "susan gave roses to mary\n" in sentences
 
 
@@ -145,7 +147,7 @@ def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(p
     B, T, C, H, S = 32, 20, 16, 2, 7
     q, k = [B, H, T, 8, B, H, T, C, B, H, T, 8], [B, H, T, 8, B, H, T, C, B, H, S, 8]
     scores = [B, H, T, T, B, H, T, T, B, H, T, S]
-    shapes = [*[B, T, 10] * 3, *q, *k, *k, *scores, *scores, *q, *[B, T, C] * 3]
+    shapes = [*[B, T, 10] * 3, *q, *k, *k, *scores, *scores, *q, B, T, C, B, T, 2 * C, B, T, C, *[B, T, C] * 3]
     parameters = [3 * 10 * C + C * C, 3 * 10 * 2 * C + 2 * C * C, (10 + 12 + 12) * C + C * C]
     pale, dark = [0] * 5 + [1, 1] + [0] * 6 + [1, 1, 0], [0] * 4 + [1] * 4 + [0] * 5 + [1, 1, 0]
     weights = array([[0.25] * 4, [0.188770, 0.311230] * 2, [0.25] * 4, [0.188770, 0.311230] * 2])
@@ -206,8 +208,13 @@ def test_chapter_7_prints_five_scores_and_the_weights_and_errors_of_pooling(prin
     }
     sentences, numbers = printed("7", matrices)
     xs, ys, x = (values.numpy() for values in examples_and_kernels()[:3])
-    w, u = float(numbers[9]), x[:, None] - xs
-    figures = [2, (3 * near[0] + 5 * near[1] + near[2]) / near.sum(), 50, 2, 0.8]
+    shapes = [*np.shape(wq), *np.shape(wk), *np.shape(wv), *np.shape(q), 3, 3, 3, 5, 2, 5]
+    w, u = float(numbers[-3]), x[:, None] - xs
+    figures = [1, *shapes, 2, (3 * near[0] + 5 * near[1] + near[2]) / near.sum(), 50, 2, 0.8]
     for n, kernel in ((1, np.maximum(1 - u**2, 0)), (1, exp(-(u**2) / 2)), (w, exp(-((u * w) ** 2) / 2))):
-        figures += [n, np.mean((kernel @ ys / kernel.sum(axis=1) - (2 * np.sin(x) + x**0.8)) ** 2)]
+        figures += [
+            n,
+            *([1 / w] if n == w else []),
+            np.mean((kernel @ ys / kernel.sum(axis=1) - (2 * np.sin(x) + x**0.8)) ** 2),
+        ]
     assert_rounded(numbers, figures, sentences)
