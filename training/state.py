@@ -67,11 +67,11 @@ class TrainingState:
         self.split = corpus.split(config.data.split, config.model.block_size)
         # Initialised on the CPU: a seed gives the same weights on every device and in every process.
         torch.manual_seed(config.train.seed)
-        self.model = GPT(config.model, len(corpus.vocabulary)).to(runtime.device)
-        self.model.count(self.split.train)
+        self.model = GPT(config.model, len(corpus.vocabulary))
         fraction = config.optim.average_fraction
         averaged = copy.deepcopy(self.model).requires_grad_(False) if fraction else self.model
-        self.average = WeightAverage(self.model, averaged, fraction)
+        self.average = WeightAverage(self.model.to(runtime.device), averaged.to(runtime.device), fraction)
+        self.model.count(self.split.train)
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
         )
