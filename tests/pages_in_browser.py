@@ -46,6 +46,12 @@ def wait_for(condition):
     WebDriverWait(None, 180, 0.01, passing).until(lambda _: condition())
 
 
+def wait_for_maps(browser):
+    """Wait until the playground shows predictions and, unless they are closed, attention maps."""
+    wait_for(lambda: find(browser, ".next button"))
+    wait_for(lambda: len(find(browser, "button.head[aria-pressed=true]")) == len(find(browser, ".inside[open]")))
+
+
 def luminance(colour):
     """Return the relative luminance of a CSS rgb(...), as defined by WCAG 2."""
     red, green, blue = (int(n) / 255 for n in re.findall(r"\d+", colour)[:3])

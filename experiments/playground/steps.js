@@ -97,7 +97,7 @@ class Steps {
     const [raised, lowered] = changes.map((side) => side.map(([label, by]) => `${label} ${decimal(by)}`).join(", "));
     this.part("effect").textContent = isOff
       ? "This head is switched off: nothing of it is added."
-      : `What it adds changes the logits of the next character directly, most upwards ${raised}, most downwards ${lowered}.`;
+      : `What it adds raises these logits of the next character most: ${raised}. It lowers these most: ${lowered}. What later parts make of it is not counted.`;
     this.tables.get(focused)?.table.focus();
     this.explain(this.place);
   }

@@ -20,8 +20,8 @@ from pages_in_browser import (
     texts,
     type_text,
     wait_for,
+    wait_for_maps,
 )
-from torch.testing import assert_close
 
 from experiments.heads.__main__ import main as heads_command
 from experiments.heads.silence import silenced
@@ -167,11 +167,6 @@ def play(folder, browser, monkeypatch):
     return open_playground
 
 
-def wait_for_maps(browser):
-    wait_for(lambda: find(browser, ".next button"))
-    wait_for(lambda: len(find(browser, "button.head[aria-pressed=true]")) == len(find(browser, ".inside[open]")))
-
-
 def bars(browser):
     """Return the label and probability of each next character of the first model."""
     script = """return [...document.querySelector(".next").querySelectorAll("button")].map(
@@ -230,77 +225,6 @@ def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, pl
     type_text(browser, TEXT[:-1])
     wait_for(lambda: not find(browser, ".costs")[0].is_displayed())  # another passage begins anew
     assert rows(browser, ".costs tbody tr")[0][::2] == ["L0H2", ""]
-
-
-def test_a_head_is_shown_step_by_step_with_the_numbers_of_the_model(browser, play):
-    from selenium.webdriver import Keys
-    from selenium.webdriver.support.ui import Select
-
-    play("3-0")
-    click(browser, ".how")
-    type_text(browser, TEXT[-8:])  # nothing stands before the characters that are shown
-    wait_for(lambda: texts(browser, ".matrices tbody tr:last-child th")[:1] == ["o"])  # the middle of the line
-    Select(find(browser, ".which")[0]).select_by_visible_text("L1H2")
-    set_caret(browser, 8)
-    expected, added, changes = steps_of("runs/3-0", TEXT[-8:], 1, 2)
-    ask = """const plain = (x) => (x?.map ? Array.from(x, plain) : x), done = arguments[0], model = models[0];
-        model.ask("head", model.request()).then((found) => done(Object.values(found).map(plain)))"""
-    first, *found, _, is_off, logits = browser.execute_async_script(ask)
-    q, k, v, scores, weights, output, adding = (torch.tensor(each, dtype=torch.float64) for each in found)
-    assert (first, is_off) == (0, False)
-    assert_close(scores, q @ k.T / q.size(-1) ** 0.5)
-    tril = torch.ones(8, 8).tril()
-    masked = scores.masked_fill(tril == 0, float("-inf"))
-    assert_close(weights, masked.softmax(-1))
-    assert_close(output, weights @ v)
-    close = {"atol": 3e-3, "rtol": 3e-3}  # the weights of the page are rounded
-    assert_close(weights, load_model("runs/3-0", "cpu").attention_weights(TEXT[-8:])[1][2].double(), **close)
-    assert_close(output, expected, **close)
-    assert_close(adding, added, **close)
-    raised, lowered = ([by for _, by in side] for side in logits)
-    assert raised == pytest.approx(changes.topk(3).values.tolist(), abs=0.01)
-    assert lowered == pytest.approx((-(-changes).topk(3).values).tolist(), abs=0.01)
-
-    tables = {"q": q, "k": k, "v": v, "scores": scores, "weights": weights, "output": output, "added": adding}
-    tables |= {"tril": tril, "masked scores": masked}
-    wait_for(lambda: shown(browser, "output")[-1] == pytest.approx(output[-1, :5].tolist(), abs=0.006))
-    for name, numbers in tables.items():
-        assert np.array(shown(browser, name)) == pytest.approx(
-            numbers[:, : len(shown(browser, name)[0])].numpy(), abs=0.006
-        )
-    find(browser, "table[data-name=scores]")[0].send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
-    said = plain_minus(find(browser, ".product")[0].text)
-    number, *factors = map(float, re.match(r"scores (\S+) = \((\S+) . (\S+) \+ .*\) / √", said).groups())
-    assert number == pytest.approx(float(scores[2, 1]), abs=0.006)
-    assert np.prod(factors) == pytest.approx(max((q[2] * k[1]).tolist(), key=abs), abs=0.02)
-    lit = """return [...document.querySelectorAll("td.lit")].map(
-        (cell) => `${cell.closest("table").dataset.name} ${cell.parentElement.rowIndex - 1}`)"""
-    assert set(browser.execute_script(lit)) == {"q 2", "k 1"}
-    click(browser, ".switches button:nth-child(6)")
-    wait_for(lambda: "switched off" in find(browser, ".effect")[0].text)
-
-
-def plain_minus(text):
-    return text.replace("\u2212", "-").replace("\u221e", "inf")
-
-
-def shown(browser, name):
-    """Return the numbers of a table of a head's steps."""
-    return [[float(plain_minus(x)) for x in row[1:]] for row in rows(browser, f"table[data-name='{name}'] tbody tr")]
-
-
-def steps_of(run, text, layer, h):
-    """Return a head's outputs, what they add to the stream, and how that changes the last logits, in float64."""
-    trained, joined, read = load_model(run, "cpu"), [], []
-    model = trained.model.double()
-    proj, D = model.blocks[layer].attention.proj, model.blocks[layer].attention.head_size
-    proj.register_forward_pre_hook(lambda _, inputs: joined.append(inputs[0][0]))
-    model.norm.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-    with torch.inference_mode():
-        logits = model(torch.from_numpy(trained.vocabulary.encode(text).astype(np.int64))[None])[0, -1]
-        outputs = joined[0][:, h * D : (h + 1) * D]
-        added = outputs @ proj.weight[:, h * D : (h + 1) * D].T
-        return outputs, added, logits - model.lm_head(model.norm(read[0][0, -1] - added[-1]))
 
 
 def test_the_playground_writes_and_stops(browser, play):
