@@ -29,7 +29,7 @@ def main(options: Namespace) -> None:
     file = options.output or replaceable((folder or Path()) / "playground.html")
     replace_text(file, page)
     sources = " and ".join(each.source for each in opened)
-    print(f"{os.path.relpath(file)} is {sources}: one file of {len(page) / 1e6:.1f} MB, for any browser, also offline")
+    print(f"{os.path.relpath(file)}, {len(page) / 1e6:.1f} MB, works in any browser, also offline; it is {sources}")
     if not options.no_browser:
         webbrowser.open(file.resolve().as_uri())
 

@@ -28,7 +28,7 @@ def test_a_run_becomes_a_page_in_its_folder_with_its_losses_and_the_weights_of_e
     assert playground(["--no-browser", "--all-steps"]) == 0
     page = Path("runs/tiny/playground.html")
     size = f"{page.stat().st_size / 1e6:.1f} MB"
-    assert re.match(f"{page} is .*, step 40: one file of {size}", capsys.readouterr().out)
+    assert re.match(f"{page}, {size}, works in any browser, also offline; it is .*, step 40", capsys.readouterr().out)
     (model,) = models_in(page)
     kept = RunFolder(trained / "runs/tiny").all_kept()
     assert [each["step"] for each in model["checkpoints"]] == sorted([*kept, 40])
