@@ -18,6 +18,7 @@ Next: python -m textbook 3 adds three learned vectors, and hides the future.
 """
 
 import math
+import time
 from collections.abc import Iterator
 
 import torch
@@ -25,6 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SENTENCE = ("the", "cat", "walks", "on", "the", "street")
+# how much six users liked a love story, a drama, a war film, a western and a comedy
+LIKES = [[5, 4, -4, -5, 1], [4, 4, -5, -4, 0], [5, 5, -5, -4, 1], [-4, -5, 5, 4, 1], [-5, -4, 4, 5, 0], [3, 3, 4, 3, 4]]
 EMBEDDINGS = {"the": [0, -1, 0], "cat": [2, 1, 0], "walks": [2, 0, 1], "on": [0, 0, 1], "street": [0, 1, 2]}
 
 
@@ -45,12 +48,29 @@ def attend_by_matrix(x: Tensor) -> dict[str, Tensor]:
     return {"scores": scores, "weights": weights, "y": weights @ x}
 
 
+def fit_features(likes: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
+    """Return features of users (U, n_features) and films (F, n_features): users films^T is as near likes as possible.
+
+    From random films on, each side in turn is fitted to the other by least squares.
+    """
+    films = torch.randn(likes.size(1), n_features, generator=torch.Generator().manual_seed(0), dtype=likes.dtype)
+    for _ in range(50):
+        users = torch.linalg.lstsq(films, likes.T).solution.T
+        films = torch.linalg.lstsq(users, likes).solution.T
+    return users, films
+
+
 def show() -> Iterator[str | tuple[str, Tensor]]:
     users = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
     yield "How much two users, ann and bob, like romance and action (columns)", users
     films = torch.tensor([[2.0, -1.0], [-1.0, 2.0], [1.0, 0.1]])
     yield "How much a love story, a war film and a comedy have of both", films
     yield "scores = users films^T; ann and the love story, 1 x 2 + -1 x -1 = 3", users @ films.T
+    likes = torch.tensor(LIKES, dtype=torch.float64)
+    yield "What six users liked: two love stories, two films with fights, a comedy", likes
+    users, films = fit_features(likes, 2)
+    yield "Two features of each film, fitted to this: films of a kind get like ones", films
+    yield "users films^T of the fitted features: close to what they liked", users @ films.T
 
     x = torch.tensor([EMBEDDINGS[word] for word in SENTENCE], dtype=torch.float64)
     traced = attend_by_matrix(x)
@@ -62,8 +82,14 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"y_cat = {' + '.join(terms)}"
     others = traced["weights"][0, [word != "the" for word in SENTENCE]].sum()
     yield f"A score of 0 still gives a weight: 'the' takes {others:.2f} from other words."
-    equal = torch.allclose(attend_by_loop(x), traced["y"])
+    many, times, results = x.repeat(10, 1), [], []  # (60, 3)
+    for form in (attend_by_loop, lambda x: attend_by_matrix(x)["y"]):
+        start = time.perf_counter()
+        results.append(form(many))
+        times.append(1000 * (time.perf_counter() - start))
+    equal = torch.allclose(*results)
     yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
+    yield "For {} words, it took {:.1f} ms, and products of matrices {:.1f} ms.".format(len(many), *times)
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"

@@ -3,8 +3,8 @@
 The encoder reads the source; the decoder writes the target. At each step, it looks up what it needs in the source: the
 query is a word of the French sentence so far, keys and values are the words of the English one. Both consist of blocks:
 attention and a small network (MLP), each added to its input. Reversing a string is the smallest such task: position t
-of the target needs one position of the source, and the model must find out which. An encoder alone, such
-as BERT (Devlin et al., 2019), reads in both directions and writes nothing. The GPT of chapter 9 is a decoder without
+of the target needs one position of the source, and the model must find out which. An encoder alone, such as BERT
+(Devlin et al., 2019), reads in both directions and writes nothing. The GPT of chapter 9 is a decoder without
 cross-attention.
 
 Next: python -m textbook 7 compares queries and keys in other ways.
@@ -141,7 +141,10 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
     """Show what blocks read; train a model to reverse strings, and test it on strings that it has not seen."""
     torch.manual_seed(0)
     decoder, x = DecoderBlock(8, 2), torch.randn(1, 8, 8)
-    yield "Encoder block: a 1 where an output (row) depends on an input", what_reads_what(EncoderBlock(8, 2), x[:, :4])
+    encoder = EncoderBlock(8, 2).requires_grad_(False)
+    yield "Encoder block: a 1 where an output (row) depends on an input", what_reads_what(encoder, x[:, :4])
+    encoder.attention.proj.weight.zero_()
+    yield "The same without attention: no other part reads other positions", what_reads_what(encoder, x[:, :4])
     both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x)
     yield "Decoder block: the source (left), and the target so far (right)", both.unflatten(1, (2, 4))
     yield f"Training on strings to reverse, {steps:,} steps; 300 take about half a minute."

@@ -150,7 +150,7 @@ def draw(path: Path) -> None:
         above.plot(x, true_function(x), "--", color="black", label="true function")
         above.plot(x, pooled["prediction"], color="tab:orange", linewidth=2, label="attention")
         above.set(title=name, xlabel="x")
-        image = below.imshow(pooled["weights"], cmap="Blues", aspect="auto", vmin=0)
+        image = below.imshow(pooled["weights"].numpy(), cmap="Blues", aspect="auto", vmin=0)
         below.set(xlabel="example, by x", ylabel="test point, by x")
         figure.colorbar(image, ax=below)
     axes[0, 0].legend()

@@ -11,6 +11,7 @@ from numpy import array, exp, inf
 
 from textbook.__main__ import CHAPTERS
 from textbook.__main__ import main as textbook
+from textbook.chapter2_similarity import LIKES, fit_features
 from textbook.chapter6_encoder_decoder import LETTERS, reversal_batch
 from textbook.chapter7_scores import examples_and_kernels
 
@@ -50,7 +51,8 @@ def printed(capsys):
             assert_rounded(np.ravel(cells), np.ravel(matrix), title)
         sentences = MATRIX.sub("", text)
         assert "DIFFERENT" not in sentences  # forms that should agree
-        numbers = re.findall(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-\d+)?", sentences)
+        without_times = re.sub(r"[\d.]+ ms", "", sentences)
+        numbers = re.findall(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-\d+)?", without_times)
         return sentences, [number.replace(",", "") for number in numbers]
 
     return compare
@@ -75,8 +77,15 @@ def test_chapter_1_prints_averages_of_all_and_of_the_past(printed):
 def test_chapter_2_prints_how_users_match_films_and_words_match_words(printed):
     x = array([[0, -1, 0], [2, 1, 0], [2, 0, 1], [0, 0, 1], [0, -1, 0], [0, 1, 2]])
     scores = array([[sum(a * b for a, b in zip(p, q, strict=True)) for q in x] for p in x])
+    likes = array(LIKES)
+    left, values, right = np.linalg.svd(likes)
+    nearest = (left[:, :2] * values[:2]) @ right[:2]  # of rank 2 (Eckart and Young, 1936)
+    films = fit_features(torch.tensor(likes, dtype=torch.float64), 2)[1].numpy()
+    assert likes @ films @ np.linalg.inv(films.T @ films) @ films.T == pytest.approx(nearest)
+    cosines = films @ films.T / np.outer(*[np.linalg.norm(films, axis=1)] * 2)
+    assert min(cosines[0, 1], cosines[2, 3]) > 0.9 > 0.7 > cosines[:2, 2:4].max()  # films of a kind are alike
     others = sum(softmax(scores)[0][[1, 2, 3, 5]])  # 0 and 4 are "the"
-    figures = [*softmax(scores)[1], 0, others, 1, 3, 3, 3]
+    figures = [*softmax(scores)[1], 0, others, 60, 1, 3, 3, 3]
     for n in (4, 64, 1024):
         a, b = torch.randn(2, 2000, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64).numpy()
         spread = np.std(np.einsum("nc,nc->n", a, b), ddof=1)
@@ -89,6 +98,9 @@ def test_chapter_2_prints_how_users_match_films_and_words_match_words(printed):
             [2 + 1, -1 - 2, 1 - 0.1],
             [1 - 2, -0.5 + 4, 0.5 + 0.2],
         ],
+        "What six users liked": likes,
+        "Two features of each film": films,
+        "users films^T of the fitted": nearest,
         "x, chosen by hand: rows for the, cat, walks, on, the, street": x,
         "scores = x x^T": scores,
         "weights = softmax": softmax(scores),
@@ -167,11 +179,17 @@ def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(p
         "output = weights V": np.block([mixed[:2], mixed[2:]]),
     }
     sentences, numbers = printed("5", matrices)
-    assert_rounded(numbers, [C, H, B, T, 10, S, 12, C, H, C, *shapes, *parameters, C // H], sentences)
+    assert_rounded(
+        numbers, [C, H, B, T, 10, S, 12, C, H, C, *shapes, *parameters, C, parameters[0] + 4 * C, C // H], sentences
+    )
 
 
 def test_chapter_6_prints_what_blocks_read_and_which_new_strings_are_reversed(printed):
-    matrices = {"Encoder block": np.ones((4, 4)), "Decoder block": np.stack((np.ones((4, 4)), triangle(4)), axis=1)}
+    matrices = {
+        "Encoder block": np.ones((4, 4)),
+        "The same without": np.eye(4),
+        "Decoder block": np.stack((np.ones((4, 4)), triangle(4)), axis=1),
+    }
     sentences, numbers = printed("6 --steps 2", matrices)
     assert float(numbers[4]) == pytest.approx(math.log(len(LETTERS) + 2), abs=0.5)  # nats, of a guess
     generator, drawn = torch.Generator().manual_seed(0), []
