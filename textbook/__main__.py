@@ -14,6 +14,7 @@ from torch import Tensor
 import textbook
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
+from textbook.exercise import check
 
 FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
 CHAPTERS = [importlib.import_module(f"textbook.{file.stem}") for file in FILES]
@@ -34,6 +35,10 @@ def show(options: Namespace) -> int:
     Raises UserError if an option is not among the arguments of the chapter's `show`.
     """
     number, output = options.chapter, options.output
+    if options.exercise:
+        return check.write()
+    if options.check:
+        return check.check(options.check)
     if number is None:
         list_chapters()
         return 0
@@ -108,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 6 and 9)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
+    parser.add_argument("--exercise", action="store_true", help="write attention_exercise.py, functions to fill in")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="check the functions that you wrote")
     options = parser.parse_args(arguments)
     return report_errors("textbook", lambda: show(options), memory="close other programs")
 

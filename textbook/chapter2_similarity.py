@@ -20,6 +20,7 @@ Next: python -m textbook 3 adds three learned vectors, and hides the future.
 import math
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -82,14 +83,15 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"y_cat = {' + '.join(terms)}"
     others = traced["weights"][0, [word != "the" for word in SENTENCE]].sum()
     yield f"A score of 0 still gives a weight: 'the' takes {others:.2f} from other words."
-    many, times, results = x.repeat(10, 1), [], []  # (60, 3)
-    for form in (attend_by_loop, lambda x: attend_by_matrix(x)["y"]):
-        start = time.perf_counter()
-        results.append(form(many))
-        times.append(1000 * (time.perf_counter() - start))
-    equal = torch.allclose(*results)
+    many, times = x.repeat(10, 1), [time.perf_counter()]  # (60, 3)
+    by_loop = attend_by_loop(many)
+    times.append(time.perf_counter())
+    by_matrix = attend_by_matrix(many)["y"]
+    times.append(time.perf_counter())
+    equal = torch.allclose(by_loop, by_matrix)
     yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
-    yield "For {} words, it took {:.1f} ms, and products of matrices {:.1f} ms.".format(len(many), *times)
+    in_ms = (1000 * (end - start) for start, end in pairwise(times))
+    yield "For {} words, it took {:.1f} ms, and products of matrices {:.1f} ms.".format(len(many), *in_ms)
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"

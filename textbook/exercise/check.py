@@ -1,0 +1,117 @@
+"""Write the exercise, and check what a reader made of it: which functions are right, and what is wrong in the next one.
+
+The reader's code runs in a process of its own, because it may never end.
+"""
+
+import multiprocessing
+import runpy
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cli.errors import UserError, one_line
+from textbook.exercise.exercises import EXERCISES, Exercise
+
+TEMPLATE, SECONDS = Path(__file__).parent / "attention_exercise.py", 10  # for one function
+MISSING = "is missing"
+SIZES = ((2, 4, 5, 6, 3), (1, 2, 3, 4, 2), (3, 7, 1, 8, 1))  # B, T, S, C and H
+
+
+def write() -> int:
+    """Write the exercise into the current folder. Raises UserError if it is there."""
+    file, command = Path(TEMPLATE.name), f"python -m textbook --check {TEMPLATE.name}"
+    if file.exists():
+        raise UserError(f"{file} is there already: check it with {command}, or move it")
+    file.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
+    print(f"Wrote {file}. Fill in its first function, then run {command}")
+    return 0
+
+
+def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> str:
+    """Return what is wrong with a function of a file, for the first sizes at which it is not right; or nothing."""
+    for sizes in SIZES:
+        torch.manual_seed(0)
+        arguments = exercise.arguments(*sizes)
+        expected = exercise.right(*arguments)
+        given = ", ".join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)
+        given = f"(arguments: {given})."
+        try:
+            y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
+        except NotImplementedError:
+            return "is not written yet."
+        except (Exception, SystemExit) as error:
+            return f"stops {where(error, file)} {given}"
+        if not isinstance(y, Tensor):
+            return f"returns {type(y).__name__}, not a tensor."
+        if y.shape != expected.shape:
+            return f"returns the shape {tuple(y.shape)}, not {tuple(expected.shape)} {given}"
+        if (close := torch.isclose(y.double(), expected.double(), rtol=1e-3, atol=1e-4)).all():
+            continue
+        place = tuple((~close).nonzero()[0].tolist())
+        number, right = y[place].item(), expected[place].item()
+        wrong = f"returns {number:.4f} at {list(place)}, not {right:.4f} {given}"
+        for sentence, mistaken in exercise.mistakes.items():
+            if torch.allclose(y.double(), mistaken(*arguments).double(), rtol=1e-3, atol=1e-4, equal_nan=True):
+                return f"{wrong} Exactly this comes out if {sentence}"
+        return wrong
+    return ""
+
+
+def where(error: BaseException, file: str) -> str:
+    """Return the last line of the file that an error passed, and the error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"in line {lines[-1] if lines else 1}: {type(error).__name__}: {one_line(str(error))}"
+
+
+def answer(file: str, connection: Connection) -> None:
+    """Send an empty line, and then, after each step, its fault: the file runs, and each function is right."""
+    connection.send("")
+    try:
+        functions = runpy.run_path(file)
+    except (Exception, SystemExit) as error:
+        connection.send(f"stops {where(error, file)}")
+        return
+    connection.send("")
+    for name, exercise in EXERCISES.items():
+        connection.send(fault(functions[name], exercise, file) if callable(functions.get(name)) else MISSING)
+
+
+def check(file: Path) -> int:
+    """Print whether each function of the file is right, up to the first that is not; return 0 if all are.
+
+    Raises UserError if the file cannot be run, or a function is missing or does not end.
+    """
+    try:
+        compile(file.read_bytes(), str(file), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{file}: line {getattr(error, 'lineno', 1)}: {getattr(error, 'msg', error)}") from None
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=answer, args=(str(file), sender), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        receiver.recv()  # the process has started
+        for name in ("the file", *EXERCISES):
+            if not receiver.poll(SECONDS):
+                raise UserError(f"{file}: {name} has not ended after {SECONDS} s: look for an endless loop")
+            found = receiver.recv()
+            if found == MISSING or (found and name == "the file"):
+                raise UserError(f"{file}: {name} {found}")
+            if found:
+                print(fill(f"{name} {found}", 80))
+                return 1
+            if name != "the file":
+                print(f"{name} is right.")
+    except EOFError:
+        raise UserError(f"{file}: {name} ended Python itself") from None
+    finally:
+        process.kill()
+    print("All are right. Read model/attention.py next: you have written what it computes.")
+    return 0
