@@ -2,9 +2,11 @@ import math
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from matplotlib.figure import Figure
 
 from textbook import chapter6_encoder_decoder as reversal
 from textbook.__main__ import CHAPTERS, written
@@ -74,6 +76,48 @@ def test_a_chapter_is_drawn(number, tmp_path, capsys):
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(content[16:20]) > 1000
+
+
+@pytest.fixture
+def axes(monkeypatch):
+    """Return a function that draws a chapter and returns the visible axes of its figure."""
+
+    def draw(number):
+        figures = []
+        monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: figures.append(figure))
+        assert textbook([str(number), "--output", "never_written.png"]) == 0
+        return [axis for axis in figures[0].axes if axis.get_title() or axis.images or axis.lines]
+
+    return draw
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_drawn_matrix_has_its_numbers_in_their_cells(number, axes, capsys):
+    shown = [item for item in CHAPTERS[number - 1].show() if not isinstance(item, str)]
+    for axis, (title, matrix) in zip(axes(number), shown, strict=True):
+        matrix = matrix.flatten(1)
+        assert re.sub(r"\s+", " ", axis.get_title()) == re.sub(r"\s+", " ", title)
+        torch.testing.assert_close(
+            torch.tensor(axis.images[0].get_array().filled(-math.inf)), matrix, check_dtype=False
+        )
+        cells = {text.get_position()[::-1]: float(text.get_text()) for text in axis.texts}
+        assert len(cells) == (matrix.numel() if matrix.numel() <= 80 else 0)
+        for place, cell in cells.items():
+            assert cell == pytest.approx(matrix[place].item(), rel=0.005)
+
+
+def test_the_drawn_fits_of_chapter_7_are_sums_of_weighted_examples(axes, capsys):
+    pairs = axes(7)  # and three bars of colours
+    for above, below in zip(pairs[0:3], pairs[3:6], strict=True):
+        examples, truth, fit = above.lines
+        x, xs, ys = fit.get_xdata(), examples.get_xdata(), examples.get_ydata()
+        kind, w = above.get_title().partition(", ")[0], float(re.search(r"w = ([\d.]+)", above.get_title())[1])
+        u = (np.array(x)[:, None] - np.array(xs)) * w
+        weights = np.maximum(1 - u**2, 0) if kind == "Epanechnikov" else np.exp(-(u**2) / 2)
+        weights /= weights.sum(axis=1, keepdims=True)
+        assert np.array(below.images[0].get_array()) == pytest.approx(weights, abs=0.005)
+        assert np.array(fit.get_ydata()) == pytest.approx(weights @ np.array(ys), abs=0.01)
+        assert np.array(truth.get_ydata()) == pytest.approx(2 * np.sin(x) + np.array(x) ** 0.8)
 
 
 def test_the_picture_of_a_head_shows_numbers_that_follow_from_its_queries_and_keys():
