@@ -64,12 +64,11 @@ def test_a_hook_can_replace_the_attention_weights_of_the_explicit_form():
 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
 def test_the_weights_that_are_kept_are_those_that_sum_the_values(positions):
-    config = ModelConfig(n_embd=C, n_head=2, positions=positions, attention="explicit")
-    torch.manual_seed(2)
-    layer, embedding, used = SelfAttention(config, config.layers[0]), POSITIONS[config.positions](config), []
+    config, used = ModelConfig(positions=positions, n_head=H, n_embd=2 * C, block_size=T), []
+    layer = make_layer(positions=positions, n_embd=2 * C, head_size=8, attention="explicit")
     layer.weights.register_forward_hook(lambda module, inputs, weights: used.append(weights))
-    places = Places(slice(0, T), embedding, weights=[])
-    layer(torch.randn(B, T, C), places)
+    places = Places(slice(0, T), POSITIONS[positions](config), weights=[])
+    layer(torch.randn(B, T, 2 * C), places)
     torch.testing.assert_close(places.weights, used)
 
 
