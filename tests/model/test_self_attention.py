@@ -83,7 +83,7 @@ def test_the_diagram_of_grouped_queries_connects_each_query_head_with_its_key_he
     y = attend(q, k, v)
     for h, query in enumerate(queries):
         drawn = max(place for place in keys if place <= query)
-        assert not set(between[drawn : query + 1]) - set("│├─┬┐")
+        assert between[drawn - 1] == " " and not set(between[drawn : query + 1]) - set("│├─┬┐")
         changed = v.clone()
         changed[:, keys.index(drawn)] += 1
         torch.testing.assert_close(attend(q, k, changed)[:, h], y[:, h] + 1)
