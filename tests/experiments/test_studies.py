@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from helpers import run_python
@@ -131,6 +132,29 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
         if f"{sign * mean:.4f} [{low:.4f}, {high:.4f}]" in page:
             return
     raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
+
+
+def test_the_mean_spread_and_gain_of_the_main_recipe_on_all_pages_follow_from_its_records():
+    losses, pages = (
+        [*packed_losses("recipe").values()],
+        ("README.md", "experiments/studies/README.md", "model/README.md"),
+    )
+    start, results, model = (" ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in pages)
+    records = (STUDIES / "RECORDS.md").read_text(encoding="utf-8")
+    row = re.search(r"^\| bfloat16 \|((?: 1\.\d{4} \|){4})", records, re.MULTILINE)[1]
+    without = [float(loss) for loss in re.findall(r"[\d.]+", row)]
+    mean, spread = np.mean(losses), np.std(losses, ddof=1)
+    interval = stats.ttest_rel(without, losses).confidence_interval(0.95)
+    gain = f"{np.mean(without) - mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+    assert (
+        f"{mean:.4f} ± {spread / 2:.4f} (mean and standard error over seeds 0 to 3; standard deviation {spread:.4f};"
+        in results
+    )
+    assert f"the lowest run {min(losses):.4f}, the highest {max(losses):.4f}" in results
+    rows = [[mean, spread], [np.mean(without), np.std(without, ddof=1)]]
+    table = re.findall(r"\| (1\.4\d{3}) \| [^|]*, bfloat16, 4 seeds, standard deviation ([\d.]+)", start)
+    assert table == [tuple(f"{number:.4f}" for number in row) for row in rows]
+    assert all(gain in page for page in (results, model, records))
 
 
 def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
