@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SENTENCE = ("the", "cat", "walks", "on", "the", "street")
-# how much six users liked a love story, a drama, a war film, a western and a comedy
+# how much six users liked two love stories, a war film, a western and a comedy
 LIKES = [[5, 4, -4, -5, 1], [4, 4, -5, -4, 0], [5, 5, -5, -4, 1], [-4, -5, 5, 4, 1], [-5, -4, 4, 5, 0], [3, 3, 4, 3, 4]]
 EMBEDDINGS = {"the": [0, -1, 0], "cat": [2, 1, 0], "walks": [2, 0, 1], "on": [0, 0, 1], "street": [0, 1, 2]}
 

@@ -19,19 +19,15 @@ class Exercise(NamedTuple):
     mistakes: dict[str, dict[str, Any]]  # what a sentence describes, as keyword arguments of `right`
 
 
-def softmax(scores: Tensor, visible: Tensor) -> Tensor:
-    return masked_softmax(scores, visible=visible)
-
-
 def lower(x: Tensor, diagonal: int = 0) -> Tensor:
     return torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril(diagonal)
 
 
 def attend(
-    x, memory, maps, visible, n_head=1, *, split=split_heads, join=join_heads, score=scaled_dot, weights=softmax
+    x, memory, maps, visible, n_head=1, *, split=split_heads, join=join_heads, score=scaled_dot, weights=masked_softmax
 ) -> Tensor:
     q, k, v = (split(y @ one_map, n_head) for y, one_map in zip((x, memory, memory), maps, strict=True))
-    return join(weights(score(q, k), visible) @ v)
+    return join(weights(score(q, k), visible=visible) @ v)
 
 
 def head(x: Tensor, *maps: Tensor, diagonal: int = 0, **mistake: Any) -> Tensor:
@@ -66,10 +62,12 @@ HIDDEN = {
         "weights": lambda s, visible: s.softmax(-1) * visible
     },
     "nothing is hidden.": {"weights": lambda s, visible: s.softmax(-1)},
-    "what should be visible is hidden, and the other way round.": {"weights": lambda s, visible: softmax(s, ~visible)},
+    "what should be visible is hidden, and the other way round.": {
+        "weights": lambda s, visible: masked_softmax(s, visible=~visible)
+    },
 }
 AXIS = "the softmax runs over the queries. It belongs over the keys, dim=-1."
-WEIGHTS = HIDDEN | {AXIS: {"weights": lambda s, visible: softmax(s.mT, visible.mT).mT}}
+WEIGHTS = HIDDEN | {AXIS: {"weights": lambda s, visible: masked_softmax(s.mT, visible=visible.mT).mT}}
 SCALE = {"the scores are not divided by sqrt(D).": {"score": dot}}
 CAUSAL: dict[str, dict[str, Any]] = {
     "the scores are transposed: K Q^T in place of Q K^T.": {"score": lambda q, k: scaled_dot(k, q)},
@@ -101,7 +99,7 @@ EXERCISES = {
     ),
     "masked_softmax": Exercise(
         lambda B, T, S, C, H: (torch.randn(B, T, S), torch.ones(T, S, dtype=torch.bool).tril()),
-        lambda scores, visible, weights=softmax: weights(scores, visible),
+        lambda scores, visible, weights=masked_softmax: weights(scores, visible=visible),
         WEIGHTS,
     ),
     "head": Exercise(
@@ -130,9 +128,5 @@ EXERCISES = {
         cross_attention,
         HIDDEN | SCALE,  # a softmax over the queries gives nothing but NaN
     ),
-    "bigram_loss": Exercise(
-        lambda B, T, S, C, H: (torch.randn(T, T), torch.randint(T, (5 * B,))),
-        bigram_loss,
-        PAIRS,
-    ),
+    "bigram_loss": Exercise(lambda B, T, S, C, H: (torch.randn(T, T), torch.randint(T, (5 * B,))), bigram_loss, PAIRS),
 }
