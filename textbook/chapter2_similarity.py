@@ -18,16 +18,16 @@ Next: python -m textbook 3 adds three learned vectors, and hides the future.
 """
 
 import math
-import time
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import partial
+from timeit import timeit
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 SENTENCE = ("the", "cat", "walks", "on", "the", "street")
-# how much six users liked a love story, a drama, a war film, a western and a comedy
+# how much six users liked two love stories, a war film, a western and a comedy
 LIKES = [[5, 4, -4, -5, 1], [4, 4, -5, -4, 0], [5, 5, -5, -4, 1], [-4, -5, 5, 4, 1], [-5, -4, 4, 5, 0], [3, 3, 4, 3, 4]]
 EMBEDDINGS = {"the": [0, -1, 0], "cat": [2, 1, 0], "walks": [2, 0, 1], "on": [0, 0, 1], "street": [0, 1, 2]}
 
@@ -83,14 +83,10 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"y_cat = {' + '.join(terms)}"
     others = traced["weights"][0, [word != "the" for word in SENTENCE]].sum()
     yield f"A score of 0 still gives a weight: 'the' takes {others:.2f} from other words."
-    many, times = x.repeat(10, 1), [time.perf_counter()]  # (60, 3)
-    by_loop = attend_by_loop(many)
-    times.append(time.perf_counter())
-    by_matrix = attend_by_matrix(many)["y"]
-    times.append(time.perf_counter())
-    equal = torch.allclose(by_loop, by_matrix)
+    equal = torch.allclose(attend_by_loop(x), traced["y"])
     yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
-    in_ms = (1000 * (end - start) for start, end in pairwise(times))
+    many, forms = x.repeat(10, 1), (attend_by_loop, attend_by_matrix)
+    in_ms = (1000 * timeit(partial(form, many), number=1) for form in forms)
     yield "For {} words, it took {:.1f} ms, and products of matrices {:.1f} ms.".format(len(many), *in_ms)
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])

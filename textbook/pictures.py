@@ -3,7 +3,7 @@
 Their style is that of head.svg.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,10 +17,10 @@ FOLDER, ROW = Path(__file__).parent, 28  # pixels
 BLUE, ORANGE, GREEN, PINK, INK = (f"var(--series-{i})" for i in (0, 1, 2, 3, 6))
 
 
-def shown(chapter: ModuleType, title: str) -> Tensor:
-    """Return the first matrix that a chapter shows under a title with this beginning."""
-    items = (item for item in chapter.show() if not isinstance(item, str))
-    return next(value for name, value in items if name.startswith(title))
+def shown(chapter: ModuleType, *titles: str) -> list[Tensor]:
+    """Return the first matrix that a chapter shows under a title with each beginning."""
+    items = [item for item in chapter.show() if not isinstance(item, str)]
+    return [next(value for name, value in items if name.startswith(title)) for title in titles]
 
 
 def text(x: float, y: float, words: str, style: str = "note") -> str:
@@ -32,30 +32,22 @@ def arrow(x: float, y: float, to_x: float, to_y: float, words: str = "") -> str:
 
 
 def matrix(
-    x: float,
-    y: float,
-    values: Tensor,
-    title: str,
-    colour: str,
-    *,
-    width: float = 46,
-    rows: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    hidden: Tensor | None = None,
-    numbers: bool = True,
+    x: float, y: float, values: Tensor, title: str, colour: str, width: int, *, rows=(), columns=(), mask=False
 ) -> str:
-    """Draw a matrix below and right of (x, y): the larger a number, the darker; hatched where hidden is True."""
+    """Draw a matrix below and right of (x, y): the larger a number, the darker; with mask, zeros are hatched.
+
+    rows and columns are names. Square cells have no numbers.
+    """
     parts = [text(x + values.size(1) * width / 2, y - (26 if columns else 10), title, "title")]
     parts += [text(x - 8, y + ROW * (i + 0.65), name, "note end") for i, name in enumerate(rows)]
     parts += [text(x + width * (j + 0.5), y - 8, name) for j, name in enumerate(columns)]
     digits = 0 if (values == values.round()).all() else 2
     darkest = (0.4 if colour == INK else 0.6) / (values.abs().max().item() or 1.0)
     for (i, j), number in np.ndenumerate(values.numpy()):
-        left, top = x + j * width, y + i * ROW
-        is_hidden = hidden is not None and hidden[i, j]
+        left, top, is_hidden = x + j * width, y + i * ROW, mask and number == 0
         fill = 'class="future"' if is_hidden else f'fill="{colour}" fill-opacity="{darkest * abs(number):.2f}"'
-        parts.append(f'<rect x="{left:g}" y="{top:g}" width="{width:g}" height="{ROW}" stroke="var(--line)" {fill}/>')
-        if numbers and not is_hidden:
+        parts.append(f'<rect x="{left:g}" y="{top:g}" width="{width}" height="{ROW}" stroke="var(--line)" {fill}/>')
+        if width > ROW and not is_hidden:
             written = f"{number:z.{digits}f}".replace("-", "\N{MINUS SIGN}")
             parts.append(text(left + width / 2, top + 0.68 * ROW, written, "number"))
     return "\n".join(parts)
@@ -64,86 +56,69 @@ def matrix(
 # Each returns a title, the width and height, and the parts.
 def one_head() -> tuple[str, int, int, list[str]]:
     words = chapter3_head.WORDS
-    x, q, k, v, scores, weights, output = (
-        shown(chapter3_head, f"{name} = ") for name in ("X", "Q", "K", "V", "scores", "weights", "output")
-    )
-    parts = [matrix(70, 180, x, "X", INK, width=36, rows=words)]
+    titles = ("X = ", "Q = ", "K = ", "V = ", "scores = ", "weights = ", "output = ")
+    x, q, k, v, scores, weights, output = shown(chapter3_head, *titles)
+    parts = [matrix(70, 180, x, "X", INK, 36, rows=words)]
     for name, values, colour, y in (("Q", q, BLUE, 50), ("K", k, ORANGE, 180), ("V", v, GREEN, 320)):
-        parts.append(matrix(310, y, values, f"{name} = X W{name.lower()}", colour, width=36))
-        parts.append(arrow(222, 222, 302, y + 42))
-    parts.append(matrix(510, 115, scores, "scores = Q Kᵀ / √3", INK, width=56, rows=words, columns=words))
+        parts += [matrix(310, y, values, f"{name} = X W{name.lower()}", colour, 36), arrow(222, 222, 302, y + 42)]
+    parts.append(matrix(510, 115, scores, "scores = Q Kᵀ / √3", INK, 56, rows=words, columns=words))
     parts += [arrow(424, 92, 460, 140), arrow(424, 222, 460, 174)]
-    parts.append(matrix(760, 115, weights, "weights", INK, width=56, columns=words))
-    parts.append(arrow(684, 157, 752, 157, "softmax"))
-    parts.append(matrix(760, 320, output, "output = weights V", PINK, width=56))
+    parts += [matrix(760, 115, weights, "weights", INK, 56, columns=words), arrow(684, 157, 752, 157, "softmax")]
+    parts.append(matrix(760, 320, output, "output = weights V", PINK, 56))
     parts += [arrow(844, 205, 844, 290), arrow(424, 362, 752, 362)]
     return "One head, from its input X to its output", 950, 430, parts
 
 
 def two_heads() -> tuple[str, int, int, list[str]]:
     torch.manual_seed(0)
-    x, layer = shown(chapter3_head, "X = "), chapter5_layer.MultiHeadAttention(4, 2).double().requires_grad_(False)
+    (x,), layer = shown(chapter3_head, "X = "), chapter5_layer.MultiHeadAttention(4, 2).double().requires_grad_(False)
     traced = {name: value[0] for name, value in layer.trace(x[None]).items()}
-    parts = [matrix(70, 180, x, "X", INK, width=36, rows=chapter3_head.WORDS)]
+    parts = [matrix(70, 180, x, "X", INK, 36, rows=chapter3_head.WORDS)]
     for h, colour, y in ((0, BLUE, 70), (1, ORANGE, 290)):
-        parts.append(matrix(310, y, traced["weights"][h], f"weights of head {h + 1}", INK, width=52))
-        parts.append(matrix(550, y, traced["heads"][h], f"output of head {h + 1}", colour, width=52))
-        parts.append(matrix(740 + 104 * h, 180, traced["joined"][:, 2 * h : 2 * h + 2], "", colour, width=52))
+        weights, output = traced["weights"][h], traced["heads"][h]
+        parts.append(matrix(310, y, weights, f"weights of head {h + 1}", INK, 52))
+        parts.append(matrix(550, y, output, f"output of head {h + 1}", colour, 52))
+        parts.append(matrix(740 + 104 * h, 180, output, "", colour, 52))  # joined
         parts += [arrow(222, 222, 302, y + 42), arrow(474, y + 42, 542, y + 42, f"· V{'₁₂'[h]}")]
         parts.append(arrow(662, y + 42, 732, 212 + 20 * h))
     parts += [text(844, 170, "joined", "title"), arrow(956, 222, 1022, 222, "· Wᴼ")]
-    parts.append(matrix(1030, 180, traced["output"], "output", PINK, width=52))
+    parts.append(matrix(1030, 180, traced["output"], "output", PINK, 52))
     return "Two heads side by side, joined by the last map", 1260, 400, parts
 
 
+def source(x: int, y: int, title: str, n: int, *names: str) -> list[str]:
+    """Draw a sequence of n vectors, and arrows to what they become."""
+    parts, style = [text(x - 12, y + 16, title, "end")], f'fill="{INK}" fill-opacity="0.2" stroke="{INK}"'
+    parts += [f'<rect x="{x + 24 * i}" y="{y}" width="24" height="24" {style}/>' for i in range(n)]
+    for i, name in enumerate(names):
+        parts.append(arrow(x + 24 * n + 6, y + 12, x + 170, y + 12 + 30 * i))
+        parts.append(text(x + 178, y + 17 + 30 * i, name, "left"))
+    return parts
+
+
 def masks() -> tuple[str, int, int, list[str]]:
-    padding, look_ahead, weights, memory, cross = (
-        shown(chapter5_layer, name)
-        for name in ("padding mask", "look-ahead mask", "Weights under both", "memory mask", "Weights under this")
-    )
+    titles = ("padding mask", "look-ahead mask", "Weights under both", "memory mask", "Weights under this")
+    padding, look_ahead, weights, memory, cross = shown(chapter5_layer, *titles)
     parts = [text(320, 30, "Self-attention: x reads itself", "title")]
-    parts += [text(860, 30, "Cross-attention: x reads the memory", "title")]
-    for x, y, words, n, names in (
-        (160, 60, "x", 4, ("queries", "keys", "values")),
-        (730, 60, "x", 4, ("queries",)),
-        (730, 130, "memory", 3, ("keys", "values")),
-    ):
-        parts += [text(x - 12, y + 16, words, "end")]
-        parts += [
-            f'<rect x="{x + 24 * i}" y="{y}" width="24" height="24" fill="{INK}" fill-opacity="0.2" stroke="{INK}"/>'
-            for i in range(n)
-        ]
-        for i, name in enumerate(names):
-            parts += [
-                arrow(x + 24 * n + 6, y + 12, x + 170, y + 12 + 30 * i),
-                text(x + 178, y + 17 + 30 * i, name, "left"),
-            ]
-    for x, mask, title, width in (
-        (60, padding, "padding mask", 36),
-        (255, look_ahead, "look-ahead mask", 36),
-        (740, memory, "memory mask", 36),
-    ):
-        parts.append(matrix(x, 220, mask, title, INK, width=width, hidden=mask == 0))
-    parts += [text(228, 280, "and", "note"), arrow(408, 276, 446, 276), arrow(858, 276, 906, 276)]
-    parts.append(matrix(455, 220, weights, "weights in sequence 2", GREEN, width=44, hidden=weights == 0))
-    parts.append(matrix(915, 220, cross, "weights", GREEN, width=44, hidden=cross == 0))
-    parts.append(
-        text(
-            60,
-            365,
-            "Rows are queries, columns are keys (of the padding mask, rows are sequences). Hatched: hidden.",
-            "left",
-        )
-    )
-    return "Self- and cross-attention, and their three masks", 1070, 385, parts
+    parts.append(text(860, 30, "Cross-attention: x reads the memory", "title"))
+    parts += source(160, 60, "x", 4, "queries", "keys", "values")
+    parts += source(730, 60, "x", 4, "queries") + source(730, 130, "memory", 3, "keys", "values")
+    parts.append(matrix(60, 220, padding, "padding mask", INK, 36, mask=True))
+    parts.append(matrix(255, 220, look_ahead, "look-ahead mask", INK, 36, mask=True))
+    parts.append(matrix(740, 220, memory, "memory mask", INK, 36, mask=True))
+    parts += [text(228, 280, "and"), arrow(408, 276, 446, 276), arrow(858, 276, 906, 276)]
+    parts.append(matrix(455, 220, weights, "weights in sequence 2", GREEN, 44, mask=True))
+    parts.append(matrix(915, 220, cross, "weights", GREEN, 44, mask=True))
+    note = "Rows are queries, columns are keys (of the padding mask, rows are sequences). Hatched: hidden."
+    return "Self- and cross-attention, and their three masks", 1070, 385, [*parts, text(60, 365, note, "left")]
 
 
 def patches() -> tuple[str, int, int, list[str]]:
-    before, weights, after = (shown(chapter5_layer, name) for name in ("A picture", "weights = softmax", "output = "))
-    names = [f"X{i}" for i in (1, 2, 3, 4)]
-    parts = [matrix(40, 60, before, "before", INK, width=28, numbers=False)]
-    parts.append(matrix(390, 110, weights, "weights of the patches", GREEN, width=52, rows=names, columns=names))
-    parts.append(matrix(720, 60, after, "after", INK, width=28, numbers=False))
+    before, weights, after = shown(chapter5_layer, "A picture", "weights = softmax", "output = ")
+    names = ("X1", "X2", "X3", "X4")
+    parts = [matrix(40, 60, before, "before", INK, ROW)]
+    parts.append(matrix(390, 110, weights, "weights of the patches", GREEN, 52, rows=names, columns=names))
+    parts.append(matrix(720, 60, after, "after", INK, ROW))
     parts += [f'<path class="followed" d="M{x + 112} 60v224M{x} 172h224"/>' for x in (40, 720)]
     parts += [arrow(280, 172, 350, 172), arrow(612, 172, 706, 172)]
     return "A picture of four patches before and after attention", 980, 310, parts

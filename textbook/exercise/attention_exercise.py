@@ -7,15 +7,14 @@ the product of matrices, for each sequence of the batch; a map W is applied as x
 """
 
 import torch
-from torch import Tensor
 
 
-def average_of_the_past(x: Tensor) -> Tensor:
+def average_of_the_past(x):
     """(B, T, C) -> (B, T, C). At each position t, return the mean of the vectors at positions 0 to t (chapter 1)."""
     raise NotImplementedError
 
 
-def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
+def masked_softmax(scores, visible):
     """(..., T, S), visible (T, S) of True and False -> (..., T, S). Return weights of the S keys for each of T queries.
 
     They are the softmax of the scores of the visible keys; a hidden key has weight 0 (chapters 1 and 3).
@@ -23,24 +22,22 @@ def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     raise NotImplementedError
 
 
-def head(x: Tensor, query_map: Tensor, key_map: Tensor, value_map: Tensor) -> Tensor:
+def head(x, query_map, key_map, value_map):
     """(B, T, C), three maps (C, D) -> (B, T, D). Return the output of a head that never sees the future (chapter 3)."""
     raise NotImplementedError
 
 
-def split_heads(x: Tensor, n_head: int) -> Tensor:
+def split_heads(x, n_head):
     """(B, T, H D) -> (B, H, T, D). Head 0 gets the first D channels of each position, head 1 the next D (chapter 4)."""
     raise NotImplementedError
 
 
-def join_heads(x: Tensor) -> Tensor:
+def join_heads(x):
     """(B, H, T, D) -> (B, T, H D). Put the heads of each position side by side again (chapter 4)."""
     raise NotImplementedError
 
 
-def multi_head(
-    x: Tensor, query_map: Tensor, key_map: Tensor, value_map: Tensor, output_map: Tensor, n_head: int
-) -> Tensor:
+def multi_head(x, query_map, key_map, value_map, output_map, n_head):
     """(B, T, C), four maps (C, C) -> (B, T, C). Return the output of n_head heads that never see the future.
 
     Each big map has the maps of all heads side by side; output_map mixes the joined heads (chapters 4 and 5).
@@ -48,9 +45,7 @@ def multi_head(
     raise NotImplementedError
 
 
-def cross_attention(
-    x: Tensor, memory: Tensor, padding_mask: Tensor, query_map: Tensor, key_map: Tensor, value_map: Tensor
-) -> Tensor:
+def cross_attention(x, memory, padding_mask, query_map, key_map, value_map):
     """(B, T, C), memory (B, S, M), maps (C, D), (M, D), (M, D) -> (B, T, D). One head; x reads the memory (chapter 6).
 
     padding_mask (B, S) is 0 where a position of the memory only fills up its sequence: nobody may read it.
@@ -58,8 +53,8 @@ def cross_attention(
     raise NotImplementedError
 
 
-def bigram_loss(table: Tensor, ids: Tensor) -> Tensor:
-    """(V, V), (n,) -> a number. Return the mean of -log p(next) over all ids but the first, in nats (chapter 8).
+def bigram_loss(table, ids):
+    """(V, V), (n,) -> a tensor of one number: the mean of -log p(next) over all ids but the first, in nats (chapter 8).
 
     Row i of the table has the scores of what follows character i; their softmax is p.
     """

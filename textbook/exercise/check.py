@@ -4,7 +4,7 @@ The reader's code runs in a process of its own, because it may never end.
 """
 
 import multiprocessing
-import runpy
+import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -19,8 +19,7 @@ from cli.errors import UserError, one_line
 from textbook.exercise.exercises import EXERCISES, Exercise
 
 TEMPLATE, SECONDS = Path(__file__).parent / "attention_exercise.py", 10  # for one function
-MISSING = "is missing"
-SIZES = ((2, 4, 5, 6, 3), (1, 2, 3, 4, 2), (3, 7, 1, 8, 1))  # B, T, S, C and H
+SIZES = ((2, 4, 5, 6, 3), (1, 3, 2, 4, 2), (3, 7, 2, 8, 1))  # B, T, S, C and H
 
 
 def write() -> int:
@@ -46,40 +45,45 @@ def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> s
         except NotImplementedError:
             return "is not written yet."
         except (Exception, SystemExit) as error:
-            return f"stops {where(error, file)} {given}"
+            return f"{stop(error, file)} {given}"
         if not isinstance(y, Tensor):
             return f"returns {type(y).__name__}, not a tensor."
         if y.shape != expected.shape:
             return f"returns the shape {tuple(y.shape)}, not {tuple(expected.shape)} {given}"
-        if (close := torch.isclose(y.double(), expected.double(), rtol=1e-3, atol=1e-4)).all():
-            continue
-        place = tuple((~close).nonzero()[0].tolist())
-        number, right = y[place].item(), expected[place].item()
-        wrong = f"returns {number:.4f} at {list(place)}, not {right:.4f} {given}"
-        for sentence, mistaken in exercise.mistakes.items():
-            if torch.allclose(y.double(), mistaken(*arguments).double(), rtol=1e-3, atol=1e-4, equal_nan=True):
-                return f"{wrong} Exactly this comes out if {sentence}"
-        return wrong
+        if len(places := (~near(y, expected)).nonzero()):
+            place = tuple(places[0].tolist())
+            wrong = f"returns {y[place].item():.4f} at {list(place)}, not {expected[place].item():.4f} {given}"
+            for sentence, mistake in exercise.mistakes.items():
+                if near(y, exercise.right(*arguments, **mistake)).all():
+                    return f"{wrong} Exactly this comes out if {sentence}"
+            return wrong
     return ""
 
 
-def where(error: BaseException, file: str) -> str:
-    """Return the last line of the file that an error passed, and the error."""
+def near(x: Tensor, y: Tensor) -> Tensor:
+    return torch.isclose(x.double(), y.double(), rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def stop(error: BaseException, file: str) -> str:
+    """Return where an error last passed a line of the file, if at all, and the error."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"in line {lines[-1] if lines else 1}: {type(error).__name__}: {one_line(str(error))}"
+    return f"stops{f' in line {lines[-1]}' if lines else ''}: {type(error).__name__}: {one_line(str(error))}"
 
 
-def answer(file: str, connection: Connection) -> None:
-    """Send an empty line, and then, after each step, its fault: the file runs, and each function is right."""
+def answer(source: bytes, file: str, connection: Connection) -> None:
+    """Send an empty text, then what is wrong with the file, then with each function; empty texts if nothing is."""
     connection.send("")
+    functions: dict[str, Any] = {}
     try:
-        functions = runpy.run_path(file)
+        exec(compile(source, file, "exec"), functions)
+        found = next((f"has no function {name}" for name in EXERCISES if not callable(functions.get(name))), "")
     except (Exception, SystemExit) as error:
-        connection.send(f"stops {where(error, file)}")
-        return
-    connection.send("")
+        found = stop(error, file)
+    connection.send(found)
     for name, exercise in EXERCISES.items():
-        connection.send(fault(functions[name], exercise, file) if callable(functions.get(name)) else MISSING)
+        found = found or fault(functions[name], exercise, file)
+        sys.stdout.flush()  # what the function prints, before this process is stopped
+        connection.send(found)
 
 
 def check(file: Path) -> int:
@@ -87,13 +91,9 @@ def check(file: Path) -> int:
 
     Raises UserError if the file cannot be run, or a function is missing or does not end.
     """
-    try:
-        compile(file.read_bytes(), str(file), "exec")
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"{file}: line {getattr(error, 'lineno', 1)}: {getattr(error, 'msg', error)}") from None
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(str(file), sender), daemon=True)
+    process = context.Process(target=answer, args=(file.read_bytes(), str(file), sender), daemon=True)
     process.start()
     sender.close()
     try:
@@ -102,8 +102,8 @@ def check(file: Path) -> int:
             if not receiver.poll(SECONDS):
                 raise UserError(f"{file}: {name} has not ended after {SECONDS} s: look for an endless loop")
             found = receiver.recv()
-            if found == MISSING or (found and name == "the file"):
-                raise UserError(f"{file}: {name} {found}")
+            if found and name == "the file":
+                raise UserError(f"{file} {found}")
             if found:
                 print(fill(f"{name} {found}", 80))
                 return 1
