@@ -19,7 +19,7 @@ from model.attention import causal_mask, masked_softmax
 from model.scoring import Additive, Gaussian, dot, scaled_dot, uniform
 from textbook.__main__ import main as textbook
 from textbook.chapter1_average import average_by_softmax
-from textbook.chapter2_similarity import EMBEDDINGS, attend_by_matrix
+from textbook.chapter2_similarity import EMBEDDINGS, SENTENCE, attend_by_matrix
 from textbook.chapter3_head import EMBEDDINGS as WORDS
 from textbook.chapter3_head import KEY_MAP, QUERY_MAP, VALUE_MAP, one_head
 from textbook.chapter4_heads import join_heads, split_heads, what_gave_reads
@@ -46,6 +46,7 @@ z, x, q, k = (torch.randn(*shape, generator=generator) for shape in ((6,), (B, T
 a, b, tril = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]]), torch.ones(T, T).tril()
 by_softmax, by_matrix = average_by_softmax(x, tril), attend_by_matrix(x)
 words, *maps = (torch.tensor(m, dtype=torch.float64) for m in (WORDS, QUERY_MAP, KEY_MAP, VALUE_MAP))
+sentence = attend_by_matrix(torch.tensor([EMBEDDINGS[word] for word in SENTENCE]).double())
 seen, past = one_head(words, *maps), one_head(words, *maps, tril=tril[:3, :3])
 raw = one_head(words, maps[0], maps[0], maps[2])["raw scores"]
 layer, biased = MultiHeadAttention(C, H), MultiHeadAttention(C, H, bias=True, output_bias=True)
@@ -69,6 +70,7 @@ CLAIMS = {
         "lies between 0 and 1": 0 < by_matrix["weights"].min() < by_matrix["weights"].max() < 1,
         "'cat' matches 'walks'": max(likeness("cat"), key=likeness("cat").get) == "walks",
         "'the' matches no other word": max(likeness("the").values()) == 0,
+        "both rows of 'the' are still the same": torch.equal(*sentence["y"][[0, 4]]),
         "it is c sqrt(C)": close(torch.full((C,), 2.0).norm(), 2 * math.sqrt(C)),
         "chapter 3 divides by sqrt(C)": close(seen["scores"], seen["raw scores"] / math.sqrt(seen["K"].size(-1))),
     },
