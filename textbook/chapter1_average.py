@@ -4,7 +4,8 @@ A text is a sequence of tokens: characters in this project, words in some exampl
 numbers, its channels. A model that predicts the next token reads from left to right: a position may use itself and the
 positions before it, never those after it. This chapter computes the average of the past in three equal ways.
 
-Only the last one can become attention. It uses a softmax, which turns each row z of scores into weights:
+In y = weights x, row t of y is the sum of the rows of x, each times its weight in row t. Only the last way can become
+attention, because its weights can come from the data. It uses a softmax, which turns each row z of scores into weights:
 
     softmax(z)_i = exp(z_i) / sum_j exp(z_j)
 
@@ -60,6 +61,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "weights = softmax(scores), row by row", by_softmax["weights"]
     y = average_by_loop(x)
     yield "y = weights x: the averages of the first sequence", y[0]
-    yield "y: the averages of the second one, which never sees the first", y[1]
+    yield "x, the second sequence", x[1]
+    yield "y: its averages, which never see the first sequence", y[1]
     equal = all(torch.allclose(y, form["y"]) for form in (by_matrix, by_softmax))
     yield f"Loop, matrix and softmax give {'the same' if equal else 'DIFFERENT results'}."

@@ -1,4 +1,4 @@
-"""Chapter 2: which positions matter to a position? In the simplest answer from the data, those that resemble it.
+"""Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
 The score of two vectors is their dot product: multiply channel by channel, and add. Suppose that the channels are
 features: how much users like romance and action, and how much of each a film has. Features of the same sign add to the
@@ -9,12 +9,13 @@ Among the words of a text, this is self-attention without parameters:
 
     y = softmax(x x^T) x
 
-Each row of y is a weighted sum of all words. The weights of attention are no parameters: w_ij is computed anew from the
-words of each text, and lies between 0 and 1. Training decides the features. "the" says little, so its scores with other
-words become small; who walks matters, so the score of "cat" and "walks" becomes large. The input is a set: attention
-ignores the order of words. It is the only operation between positions.
+x^T has the rows of x as columns, so x x^T holds all dot products. Each row of y is a weighted sum of all words. The
+weights of attention are no parameters: w_ij is computed anew from the words of each text, and lies between 0 and 1.
+Training decides the features. "the" says little, so its scores with other words become small; who walks matters, so the
+score of "cat" and "walks" becomes large. The input is a set: attention ignores the order of words. Attention is the
+only operation between positions.
 
-Next: python -m textbook 3 adds three learned vectors, and hides the future.
+Next: python -m textbook 3 gives each word three vectors, by learned maps, and hides the future.
 """
 
 import math
@@ -70,7 +71,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     likes = torch.tensor(LIKES, dtype=torch.float64)
     yield "What six users liked: two love stories, two films with fights, a comedy", likes
     users, films = fit_features(likes, 2)
-    yield "Two features of each film, fitted to this: films of a kind get like ones", films
+    yield "Two fitted features of each film: similar films get similar ones", films
+    yield "Two fitted features of each user", users
     yield "users films^T of the fitted features: close to what they liked", users @ films.T
 
     x = torch.tensor([EMBEDDINGS[word] for word in SENTENCE], dtype=torch.float64)
@@ -82,7 +84,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     terms = [f"{weight:.2f} {word}" for weight, word in zip(traced["weights"][1], SENTENCE, strict=True)]
     yield f"y_cat = {' + '.join(terms)}"
     others = traced["weights"][0, [word != "the" for word in SENTENCE]].sum()
-    yield f"A score of 0 still gives a weight: 'the' takes {others:.2f} from other words."
+    yield f"A score of 0 still gives a weight: in the row of 'the', other words have {others:.2f}."
     equal = torch.allclose(attend_by_loop(x), traced["y"])
     yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
     many, forms = x.repeat(10, 1), (attend_by_loop, attend_by_matrix)
@@ -92,7 +94,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
-    yield "A sum of C products of variance 1 has variance C: chapter 3 divides by sqrt(C)."
+    yield "A sum of C products of variance 1 has variance C. Chapter 3 adds D products, and"
+    yield "divides by sqrt(D)."
     yield "The length of (c, ..., c) grows alike: it is c sqrt(C).\n"
     yield "     C   length of (3, ..., 3)         std of products        std / sqrt(C)"
     for C in (4, 64, 1024):

@@ -82,4 +82,5 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "Why divide? Softmax of (0.1, -0.2, 0.3, -0.2, 0.5) times 1, 8 and 64", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
     found = ", ".join(f"{gradient:.2g}" for gradient in gradients)
-    yield f"One weight takes all; gradients vanish, and learning stops: {found}."
+    yield "One weight takes all; gradients vanish, and learning stops. The largest slopes"
+    yield f"of a weight over its score are {found}."

@@ -72,7 +72,7 @@ def what_gave_reads(roles: list[list[int]], *, by_place: bool = True) -> Tensor:
 def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Two sentences: {' / '.join(map(' '.join, SENTENCES))}"
     yield 'The numbers below say how much of each word "gave" reads in each sentence (row).'
-    yield f"Columns of each head: {', '.join(SENTENCES[0])}\n"
+    yield f"Columns of each head, in both sentences: {', '.join(SENTENCES[0])}\n"
     yield "One head for giver, gift and receiver: the same in both sentences", what_gave_reads([[0, 2, 4]])
     yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]])
     yield "Heads that look for words do not notice the exchange", what_gave_reads([[0], [2], [4]], by_place=False)
@@ -95,4 +95,4 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
     yield "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D)."
-    yield f"For {H} heads and (B, T, C) = {(B, T, C)}, it writes 2 x {two:.0f} MB instead of {one:.0f} MB."
+    yield f"For {H} heads and (B, T, C) = {(B, T, C)}, it writes 2 x {two:.0f} MB, not {one:.0f} MB."

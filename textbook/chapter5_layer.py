@@ -6,16 +6,16 @@ The heads stand side by side (Concat), and a last map mixes them:
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
     W_i^Q and W_i^K (d_model, d_k), W_i^V (d_model, d_v), W^O (h d_v, d_model)
 
-Here Q, K and V are the inputs of the layer; in chapter 3 they are the products. A layer takes eight steps: linear maps,
-split into heads, scores, mask, softmax, sum of values, join (merge), last map.
+In this formula, Q, K and V are the inputs of the layer; in chapter 3 and below, they are the products. A layer takes
+eight steps: linear maps, split into heads, scores, mask, softmax, sum of values, join (merge), last map.
 
 One big map holds the W_i^Q of all heads as blocks of its columns. The maps have no biases here; bias=True and
 output_bias=True add them, as some texts do.
 
 In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
 attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A
-memory mask does so in cross-attention, where keys and values come from another sequence. A query that sees no key gets
-weights of 0; a plain softmax gives NaN.
+memory mask hides keys in cross-attention, where keys and values come from another sequence. A query that sees no key
+gets weights of 0; a plain softmax gives NaN.
 
 Next: python -m textbook 6 builds an encoder and a decoder from this layer.
 """
@@ -166,7 +166,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     n_parameters = [sum(p.numel() for p in layer.parameters()) for layer in (two, wide, cross)]
     yield f"  parameters  {''.join(f'{n:<20,}' for n in n_parameters)}".rstrip() + "\n"
     with_biases = MultiHeadAttention(16, 2, query_size=10, bias=True, output_bias=True).parameters()
-    yield f"With a bias of 16 numbers in each of its four maps, the first has {sum(p.numel() for p in with_biases):,}."
+    n = sum(p.numel() for p in with_biases)
+    yield f"With a bias of 16 numbers in each of its four maps, the first layer has {n:,}."
     equal = "the same" if torch.allclose(one_head_at_a_time(two, x), two(x), atol=1e-6) else "DIFFERENT results"
     yield f"One head at a time, each with 8 columns of every map, gives {equal}.\n"
 

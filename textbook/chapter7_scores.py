@@ -1,4 +1,4 @@
-"""Chapter 7: how well does a key match a query? A scoring function, also called compatibility function, says so.
+"""Chapter 7: how well does a key match a query? A scoring function, also called compatibility function, answers.
 
     uniform      0                              the plain average of chapter 1
     dot          q . k                          chapter 2

@@ -1,6 +1,7 @@
 """Chapter 8: how well does the previous character alone predict the next? As well as a table of pairs can.
 
-Without attention, no position sees another one. Attention must beat this validation loss, the mean of -log p(next).
+Without attention, no position sees another one. The loss is the mean of -log p(next), in nats: a guess among V
+characters has log V. The validation loss is that of text which was not used for fitting. Attention must beat it.
 
 Next: python -m textbook 9 adds everything that the chapters before have built.
 """

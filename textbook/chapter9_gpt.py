@@ -149,9 +149,14 @@ def show(steps: int = 1500) -> Iterator[str]:
     text = (Path(__file__).parents[1] / "data/bundled/selmere.txt").read_text(encoding="utf-8")
     characters = "".join(sorted(set(text)))
     model = TextbookGPT(len(characters), n_layer=4, n_head=4, n_embd=128, block_size=64)
-    losses = train(model, encode(text, characters), batch_size=16, lr=1e-3)
+    ids = encode(text, characters)
+    n_train = len(ids) * 9 // 10
+    losses = train(model, ids[:n_train], batch_size=16, lr=1e-3)
     for step in range(1, steps + 1):
         loss = next(losses)
         if step % 100 == 0 or step == steps:
             yield f"step {step:,}/{steps:,}  training loss {loss:.4f}"
+    inputs, targets = random_windows(ids[n_train:], 64, model.block_size)
+    val_loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    yield f"validation loss {val_loss.item():.4f}, on 64 windows that were not trained on"
     yield "\nSample:\n" + decode(sample(model, encode("\n", characters), 400), characters)

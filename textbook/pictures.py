@@ -1,4 +1,4 @@
-"""Draw the pictures of textbook/README.md, with the numbers that chapters 3 and 5 show: python -m textbook.pictures
+"""Draw the pictures of textbook/README.md, with numbers of chapters 3 to 5: python -m textbook.pictures
 
 Their style is that of head.svg.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 from textbook import chapter3_head, chapter5_layer
 
 FOLDER, ROW = Path(__file__).parent, 28  # pixels
-BLUE, ORANGE, GREEN, PINK, INK = (f"var(--series-{i})" for i in (0, 1, 2, 3, 6))
+BLUE, ORANGE, GREEN, PINK, OCHRE, BROWN, INK = (f"var(--series-{i})" for i in (0, 1, 2, 3, 4, 7, 6))
 
 
 def shown(chapter: ModuleType, *titles: str) -> list[Tensor]:
@@ -42,7 +42,7 @@ def matrix(
     parts += [text(x - 8, y + ROW * (i + 0.65), name, "note end") for i, name in enumerate(rows)]
     parts += [text(x + width * (j + 0.5), y - 8, name) for j, name in enumerate(columns)]
     digits = 0 if (values == values.round()).all() else 2
-    darkest = (0.4 if colour == INK else 0.6) / (values.abs().max().item() or 1.0)
+    darkest = (0.4 if colour == INK else 0.6) / max(1.0, values.abs().max().item())
     for (i, j), number in np.ndenumerate(values.numpy()):
         left, top, is_hidden = x + j * width, y + i * ROW, mask and number == 0
         fill = 'class="future"' if is_hidden else f'fill="{colour}" fill-opacity="{darkest * abs(number):.2f}"'
@@ -74,7 +74,7 @@ def two_heads() -> tuple[str, int, int, list[str]]:
     (x,), layer = shown(chapter3_head, "X = "), chapter5_layer.MultiHeadAttention(4, 2).double().requires_grad_(False)
     traced = {name: value[0] for name, value in layer.trace(x[None]).items()}
     parts = [matrix(70, 180, x, "X", INK, 36, rows=chapter3_head.WORDS)]
-    for h, colour, y in ((0, BLUE, 70), (1, ORANGE, 290)):
+    for h, colour, y in ((0, OCHRE, 70), (1, BROWN, 290)):
         weights, output = traced["weights"][h], traced["heads"][h]
         parts.append(matrix(310, y, weights, f"weights of head {h + 1}", INK, 52))
         parts.append(matrix(550, y, output, f"output of head {h + 1}", colour, 52))
@@ -109,7 +109,7 @@ def masks() -> tuple[str, int, int, list[str]]:
     parts += [text(228, 280, "and"), arrow(408, 276, 446, 276), arrow(858, 276, 906, 276)]
     parts.append(matrix(455, 220, weights, "weights in sequence 2", GREEN, 44, mask=True))
     parts.append(matrix(915, 220, cross, "weights", GREEN, 44, mask=True))
-    note = "Rows are queries, columns are keys (of the padding mask, rows are sequences). Hatched: hidden."
+    note = "Scores are equal. Rows: queries (of the padding mask: sequences 1 and 2). Columns: keys. Hatched: weight 0."
     return "Self- and cross-attention, and their three masks", 1070, 385, [*parts, text(60, 365, note, "left")]
 
 
@@ -120,6 +120,7 @@ def patches() -> tuple[str, int, int, list[str]]:
     parts.append(matrix(390, 110, weights, "weights of the patches", GREEN, 52, rows=names, columns=names))
     parts.append(matrix(720, 60, after, "after", INK, ROW))
     parts += [f'<path class="followed" d="M{x + 112} 60v224M{x} 172h224"/>' for x in (40, 720)]
+    parts += [text(54 + 112 * (i % 2), 79 + 112 * (i // 2), name) for i, name in enumerate(names)]
     parts += [arrow(280, 172, 350, 172), arrow(612, 172, 706, 172)]
     return "A picture of four patches before and after attention", 980, 310, parts
 

@@ -48,6 +48,10 @@ MISTAKES = [
     ("masked_softmax", "e / e.sum(-1,", "e / scores.exp().sum(-1,", "the mask comes after the softmax"),
     ("masked_softmax", "* visible", "* ~visible", "the other way round"),
     ("head", "btd,bsd->bts", "btd,bsd->bst", "transposed: K Q^T"),
+    ("masked_softmax", "scores.exp() * visible", "(scores * visible).exp()", "They need -inf"),
+    ("average_of_the_past", "torch.arange(1, x.size(1) + 1)[:, None]", "x.size(1)", "divided by T at all positions"),
+    ("head", "q.size(-1) ** 0.5, visible", "q.size(-1), visible", "divided by D, not by"),
+    ("head", ".tril() == 1", ".triu() == 1", "triu in place of tril"),
     ("head", ".tril() == 1", ".tril(1) == 1", "a position sees the one after it"),
     ("head", ".tril() == 1", ".tril(-1) == 1", "a position does not see itself"),
     ("split_heads", "torch.stack(x.chunk(n_head, -1), dim=1)", "x.view(len(x), n_head, x.size(1), -1)", "T and H"),
@@ -82,7 +86,7 @@ def test_a_right_function_is_right_and_an_empty_one_is_not_written_yet(name):
 @pytest.mark.parametrize(("name", "old", "new", "named"), MISTAKES)
 def test_a_typical_mistake_is_named(name, old, new, named):
     start, _, sentence = fault(solved(old, new)[name], EXERCISES[name]).partition(" Exactly this comes out if ")
-    assert re.fullmatch(r"returns \S+ at \[[\d, ]*\], not -?\d\.\d{4} \(arguments: .*\)\.", start)
+    assert re.fullmatch(r"returns \S+( at \[[\d, ]*\])?, not -?\d\.\d{4} \(shapes: .*\)\.", start)
     assert named in sentence
 
 
@@ -98,10 +102,10 @@ def test_no_two_mistakes_are_confused(name, sentence):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("visible) @ v", "visible)", "returns the shape (2, 4, 4), not (2, 4, 3) (arguments: (2, 4, 6), "),
+        ("visible) @ v", "visible)", "returns the shape (2, 4, 4), not (2, 4, 3) (shapes: (2, 4, 6), "),
         ("visible) @ v", "visible) @ v * 2", "returns "),
         ("visible) @ v", "visible) @ v / 0 * 0", "returns nan at [0, 0, 0], not "),
-        ("visible) @ v", "visible) @ w", "stops in line 15: NameError: name 'w' is not defined (arguments: "),
+        ("visible) @ v", "visible) @ w", "stops in line 15: NameError: name 'w' is not defined (shapes: "),
         ("value_map):", "value_map, w):", "stops: TypeError: head() missing 1 required positional argument: 'w' ("),
         ("return masked_softmax(torch", "return [q]; (torch", "returns list, not a tensor."),
         ("* visible", "* visible * 2", ""),  # the factor cancels

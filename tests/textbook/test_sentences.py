@@ -60,6 +60,9 @@ pool = functools.partial(pooling, torch.zeros(1), ys=z[:3], kernel=gaussian_kern
 CLAIMS = {
     "1": {
         "itself and the positions before it, never those after": torch.equal(by_softmax["weights"] > 0, tril > 0),
+        "row t of y is the sum of the rows of x, each times its weight in row t": close(
+            by_softmax["y"][0, 1], sum(w * row for w, row in zip(by_softmax["weights"][1], x[0], strict=True))
+        ),
         "= exp(z_i) / sum_j exp(z_j) The weights add up to 1.": close(z.softmax(0), z.exp() / z.exp().sum()),
         "The largest score gets the largest weight": z.softmax(0).argmax() == z.argmax(),
         "are -inf, and exp(-inf) = 0. All other scores are 0": torch.equal(by_softmax["scores"].exp(), tril),
@@ -72,7 +75,9 @@ CLAIMS = {
         "'the' matches no other word": max(likeness("the").values()) == 0,
         "both rows of 'the' are still the same": torch.equal(*sentence["y"][[0, 4]]),
         "it is c sqrt(C)": close(torch.full((C,), 2.0).norm(), 2 * math.sqrt(C)),
-        "chapter 3 divides by sqrt(C)": close(seen["scores"], seen["raw scores"] / math.sqrt(seen["K"].size(-1))),
+        "Chapter 3 adds D products, and divides by sqrt(D)": close(
+            seen["scores"], seen["raw scores"] / math.sqrt(seen["K"].size(-1))
+        ),
     },
     "3": {
         "attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V": close(seen["output"], sdpa(seen["Q"], seen["K"], seen["V"])),
@@ -126,7 +131,7 @@ CLAIMS = {
         "w of K(w u), whose width is 1 / w": close(pool(xs=xs, w=3.0)["weights"], pool(xs=xs * 3)["weights"]),
         "equal key scores best, not the longer one": Gaussian(1.0)(q[:1], torch.stack((3 * q[0], q[0]))).argmax() == 1,
     },
-    "8": {"the mean of -log p(next)": close(Bigram(V).mean_loss(torch.arange(V)), math.log(V))},
+    "8": {"a guess among V characters has log V": close(Bigram(V).mean_loss(torch.arange(V)), math.log(V))},
     "9": {
         "(at most block_size)": gpt(torch.zeros(1, T, dtype=torch.long)).shape == (1, gpt.block_size, V),
         "without biases and dropout": "Dropout" not in str(gpt) and "bias" not in str(gpt.state_dict().keys()),

@@ -131,7 +131,7 @@ def test_the_picture_of_a_head_shows_numbers_that_follow_from_its_queries_and_ke
         scores = [float(head["Q"][i] @ head["K"][j]) / math.sqrt(3) for j in range(i + 1)]
         weights = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
         for score, weight in zip(scores, weights, strict=True):
-            expected += [f"{score:.1f}", f"{weight:.2f}"]
+            expected += [f"{score:z.1f}", f"{weight:.2f}"]
     drawn = (ROOT / "textbook" / "head.svg").read_text(encoding="utf-8")
     numbers = re.findall(r'class="number">([^<]*)<', drawn)
     assert [number.replace(minus, "-") for number in numbers] == expected

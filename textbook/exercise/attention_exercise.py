@@ -3,7 +3,8 @@
     python -m textbook --check attention_exercise.py
 
 B sequences have T positions, each a vector of C numbers (channels). A head has D channels, and a layer H heads. @ is
-the product of matrices, for each sequence of the batch; a map W is applied as x @ W. Everything fits on a few lines.
+the product of matrices, for each sequence of the batch; a map W is applied as x @ W. Each function fits on a few
+lines, and may use the ones above it. You need softmax, masked_fill, tril, reshape and transpose of PyTorch.
 """
 
 import torch
@@ -15,7 +16,7 @@ def average_of_the_past(x):
 
 
 def masked_softmax(scores, visible):
-    """(..., T, S), visible (T, S) of True and False -> (..., T, S). Return weights of the S keys for each of T queries.
+    """(B, T, S), visible (T, S) or (B, 1, S), True or False -> (B, T, S). Return the weights of S keys for each query.
 
     They are the softmax of the scores of the visible keys; a hidden key has weight 0 (chapters 1 and 3).
     """
@@ -46,9 +47,9 @@ def multi_head(x, query_map, key_map, value_map, output_map, n_head):
 
 
 def cross_attention(x, memory, padding_mask, query_map, key_map, value_map):
-    """(B, T, C), memory (B, S, M), maps (C, D), (M, D), (M, D) -> (B, T, D). One head; x reads the memory (chapter 6).
+    """(B, T, C), memory (B, S, M), maps (C, D), (M, D), (M, D) -> (B, T, D). One head; x reads the memory (chapter 5).
 
-    padding_mask (B, S) is 0 where a position of the memory only fills up its sequence: nobody may read it.
+    padding_mask (B, S), of 0 and 1, is 0 where a position of the memory only fills up its sequence: nobody may read it.
     """
     raise NotImplementedError
 

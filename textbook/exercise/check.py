@@ -39,7 +39,7 @@ def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> s
         arguments = exercise.arguments(*sizes)
         expected = exercise.right(*arguments)
         given = ", ".join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)
-        given = f"(arguments: {given})."
+        given = f"(shapes: {given})."
         try:
             y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
         except NotImplementedError:
@@ -47,27 +47,29 @@ def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> s
         except (Exception, SystemExit) as error:
             return f"{stop(error, file)} {given}"
         if not isinstance(y, Tensor):
-            return f"returns {type(y).__name__}, not a tensor."
+            return f"returns {type(y).__name__}, not a tensor.{' Is a return missing?' if y is None else ''}"
         if y.shape != expected.shape:
             return f"returns the shape {tuple(y.shape)}, not {tuple(expected.shape)} {given}"
-        if len(places := (~near(y, expected)).nonzero()):
+        if len(places := (~near(y, expected, 1e-3)).nonzero()):
             place = tuple(places[0].tolist())
-            wrong = f"returns {y[place].item():.4f} at {list(place)}, not {expected[place].item():.4f} {given}"
+            at = f" at {list(place)}" if place else ""
+            wrong = f"returns {y[place].item():.4f}{at}, not {expected[place].item():.4f} {given}"
             for sentence, mistake in exercise.mistakes.items():
-                if near(y, exercise.right(*arguments, **mistake)).all():
+                if near(y, exercise.right(*arguments, **mistake), 1e-5).all():
                     return f"{wrong} Exactly this comes out if {sentence}"
             return wrong
     return ""
 
 
-def near(x: Tensor, y: Tensor) -> Tensor:
-    return torch.isclose(x.double(), y.double(), rtol=1e-3, atol=1e-4, equal_nan=True)
+def near(x: Tensor, y: Tensor, tolerance: float) -> Tensor:
+    return torch.isclose(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def stop(error: BaseException, file: str) -> str:
-    """Return where an error last passed a line of the file, if at all, and the error."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"stops{f' in line {lines[-1]}' if lines else ''}: {type(error).__name__}: {one_line(str(error))}"
+    """Return the lines of the file that an error passed, if any, and the error."""
+    lines = [str(frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    place = f" in line {', which calls line '.join(lines)}" if lines else ""
+    return f"stops{place}: {type(error).__name__}: {one_line(str(error))}"
 
 
 def answer(source: bytes, file: str, connection: Connection) -> None:

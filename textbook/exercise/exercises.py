@@ -61,15 +61,24 @@ HIDDEN = {
     "the mask comes after the softmax, so the rows no longer add up to 1. It belongs before it.": {
         "weights": lambda s, visible: s.softmax(-1) * visible
     },
-    "nothing is hidden.": {"weights": lambda s, visible: s.softmax(-1)},
+    "nothing is hidden. (masked_fill returns a new tensor.)": {"weights": lambda s, visible: s.softmax(-1)},
+    "hidden keys have the score 0, and exp(0) is 1. They need -inf.": {
+        "weights": lambda s, visible: (s * visible).softmax(-1)
+    },
     "what should be visible is hidden, and the other way round.": {
         "weights": lambda s, visible: masked_softmax(s, visible=~visible)
     },
 }
 AXIS = "the softmax runs over the queries. It belongs over the keys, dim=-1."
 WEIGHTS = HIDDEN | {AXIS: {"weights": lambda s, visible: masked_softmax(s.mT, visible=visible.mT).mT}}
-SCALE = {"the scores are not divided by sqrt(D).": {"score": dot}}
+SCALE = {
+    "the scores are not divided by sqrt(D).": {"score": dot},
+    "the scores are divided by D, not by sqrt(D).": {"score": lambda q, k: dot(q, k) / q.size(-1)},
+}
 CAUSAL: dict[str, dict[str, Any]] = {
+    "a position sees the future, not the past: triu in place of tril.": {
+        "weights": lambda s, visible: masked_softmax(s, visible=visible.mT)
+    },
     "the scores are transposed: K Q^T in place of Q K^T.": {"score": lambda q, k: scaled_dot(k, q)},
     "a position sees the one after it, too: the triangle is too large.": {"diagonal": 1},
     "a position does not see itself: the triangle is too small.": {"diagonal": -1},
@@ -94,16 +103,17 @@ EXERCISES = {
         lambda x, mean=average_by_loop: mean(x),
         {
             "it is a sum. Divide it by the number of positions.": {"mean": lambda x: x.cumsum(1)},
+            "the sum is divided by T at all positions.": {"mean": lambda x: x.cumsum(1) / x.size(1)},
             "each position has the mean of all, even of the future.": {"mean": lambda x: x.mean(1, True).expand_as(x)},
         },
     ),
     "masked_softmax": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, S), torch.ones(T, S, dtype=torch.bool).tril()),
+        lambda B, T, S, C, H: (torch.randn(B, T, S), torch.rand(*((B, 1) if B > 1 else (T,)), S) < 0.6),
         lambda scores, visible, weights=masked_softmax: weights(scores, visible=visible),
         WEIGHTS,
     ),
     "head": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, C), *torch.randn(3, C, 3)), head, WEIGHTS | SCALE | CAUSAL
+        lambda B, T, S, C, H: (torch.randn(B, T, C), *torch.randn(3, C, H)), head, WEIGHTS | SCALE | CAUSAL
     ),
     "split_heads": Exercise(
         lambda B, T, S, C, H: (torch.randn(B, T, C), H),
@@ -123,10 +133,10 @@ EXERCISES = {
     "cross_attention": Exercise(
         lambda B, T, S, C, H: (
             *(torch.randn(B, T, C), torch.randn(B, S, C + 1), (torch.arange(S) <= torch.arange(B)[:, None]).int()),
-            *(torch.randn(C, 3), *torch.randn(2, C + 1, 3)),
+            *(torch.randn(C, H), *torch.randn(2, C + 1, H)),
         ),
         cross_attention,
         HIDDEN | SCALE,  # a softmax over the queries gives nothing but NaN
     ),
-    "bigram_loss": Exercise(lambda B, T, S, C, H: (torch.randn(T, T), torch.randint(T, (5 * B,))), bigram_loss, PAIRS),
+    "bigram_loss": Exercise(lambda B, T, S, C, H: (torch.randn(T, T), torch.randint(T, (20 * B,))), bigram_loss, PAIRS),
 }
