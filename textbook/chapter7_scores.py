@@ -15,9 +15,10 @@ channel. This is attention pooling:
 
     f(x) = sum_i y_i K(x - x_i) / sum_j K(x - x_j)
 
-The kernel K is large near 0; its logarithm is the score. In a Gaussian, K(u) = exp(-u^2 / 2) / sqrt(2 pi), the factor
-1 / sqrt(2 pi) is in every term and cancels: the weight of y_i is softmax(-(x - x_i)^2 / 2). The method is
-non-parametric: it keeps all examples and learns no parameters, except perhaps w of K(w u), whose width is 1 / w.
+The kernel K is large near 0; its logarithm is the score. In a Gaussian, K(u) = exp(-u^2 / 2) / sqrt(2 pi), the factor 1
+/ sqrt(2 pi) is in every term and cancels: the weight of y_i is softmax(-(x - x_i)^2 / 2). The method is non-parametric:
+it keeps all examples and learns no parameters, except perhaps w of K(w u), whose width is 1 / w. Epanechnikov's kernel,
+K(u) = max(1 - u^2, 0), reads only examples within one width.
 
 Next: python -m textbook 8 shows a language model without attention.
 """

@@ -1,8 +1,10 @@
 """Chapter 9: how do the parts form a whole GPT? Here it is in one file, with attention, training and sampling.
 
-Read it from top to bottom. The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. Shapes: B
-sequences of T characters (at most block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads
-of D = head_size channels; V = vocab_size characters in the vocabulary.
+Read it from top to bottom. The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. A block
+adds attention, then a small network to its input; before each, a LayerNorm brings the channels of each position to mean
+0 and variance 1. Logits are the scores of the next characters. Shapes: B sequences of T characters (at most
+block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads of D = head_size channels; V =
+vocab_size characters in the vocabulary.
 
 Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
 `textbook/README.md` shows what attention is for, beside a table of the last characters.

@@ -25,7 +25,7 @@ from textbook.chapter3_head import KEY_MAP, QUERY_MAP, VALUE_MAP, one_head
 from textbook.chapter4_heads import join_heads, split_heads, what_gave_reads
 from textbook.chapter5_layer import MultiHeadAttention
 from textbook.chapter6_encoder_decoder import DecoderBlock, EncoderBlock
-from textbook.chapter7_scores import gaussian_kernel, pooling
+from textbook.chapter7_scores import epanechnikov_kernel, gaussian_kernel, pooling
 from textbook.chapter8_bigram import Bigram
 from textbook.chapter9_gpt import TextbookGPT
 
@@ -128,12 +128,15 @@ CLAIMS = {
             torch.exp(gaussian_kernel(u)), torch.exp(-(u**2) / 2)
         ),
         "the weight of y_i is softmax(-(x - x_i)^2 / 2)": close(pool(xs=xs)["weights"], (-(u**2) / 2).softmax(1)),
+        "K(u) = max(1 - u^2, 0), reads only": close(torch.exp(epanechnikov_kernel(u)), (1 - u**2).clamp(min=0)),
         "w of K(w u), whose width is 1 / w": close(pool(xs=xs, w=3.0)["weights"], pool(xs=xs * 3)["weights"]),
         "equal key scores best, not the longer one": Gaussian(1.0)(q[:1], torch.stack((3 * q[0], q[0]))).argmax() == 1,
     },
     "8": {"a guess among V characters has log V": close(Bigram(V).mean_loss(torch.arange(V)), math.log(V))},
     "9": {
         "(at most block_size)": gpt(torch.zeros(1, T, dtype=torch.long)).shape == (1, gpt.block_size, V),
+        "to mean 0 and variance 1": close(gpt.norm(1e4 * x).var(-1, correction=0), 1)
+        and close(gpt.norm(x).mean(-1), 0),
         "without biases and dropout": "Dropout" not in str(gpt) and "bias" not in str(gpt.state_dict().keys()),
     },
     "head.svg": {
