@@ -95,7 +95,7 @@ CLAIMS = {
         "One head for giver, gift and receiver: the same": torch.equal(*what_gave_reads([[0, 2, 4]])),
         "Three heads: giver, gift and receiver are kept apart": not torch.equal(*what_gave_reads([[0], [2], [4]])),
         "for words do not notice the exchange": torch.equal(*what_gave_reads([[0], [2], [4]], by_place=False)),
-        "root of D equals dividing the scores by sqrt(D)": close(dot(q / D**0.25, k / D**0.25), scaled_dot(q, k)),
+        "the fourth root of D equals dividing the scores": close(dot(q / D**0.25, k / D**0.25), scaled_dot(q, k)),
     },
     "5": {
         "W_i^Q and W_i^K (d_model, d_k), W_i^V (d_model, d_v), W^O (h d_v, d_model)": (
