@@ -20,13 +20,8 @@ PAGES = [ROOT / name for name in NAMES]
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
 RUN_BY_CI = {"python -m pytest", 'python -m pytest -m "slow and not nightly" -n 3', "mypy", "ruff check ."}
 RUN_BY_CI |= {"ruff format --check .", INSTALL}
-FIRST = (
-    "git clone",
-    "cd gpt",
-    "python3 -m venv",
-    ".venv/bin/pip",
-    ".venv/bin/python -m pytest",
-)  # the first lines of README.md; CI runs them
+# The first lines of README.md, which CI runs.
+FIRST = ("git clone", "cd gpt", "python3 -m venv", ".venv/bin/pip", ".venv/bin/python -m pytest")
 # Other tests run these: tests/experiments/test_studies.py, tests/training/runs/test_torture.py.
 TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS", *FIRST)
 # What makes a command of a page short: the program or file that it names, and the arguments to add.

@@ -182,7 +182,7 @@ def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(p
     }
     sentences, numbers = printed("5", matrices)
     assert_rounded(
-        numbers, [C, H, B, T, 10, S, 12, C, H, C, *shapes, *parameters, C, parameters[0] + 4 * C, C // H], sentences
+        numbers, [C, H, B, T, 10, S, 12, C, H, C, *shapes, *parameters, parameters[0] + 4 * C, C, C // H], sentences
     )
 
 

@@ -4,6 +4,7 @@ The reader's code runs in a process of its own, because it may never end.
 """
 
 import multiprocessing
+import runpy
 import sys
 import traceback
 from collections.abc import Callable
@@ -38,8 +39,7 @@ def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> s
         torch.manual_seed(0)
         arguments = exercise.arguments(*sizes)
         expected = exercise.right(*arguments)
-        given = ", ".join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)
-        given = f"(shapes: {given})."
+        given = f"(shapes: {', '.join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)})."
         try:
             y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
         except NotImplementedError:
@@ -72,12 +72,12 @@ def stop(error: BaseException, file: str) -> str:
     return f"stops{place}: {type(error).__name__}: {one_line(str(error))}"
 
 
-def answer(source: bytes, file: str, connection: Connection) -> None:
+def answer(file: str, connection: Connection) -> None:
     """Send an empty text, then what is wrong with the file, then with each function; empty texts if nothing is."""
     connection.send("")
     functions: dict[str, Any] = {}
     try:
-        exec(compile(source, file, "exec"), functions)
+        functions = runpy.run_path(file)
         found = next((f"has no function {name}" for name in EXERCISES if not callable(functions.get(name))), "")
     except (Exception, SystemExit) as error:
         found = stop(error, file)
@@ -93,9 +93,10 @@ def check(file: Path) -> int:
 
     Raises UserError if the file cannot be run, or a function is missing or does not end.
     """
+    file.read_bytes()  # a missing file is this process's error
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(file.read_bytes(), str(file), sender), daemon=True)
+    process = context.Process(target=answer, args=(str(file), sender), daemon=True)
     process.start()
     sender.close()
     try:
