@@ -166,7 +166,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     n_parameters = [sum(p.numel() for p in layer.parameters()) for layer in (two, wide, cross)]
     yield f"  parameters  {''.join(f'{n:<20,}' for n in n_parameters)}".rstrip() + "\n"
     n = sum(p.numel() for p in MultiHeadAttention(16, 2, query_size=10, bias=True, output_bias=True).parameters())
-    yield f"The first layer has {n:,} parameters with a bias of 16 numbers in each of its maps."
+    yield f"The first layer has {n:,} parameters with 16 biases in each of its maps."
     equal = "the same" if torch.allclose(one_head_at_a_time(two, x), two(x), atol=1e-6) else "DIFFERENT results"
     yield f"One head at a time, each with 8 columns of every map, gives {equal}.\n"
 
