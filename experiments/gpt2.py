@@ -6,6 +6,7 @@ SHAPE = {
     "mlp": "gelu",
     "qk_norm": False,
     "logit_softcap": 0,
+    "temperature": 1.0,
     "conv_width": 1,
     "ngrams": (),
     "score": "scaled_dot",

@@ -51,11 +51,16 @@ class ModelConfig:
     ngram_rows: Size = 262_144  # rows of the table, which n-grams share at random
     ngram_width: Size = 32  # width of the rows
     ngram_dropout: BelowOne = 0.5  # probability that a row is dropped in training
+    # factor of the rows outside training: below 1 if the text was read several times, and the rows know it by heart
+    ngram_scale: NotNegative = 1.0
     qk_norm: bool = True  # normalise queries and keys before their product
     # with `qk_norm` and `score: scaled_dot`, the score is this scale times the cosine of query and key: a number,
     # `learned` (one per head), or `sqrt_head_size` (√D, which harms narrow heads)
     qk_scale: Literal["learned", "sqrt_head_size"] | Positive = "learned"
     logit_softcap: NotNegative = 15.0  # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
+    # divides the logits outside training: above 1 for a model that is too sure of what it predicts, because it has read
+    # its text several times
+    temperature: Positive = 1.0
     # implementation of attention; `auto`: on a CPU, the one measured to be fastest
     attention: Literal["auto", "explicit", "fused"] = "auto"
     # scoring function

@@ -145,7 +145,7 @@ class GPT(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if cap := self.config.logit_softcap:  # keeps logits between -cap and cap (Gemma 2, 2024)
             logits = cap * torch.tanh(logits / cap)
-        return logits
+        return logits if self.training else logits / self.config.temperature  # calibration (Guo et al., 2017)
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the tables of which a step changes only a few rows.

@@ -40,7 +40,7 @@ class NgramMemory(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.lengths, self.dropout = config.ngrams, config.ngram_dropout
+        self.lengths, self.dropout, self.scale = config.ngrams, config.ngram_dropout, config.ngram_scale
         zeros = torch.zeros(config.ngram_rows, config.ngram_width)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("counts", torch.full((config.ngram_rows,), MOST))
@@ -59,7 +59,8 @@ class NgramMemory(nn.Module):
         seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)
         if self.training:
             seen = (seen - 1).clamp(min=0)
-        share = dropout(seen / (seen + PRIOR), self.dropout, training=self.training)  # (B, T, K, 1)
+        share = seen / (seen + PRIOR)  # (B, T, K, 1)
+        share = dropout(share, self.dropout, training=True) if self.training else share * self.scale
         return self.proj((rows * share).flatten(2))
 
     @torch.no_grad()

@@ -181,9 +181,9 @@ class GPT {
 
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
-    const { rows, counts, proj } = this.memory, width = this.config.ngram_width, found = [];
+    const { rows, counts, proj } = this.memory, { ngram_width: width, ngram_scale } = this.config, found = [];
     for (const row of this.ngramRows(t)) {
-      const share = counts[row] / (counts[row] + 4);
+      const share = (ngram_scale * counts[row]) / (counts[row] + 4);
       for (let i = 0; i < width; i++) found.push(share * rows[row * width + i]);
     }
     return linear(Float64Array.from(found), proj);
@@ -238,8 +238,8 @@ class GPT {
 
   // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.
   predict(x) {
-    const logits = linear(this.norm(x, this.finalNorm), this.lmHead), cap = this.config.logit_softcap;
-    return cap ? logits.map((each) => cap * Math.tanh(each / cap)) : logits;
+    const { logit_softcap: cap, temperature } = this.config, logits = linear(this.norm(x, this.finalNorm), this.lmHead);
+    return logits.map((each) => (cap ? cap * Math.tanh(each / cap) : each) / temperature);
   }
 }
 

@@ -42,6 +42,8 @@ NUMBERS = {  # what is repeated is drawn more often
     "ngram_dropout": (0.0, 0.5),
     "qk_scale": (5.0,),
     "logit_softcap": (0.0, 2.0, 15.0),
+    "ngram_scale": (1.0, 0.6),
+    "temperature": (1.0, 1.3),
     "score": ("scaled_dot",) * 3,
     "score_hidden": (3, 8),
     "score_width": (None, 1.7),
