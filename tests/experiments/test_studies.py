@@ -47,7 +47,7 @@ FAMILY = {
 def test_every_part_of_the_study_has_a_command():
     packed = {path.name for path in STUDIES.glob("*/*.jsonl")}
     assert {shlex.split(report)[2].rpartition("/")[2] for report in REPORTS} == packed
-    assert len(packed) == 18
+    assert len(packed) == 19
 
 
 def test_the_commands_of_the_studies_may_replace_their_files():
@@ -134,27 +134,31 @@ def test_the_contrasts_of_the_page_are_those_of_scipy(part, ours, theirs, seeds)
     raise AssertionError(f"{mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]")
 
 
+def gain(before, after):
+    interval = stats.ttest_rel(before, after).confidence_interval(0.95)
+    return f"{np.mean(before) - np.mean(after):.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+
+
 def test_the_mean_spread_and_gain_of_the_main_recipe_on_all_pages_follow_from_its_records():
-    losses, pages = (
-        [*packed_losses("recipe").values()],
-        ("README.md", "experiments/studies/README.md", "model/README.md"),
+    names = ("README.md", "experiments/studies/README.md", "model/README.md", "experiments/studies/RECORDS.md")
+    start, results, model, records = (" ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in names)
+    today, earlier = [*packed_losses("recipe_float32").values()], [*packed_losses("recipe").values()]
+    as_trained, without = (
+        [float(loss) for loss in re.findall(r"1\.\d{4}", re.search(row, records)[0])]
+        for row in (r"The same weights at 1 and 1: [^,]*,[^,]*,[^,]* and 1\.\d*", r"\| bfloat16 \|( 1\.\d{4} \|){4}")
     )
-    start, results, model = (" ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in pages)
-    records = (STUDIES / "RECORDS.md").read_text(encoding="utf-8")
-    row = re.search(r"^\| bfloat16 \|((?: 1\.\d{4} \|){4})", records, re.MULTILINE)[1]
-    without = [float(loss) for loss in re.findall(r"[\d.]+", row)]
-    mean, spread = np.mean(losses), np.std(losses, ddof=1)
-    interval = stats.ttest_rel(without, losses).confidence_interval(0.95)
-    gain = f"{np.mean(without) - mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+    rows = {losses[0]: (np.mean(losses), np.std(losses, ddof=1)) for losses in (today, without, earlier)}
+    table = re.findall(r"\| (1\.\d{4}) \| [^|]*, (?:bfloat16|float32), 4 seeds, standard deviation ([\d.]+)", start)
+    expected = [tuple(f"{number:.4f}" for number in row) for row in rows.values()]
+    assert [row for row in table if row in expected] == expected[:2]
+    (mean, spread), (mean_before, spread_before) = rows[today[0]], rows[earlier[0]]
     assert (
         f"{mean:.4f} ± {spread / 2:.4f} (mean and standard error over seeds 0 to 3; standard deviation {spread:.4f};"
         in results
     )
-    assert f"the lowest run {min(losses):.4f}, the highest {max(losses):.4f}" in results
-    rows = [[mean, spread], [np.mean(without), np.std(without, ddof=1)]]
-    table = re.findall(r"\| (1\.4\d{3}) \| [^|]*, bfloat16, 4 seeds, standard deviation ([\d.]+)", start)
-    assert table == [tuple(f"{number:.4f}" for number in row) for row in rows]
-    assert all(gain in page for page in (results, model, records))
+    assert f"the lowest run {min(today):.4f}, the highest {max(today):.4f}" in results
+    assert f"{mean_before:.4f} ± {spread_before / 2:.4f} (standard deviation {spread_before:.4f})" in results
+    assert all(gain(without, earlier) in page and gain(as_trained, today) in page for page in (results, model, records))
 
 
 def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
