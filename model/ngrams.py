@@ -31,6 +31,7 @@ class NgramMemory(nn.Module):
     Positions before the window count as one more character. The rows of rare n-grams would memorise the text, so a row
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
     without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
+    Outside training, all rows are multiplied by `model.ngram_scale`.
 
     counts: (rows,), the c of each row; before `count`, MOST. On a CPU, the gradient of the rows is sparse: a step
     changes only those that its windows read. CUDA graphs, NCCL and MPS need dense gradients.
@@ -60,7 +61,7 @@ class NgramMemory(nn.Module):
         if self.training:
             seen = (seen - 1).clamp(min=0)
         share = seen / (seen + PRIOR)  # (B, T, K, 1)
-        share = dropout(share, self.dropout, training=True) if self.training else share * self.scale
+        share = dropout(share, self.dropout) if self.training else share * self.scale
         return self.proj((rows * share).flatten(2))
 
     @torch.no_grad()
