@@ -24,27 +24,27 @@ def entered() -> set[tuple[str, str]]:
     from data.corpus import open_corpus
 
     open_corpus(DataConfig(corpus="selmere"))  # so that a new clone has its ids, like every later run
-    found = set()
+    entered_code = set()
 
     def profile(frame, event, _):
-        code = frame.f_code
-        path = Path(code.co_filename)
-        if event == "call" and code.co_qualname in ("GPT.forward", "TrainingStep.run"):
-            raise _EnoughError
-        ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts  # README.md puts .venv into ROOT
-        if event == "call" and ours and not code.co_name.startswith("<"):
-            found.add((path.relative_to(ROOT).as_posix(), code.co_qualname))
+        if event == "call":
+            if frame.f_code.co_qualname in ("GPT.forward", "TrainingStep.run"):
+                raise _EnoughError
+            entered_code.add(frame.f_code)
 
+    config = str(ROOT / "configs/shakespeare.yaml")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
-        sys.setprofile(profile)
-        try:
-            config = str(ROOT / "configs/shakespeare.yaml")
+        sys.setprofile(profile)  # until it raises an error
+        with contextlib.suppress(_EnoughError):
             train.main(["--config", config, "data.corpus=selmere", "model.ngram_rows=64"])
-        except _EnoughError:
-            pass
-        finally:
-            sys.setprofile(None)
-    return {each for each in found if not each[0].startswith("tests/")}
+    found = set()
+    for code in entered_code:
+        file = Path(code.co_filename)
+        if file.is_relative_to(ROOT) and not code.co_name.startswith("<"):
+            file = file.relative_to(ROOT)
+            if not {"site-packages", "tests"} & {*file.parts}:  # README.md puts .venv into ROOT
+                found.add((file.as_posix(), code.co_qualname))
+    return found
 
 
 if __name__ == "__main__":
