@@ -1,4 +1,4 @@
-"""The shape of a GPT, checked once and never changed afterwards."""
+"""The settings of a GPT, checked once and never changed afterwards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class LayerShape:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Everything that decides a GPT's shape, except the vocabulary size, which is a property of the corpus.
+    """All settings of a GPT, except the vocabulary size, which is a property of the corpus.
 
-    The defaults are the modern shape. `norm="layer", mlp="gelu", positions="learned", qk_norm=False, logit_softcap=0,
-    bias=True` gives GPT-2's layers (Radford et al., 2019).
+    The defaults are this project's layers. `norm="layer", mlp="gelu", positions="learned", qk_norm=False,
+    logit_softcap=0, bias=True` gives GPT-2's layers (Radford et al., 2019).
 
     Raises ValueError, naming the setting, if a value is invalid.
     """

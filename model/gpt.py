@@ -95,7 +95,7 @@ class GPT(nn.Module):
         scales of heads         12                       see INITIAL_QK_SCALE
         convolutions            0                        they start as the identity
 
-        A LayerNorm keeps PyTorch's ones. Scoring functions: additive ones are like attention.qkv, and `make_score`
+        A LayerNorm starts with ones. Scoring functions: additive ones are like attention.qkv, and `make_score`
         sets the width of Gaussian ones.
         """
         for module in self.modules():

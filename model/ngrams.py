@@ -1,7 +1,7 @@
 """A memory of n-grams: it learns what follows the last few characters, so that attention need not.
 
-For each n of `model.ngrams`, the last n characters choose a row of one table, and its vector joins the embedding. A
-hash function chooses the row, so the table has a fixed size, and different n-grams may share a row (hash embeddings:
+For each n of `model.ngrams`, the last n characters choose a row of one table, which is added to the embedding. A hash
+function chooses the row, so the table has a fixed size, and different n-grams may share a row (hash embeddings:
 Svenstrup et al., 2017). modded-nanogpt (since its record 62, pull request 201) and nanochat (pull request 854) do so
 with tokens.
 """
@@ -28,7 +28,7 @@ MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 class NgramMemory(nn.Module):
     """ids (B, T) -> vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
-    Positions before the window count as one more character. The rows of rare n-grams would memorise the text, so a row
+    Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, so a row
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
     without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
     Outside training, all rows are multiplied by `model.ngram_scale`.
@@ -52,21 +52,21 @@ class NgramMemory(nn.Module):
         n_before, symbols = max(self.lengths) - 1, ids + 1  # 0: a position before the window
         # (B, n_before + T)
         symbols = F.pad(symbols, (n_before, 0)) if cache is None else cache.ids.update(symbols, places.index)
-        index = self.index(symbols)  # (B, T, K)
+        index = self.index(symbols)  # (B, T, N)
         if index.device.type == "cpu":
-            rows = self.rows(index)  # (B, T, K, width)
+            rows = self.rows(index)  # (B, T, N, width)
         else:
             rows = self.rows.weight.index_select(0, index.flatten()).view(*index.shape, -1)
         seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)
         if self.training:
             seen = (seen - 1).clamp(min=0)
-        share = seen / (seen + PRIOR)  # (B, T, K, 1)
+        share = seen / (seen + PRIOR)  # (B, T, N, 1)
         share = dropout(share, self.dropout) if self.training else share * self.scale
         return self.proj((rows * share).flatten(2))
 
     @torch.no_grad()
     def count(self, ids: Any) -> None:
-        """Set the counts to those of the first COUNTED ids (N,) of the training text, whose slices are NumPy arrays."""
+        """Count the rows that the first COUNTED ids of the training text read; a slice of the ids is a NumPy array."""
         n_before, counts = max(self.lengths) - 1, torch.zeros(len(self.counts))
         for start in range(0, min(len(ids), COUNTED), BATCH):
             symbols = torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64)) + 1
@@ -75,7 +75,7 @@ class NgramMemory(nn.Module):
         self.counts.copy_(counts.clamp(max=MOST))
 
     def index(self, symbols: Tensor) -> Tensor:
-        """Return the row (B, T, K) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
+        """Return the row (B, T, N) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
         longest = max(self.lengths)
         T = symbols.size(1) - longest + 1
         hashed, index = torch.zeros_like(symbols[:, :T]), list[Tensor]()

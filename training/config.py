@@ -52,7 +52,7 @@ class TrainConfig:
     batch_size: Size = 8  # windows of `block_size` characters per batch
     accumulate: Size = 1  # gradient accumulation: batches per step
     # fractions of the run at which the context length doubles, up to `model.block_size`; `[0.4, 0.8]` trains on a
-    # quarter of it, then half, then all
+    # quarter of it, then half, then all, with as many characters in a step
     grow_context_at: tuple[float, ...] = ()
     seed: Annotated[int, Within(at_least=0, below=2**32)] = 0  # seed of weights, batches and dropout
     device: str = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
@@ -68,8 +68,8 @@ class TrainConfig:
     # characters to evaluate on: whole windows, evenly spread and always the same; null: the whole validation split
     eval_characters: Count | None = None
     checkpoint_every_steps: Count = 250  # steps between checkpoints
-    # how many steps to keep the weights of (at least 3; most are early in the run), to see how heads form
-    # ([`experiments/README.md`](../experiments/README.md)); 0 disables this
+    # number of steps, most of them early, whose weights are kept to see how heads form
+    # ([`experiments/README.md`](../experiments/README.md)): 3 or more; 0 disables this
     keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000)] = 0
     # stop after this many evaluations without a better loss; 0 disables this
     patience: Annotated[int, Within(at_least=0)] = 0
