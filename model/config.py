@@ -52,7 +52,7 @@ class ModelConfig:
     ngram_width: Size = 32  # width of the rows
     ngram_dropout: BelowOne = 0.5  # probability that a row is dropped in training
     # factor of the rows outside training: below 1 if the text was read several times, and the rows know it by heart
-    ngram_scale: NotNegative = 1.0
+    ngram_scale: Annotated[float, Within(at_least=0, at_most=1_000)] = 1.0
     qk_norm: bool = True  # normalise queries and keys before their product
     # with `qk_norm` and `score: scaled_dot`, the score is this scale times the cosine of query and key: a number,
     # `learned` (one per head), or `sqrt_head_size` (√D, which harms narrow heads)
@@ -60,7 +60,7 @@ class ModelConfig:
     logit_softcap: NotNegative = 15.0  # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
     # divides the logits outside training: above 1 for a model that is too sure of what it predicts, because it has read
     # its text several times
-    temperature: Positive = 1.0
+    temperature: Annotated[float, Within(at_least=0.001, at_most=1_000)] = 1.0
     # implementation of attention; `auto`: on a CPU, the one measured to be fastest
     attention: Literal["auto", "explicit", "fused"] = "auto"
     # scoring function

@@ -6,7 +6,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - queries and keys of fixed length, with one learned scale per head
 - squared ReLU in the MLP
 - an output matrix of its own, not that of the embeddings
-- a soft cap on the logits
+- a soft cap on the logits, and a temperature outside training
 - zeros in the last map of each layer and in the output matrix at the start
 - as options: a memory of n-grams, a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other
   scoring functions

@@ -2,7 +2,7 @@ import json
 import os
 
 import pytest
-from conftest import run_script
+from conftest import ROOT, run_script
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +28,10 @@ def test_a_step_that_runs_out_of_time_is_interrupted_and_the_next_one_starts(tmp
     results = json.loads((tmp_path / "results.json").read_text())
     assert len(results) == 9
     assert results["profile"]["status"] == results["benchmark"]["status"] == "out of time"
+
+
+def test_the_profile_compares_steps_with_and_without_a_graph():
+    assert run_gpu("--profile", DEVICE="cpu", PYTHONPATH=str(ROOT)).returncode == 0
 
 
 @pytest.mark.skipif("NVIDIA_VISIBLE_DEVICES" in os.environ, reason="needs a machine without a GPU")

@@ -188,7 +188,7 @@ def test_the_project_stays_within_its_budget_of_lines():
     pages = [file for file in pages if MARK not in file.read_text(encoding="utf-8")]  # nobody wrote the others by hand
     tests = [file for kind in ("*.py", "*.md") for file in (ROOT / "tests").rglob(kind)]
     product = [line for file in [*product_files(), *pages] for line in file.read_text(encoding="utf-8").splitlines()]
-    assert len(product) <= 12_279
+    assert len(product) <= 12_286
     assert sum("processes" in line for line in product) <= 58
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_707
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_712
     assert len((ROOT / ".ci/gpu").read_text(encoding="utf-8").splitlines()) <= 80

@@ -30,12 +30,12 @@ def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
     opened = [load_model(path, options.device) for path in options.checkpoint]
+    folder = opened[0].run_folder if len(opened) == 1 else None
+    file = replaceable(options.output or (folder or Path()) / "heads.html")
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, n) for each in opened]
     parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
-    folder = opened[0].run_folder if len(opened) == 1 else None
-    file = replaceable(options.output or (folder or Path()) / "heads.html")
     replace_text(file, make_heads_page(opened, analyses, options.text))
     parts.append(f"Page to open in a browser: {os.path.relpath(file)}")
     print("\n\n".join(parts))  # after the file is written, because a reader may close the pipe

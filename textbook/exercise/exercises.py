@@ -108,7 +108,10 @@ EXERCISES = {
         },
     ),
     "masked_softmax": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, S), torch.rand(*((B, 1) if B > 1 else (T,)), S) < 0.6),
+        lambda B, T, S, C, H: (
+            torch.randn(B, T, S),
+            (torch.rand(*((B, 1) if B > 1 else (T,)), S) < 0.6) | (torch.arange(S) == 0),  # no row is wholly hidden
+        ),
         lambda scores, visible, weights=masked_softmax: weights(scores, visible=visible),
         WEIGHTS,
     ),

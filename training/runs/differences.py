@@ -7,10 +7,12 @@ from data.corpus import Corpus
 from training.config import Config
 from training.runs.checkpoint import Checkpoint, CheckpointError
 
-# Settings of the model that may change when a run resumes: a trained model computes the same with any of them.
-FREE_TO_CHANGE = ("model.dropout", "model.ngram_dropout", "model.attention")
-# Other settings that must not change. With another train.eval_characters, the best loss so far would not be comparable.
-FIXED = ("data.split", "data.level", "train.eval_characters", "train.ancestor", "optim.name")
+CALIBRATION = ("model.ngram_scale", "model.temperature")  # they act outside training alone
+# Settings of the model that may differ from those that its weights were trained with.
+FREE_TO_CHANGE = ("model.dropout", "model.ngram_dropout", "model.attention", *CALIBRATION)
+# Settings that no run may change: with another train.eval_characters or temperature, its best loss so far would not be
+# comparable.
+FIXED = ("data.split", "data.level", "train.eval_characters", "train.ancestor", "optim.name", *CALIBRATION)
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:

@@ -49,8 +49,8 @@ def test_the_run_starts_with_the_ancestors_predictions_and_knows_new_characters(
 
 
 def test_rows_of_ngrams_are_kept_and_their_counts_add_up_unless_the_characters_have_other_ids(ancestor):
-    memory = train_run("memory", "model.ngrams=[2,3]")
-    from_it = ["train.ancestor=runs/memory", "model.ngrams=[2,3]", *KEEP]
+    memory = train_run("memory", "model.ngrams=[2,3]", "model.ngram_scale=0.7")
+    from_it = ["train.ancestor=runs/memory", "model.ngrams=[2,3]", "model.temperature=2", *KEEP]
     begun = [train_run(text[:3], *from_it, f"data.corpus={text}") for text in ("text.txt", "new.txt")]
     paths = [memory.best, *(run.checkpoints / "step-0.safetensors" for run in begun)]
     old, same, other = (load_checkpoint(path).weights for path in paths)
