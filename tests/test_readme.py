@@ -151,8 +151,10 @@ def test_the_lines_for_other_tools_run_with_the_real_packages(tmp_path):
 def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("ROMEO: Ω\n", encoding="utf-8")
-    train_tiny(tmp_path, "train.name=shakespeare", "model.block_size=32", "data.characters=ROMETIJUL:,'?")
-    for block in re.findall(r"```python\n(.*?)```", text(ROOT / "experiments/README.md"), re.DOTALL):
+    settings = "train.name=shakespeare model.block_size=32 model.ngrams=[2] data.characters=ROMETIJUL:,'?"
+    train_tiny(tmp_path, *settings.split())
+    pages = text(ROOT / "experiments/README.md") + text(ROOT / "experiments/studies/README.md")
+    for block in re.findall(r"```python\n(.*?)```", pages, re.DOTALL):
         if "runs/shakespeare" in block:
             exec(block, {})
     assert "ROMEO:" in capsys.readouterr().out
