@@ -16,7 +16,7 @@ MIRROR = ROOT.parent / "shared" / "corpora"
 
 # A model and a run small enough to train in a second, with dimensions that are all different.
 TINY_CONFIG = """
-model: {n_layer: 2, n_head: 3, n_embd: 24, block_size: 16, dropout: 0.1}
+model: {n_layer: 2, n_head: 3, n_embd: 24, block_size: 16, dropout: 0.1, ngram_rows: 1000}
 data: {corpus: text.txt}
 train: {max_steps: 40, batch_size: 5, log_every_steps: 10, eval_every_steps: 20, checkpoint_every_steps: 20,
   sample_length: 30}

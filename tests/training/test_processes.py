@@ -53,6 +53,7 @@ def calm(tmp_path_factory):
     return RunFolder(folder / "runs/calm")
 
 
+@pytest.mark.slow
 def test_two_processes_train_like_one(workplace):
     settings = ["model.dropout=0", "train.dtype=float32", "train.accumulate=2", "train.grow_context_at=[0.5]"]
     settings += ["train.log_every_steps=1", "model.ngrams=[2,3]", "model.ngram_dropout=0"]

@@ -1,11 +1,13 @@
 import json
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import run_script
 from helpers import losses, metrics
 
+import train
 from training.config_file import build_config
 
 
@@ -48,20 +50,21 @@ def test_a_library_that_does_not_start_is_one_line_and_the_run_can_be_resumed_wi
 
 
 @pytest.mark.parametrize(
-    ("method", "failure", "status", "said"),
+    ("method", "fails", "status", "said"),
     [
         ("init", "sys.exit(3)", 1, "train.logger=trackio does not start (3); use train.logger=none; fix this,"),
         ("log", "1 / 0", 0, "warning: train.logger=trackio failed (ZeroDivisionError: division by zero); the run"),
         ("finish", "sys.exit(3)", 0, "warning: train.logger=trackio failed (SystemExit: 3); the run goes on"),
     ],
 )
-def test_a_library_that_fails_ends_a_run_only_at_its_start(workplace, monkeypatch, method, failure, status, said):
+def test_a_library_that_fails_ends_a_run_only_at_its_start(workplace, monkeypatch, capsys, method, fails, status, said):
     working = "import sys\ninit = log = finish = lambda *_, **__: None\n"
-    (workplace / "trackio.py").write_text(f"{working}def {method}(*_, **__): {failure}\n")
-    monkeypatch.setenv("PYTHONPATH", str(workplace))
-    ended = run_script("train.py", "--config", "tiny.yaml", "train.logger=trackio")
-    (line,) = ended.stderr.splitlines()
-    assert (ended.returncode, line.startswith(f"train.py: {said}")) == (status, True), line
+    (workplace / "trackio.py").write_text(f"{working}def {method}(*_, **__): {fails}\n")
+    monkeypatch.syspath_prepend(workplace)
+    monkeypatch.delitem(sys.modules, "trackio", raising=False)
+    ended = train.main(["--config", "tiny.yaml", "train.logger=trackio"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (ended, line.startswith(f"train.py: {said}")) == (status, True), line
     assert any("finished" in record for record in metrics(workplace / "runs/tiny")) == (not status)
 
 

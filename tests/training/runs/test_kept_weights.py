@@ -1,8 +1,8 @@
 """Weights kept during a run."""
 
 import torch
-from conftest import run_script
 
+import sample
 import train
 from model.gpt import GPT
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -36,8 +36,7 @@ def test_a_run_keeps_its_first_weights_and_its_last(workplace):
     assert all(torch.equal(value, last[name]) for name, value in kept[40].weights.items())
     assert all(name.startswith("model.") for name in kept[40].tensors)
     assert run.kept(40).stat().st_size < run.latest.stat().st_size
-    sampled = run_script("sample.py", "--checkpoint", run.kept(1), "--length", "5")
-    assert sampled.returncode == 0, sampled.stderr
+    assert sample.main(["--checkpoint", str(run.kept(1)), "--length", "5"]) == 0
 
 
 def test_a_resumed_run_replaces_the_weights_that_it_kept_after_its_checkpoint(workplace):
