@@ -189,6 +189,7 @@ def test_on_a_terminal_ctrl_c_stops_the_text_not_the_program_and_lines_can_be_ed
     os.close(terminal)
 
 
+@pytest.mark.slow
 def test_text_is_printed_while_it_is_sampled(trained):
     command = [sys.executable, str(ROOT / "sample.py"), "--length", "10000000"]
     with subprocess.Popen(command, cwd=trained, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -9,6 +9,7 @@ from cli.hints import to_paste
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "path"), [("sample.py", "/bin"), ("experiments.score", f"{BIN}:/bin")])
 def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, program, path):
     monkeypatch.setenv("PATH", path)  # with the environment activated or not

@@ -115,6 +115,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["", pytest.param("transformers<5", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("run", ["gpt2", "biased"])
 def test_a_model_of_gpt2s_shape_is_the_same_in_transformers(tmp_path, run, library):

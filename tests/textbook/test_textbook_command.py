@@ -67,6 +67,7 @@ def test_a_mistake_is_one_line(arguments, message, capsys):
     assert "--output" not in arguments or printed.out == ""  # nothing is shown or trained before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 8))
 def test_a_chapter_is_drawn(number, tmp_path, capsys):
     assert (

@@ -50,6 +50,7 @@ def test_every_setting_is_a_part_of_the_identity_or_listed_as_one_that_is_not():
     assert SAME_RUN.keys() | {"data.val_corpus", "train.ancestor"} == WITHOUT_EFFECT | RESOLVED  # tested below
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", SAME_RUN)
 def test_a_setting_that_is_no_part_of_the_identity_changes_no_weight_and_no_loss(workplace, key):
     if SAME_RUN[key] == "tensorboard":

@@ -68,6 +68,7 @@ def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, sett
     assert differences(Checkpoint.of(second), Checkpoint.of(whole)) == []
 
 
+@pytest.mark.slow
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workplace):
     settings = ["optim.average_fraction=0.2", "train.grow_context_at=[0.2,0.6]", "train.max_steps=150"]
     whole = train_run("whole", *settings)
