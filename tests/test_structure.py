@@ -54,7 +54,7 @@ def test_packages_import_only_packages_below_them(package):
 
 
 def test_there_are_no_circular_imports():
-    left = imports()
+    left = dict(imports())
     while free := [name for name, used in left.items() if not used & left.keys() - {name}]:
         for name in free:
             del left[name]
