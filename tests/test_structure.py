@@ -192,5 +192,5 @@ def test_the_project_stays_within_its_budget_of_lines():
     product = [line for file in [*product_files(), *pages] for line in file.read_text(encoding="utf-8").splitlines()]
     assert len(product) <= 12_286
     assert sum("processes" in line for line in product) <= 58
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_726
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in tests) <= 11_727
     assert len((ROOT / ".ci/gpu").read_text(encoding="utf-8").splitlines()) <= 80

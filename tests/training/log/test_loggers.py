@@ -61,7 +61,8 @@ def test_a_library_that_fails_ends_a_run_only_at_its_start(workplace, monkeypatc
     working = "import sys\ninit = log = finish = lambda *_, **__: None\n"
     (workplace / "trackio.py").write_text(f"{working}def {method}(*_, **__): {fails}\n")
     monkeypatch.syspath_prepend(workplace)
-    monkeypatch.delitem(sys.modules, "trackio", raising=False)
+    monkeypatch.setitem(sys.modules, "trackio", None)  # to be as it was for the next test
+    del sys.modules["trackio"]
     ended = train.main(["--config", "tiny.yaml", "train.logger=trackio"])
     (line,) = capsys.readouterr().err.splitlines()
     assert (ended, line.startswith(f"train.py: {said}")) == (status, True), line
