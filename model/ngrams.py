@@ -1,9 +1,9 @@
 """A memory of n-grams: it learns what follows the last few characters, so that attention need not.
 
-For each n of `model.ngrams`, the last n characters choose a row of one table, which is added to the embedding. A hash
-function chooses the row, so the table has a fixed size, and different n-grams may share a row (hash embeddings:
-Svenstrup et al., 2017). modded-nanogpt (since its record 62, pull request 201) and nanochat (pull request 854) do so
-with tokens.
+For each n of `model.ngrams`, the last n characters choose a row of one table; a linear map of these rows is added to
+the embedding. A hash function chooses the row, so the table has a fixed size, and different n-grams may share a row
+(hash embeddings: Svenstrup et al., 2017). modded-nanogpt (since its record 62, pull request 201) and nanochat (pull
+request 854) do so with tokens.
 """
 
 from typing import Any

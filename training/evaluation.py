@@ -129,7 +129,7 @@ def losses_of(logits: Tensor, targets: Tensor, runtime: Runtime) -> Tensor:
 
 @contextlib.contextmanager
 def evaluation_mode(model: GPT) -> Iterator[None]:
-    """Switch dropout off, and the settings that act outside training alone on, inside the context."""
+    """Switch dropout off inside the context; there, `model.temperature` and `model.ngram_scale` apply."""
     was_training = model.training
     model.eval()
     try:
