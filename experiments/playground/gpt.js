@@ -5,17 +5,29 @@
 
 // Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
 function linear(x, { weight, bias }) {
-  const n = x.length, m = weight.length / n, y = new Float64Array(m + 3), row = (i) => Math.min(i, m - 1) * n;
+  const n = x.length,
+    m = weight.length / n,
+    y = new Float64Array(m + 3),
+    row = (i) => Math.min(i, m - 1) * n;
   for (let i = 0; i < m; i += 4) {
-    const at0 = row(i), at1 = row(i + 1), at2 = row(i + 2), at3 = row(i + 3);
-    let a = 0, b = 0, c = 0, d = 0; // four rows at once, because each addition waits for the one before it
+    const at0 = row(i),
+      at1 = row(i + 1),
+      at2 = row(i + 2),
+      at3 = row(i + 3);
+    let a = 0,
+      b = 0,
+      c = 0,
+      d = 0; // four rows at once, because each addition waits for the one before it
     for (let j = 0; j < n; j++) {
       a += weight[at0 + j] * x[j];
       b += weight[at1 + j] * x[j];
       c += weight[at2 + j] * x[j];
       d += weight[at3 + j] * x[j];
     }
-    y[i] = a; y[i + 1] = b; y[i + 2] = c; y[i + 3] = d;
+    y[i] = a;
+    y[i + 1] = b;
+    y[i + 2] = c;
+    y[i + 3] = d;
   }
   const product = y.subarray(0, m); // without what the last four rows computed twice
   return bias ? add(product, bias) : product;
@@ -35,7 +47,8 @@ function rmsNorm(x, { factor = 1 }) {
 }
 
 function layerNorm(x, { weight, bias }) {
-  const mean = x.reduce((a, b) => a + b, 0) / x.length, centred = x.map((each) => each - mean);
+  const mean = x.reduce((a, b) => a + b, 0) / x.length,
+    centred = x.map((each) => each - mean);
   const scale = 1 / Math.sqrt(dot(centred, centred) / x.length + 1e-5);
   return centred.map((each, i) => each * scale * weight[i] + (bias ? bias[i] : 0));
 }
@@ -72,27 +85,35 @@ const SCORES = {
   uniform: () => () => () => 0,
   dot: () => (q) => (k) => dot(q, k),
   scaled_dot: () => (q) => (k) => dot(q, k) / Math.sqrt(q.length),
-  additive: ({ query, key, weight }) => (q) => {
-    const mapped = linear(q, query); // (hidden,)
-    return (k) => linear(add(mapped, linear(k, key)).map(Math.tanh), weight)[0];
-  },
-  gaussian: ({ w }) => (q) => (k) => -q.reduce((sum, each, i) => sum + ((each - k[i]) * w[0]) ** 2, 0) / 2,
+  additive:
+    ({ query, key, weight }) =>
+    (q) => {
+      const mapped = linear(q, query); // (hidden,)
+      return (k) => linear(add(mapped, linear(k, key)).map(Math.tanh), weight)[0];
+    },
+  gaussian:
+    ({ w }) =>
+    (q) =>
+    (k) =>
+      -q.reduce((sum, each, i) => sum + ((each - k[i]) * w[0]) ** 2, 0) / 2,
 };
 
 // Returns what a query q (D,) at position t takes from the values v (t + 1, D) by the match of their keys k (t + 1, D).
 // The end of the loops is the causal mask: position t does not see those after it.
 function attend(q, k, v, t, score, slope) {
-  const scores = new Float64Array(t + 1), output = new Float64Array(q.length), match = score(q);
+  const scores = new Float64Array(t + 1),
+    output = new Float64Array(q.length),
+    match = score(q);
   for (let s = 0; s <= t; s++) scores[s] = match(k[s]) - slope * (t - s);
   const weights = softmax(scores); // (t + 1,)
-  for (let s = 0; s <= t; s++)
-    for (let i = 0; i < output.length; i++) output[i] += weights[s] * v[s][i];
+  for (let s = 0; s <= t; s++) for (let i = 0; i < output.length; i++) output[i] += weights[s] * v[s][i];
   return { scores, weights, output };
 }
 
 // Returns x_t + w_1 x_(t-1) + ... + w_(W-1) x_(t-W+1) of inputs x (t + 1, C), channel by channel; w is (W - 1, C).
 function causalConv(x, t, { weight }) {
-  const y = x[t].slice(), C = y.length;
+  const y = x[t].slice(),
+    C = y.length;
   for (let back = 1; back <= Math.min(weight.length / C, t); back++)
     for (let i = 0; i < C; i++) y[i] += weight[(back - 1) * C + i] * x[t - back][i];
   return y;
@@ -116,7 +137,8 @@ const NONLINEARITIES = {
 class GPT {
   constructor(config, tensors) {
     const part = (name) => ({ weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] });
-    const stored = [], store = () => stored[stored.push([]) - 1]; // a list with one entry for each position
+    const stored = [],
+      store = () => stored[stored.push([]) - 1]; // a list with one entry for each position
     Object.assign(this, { config, stored, off: new Set(), ids: store(), logits: store() });
     this.residuals = [store(), ...config.layers.map(store)]; // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
@@ -124,16 +146,27 @@ class GPT {
     Object.assign(this, { norm: NORMS[config.norm], finalNorm: part("norm"), lmHead: part("lm_head") });
     const scale = config.score === "scaled_dot" ? config.qk_scale : "sqrt_head_size"; // length of normalised queries
     this.layers = config.layers.map(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
-      const own = (name) => part(`blocks.${l}.${name}`), tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
-      const learned = tensor("qk_norm.log_scale"), fixed = Number(scale) || Math.sqrt(D); // a number, or a name
+      const own = (name) => part(`blocks.${l}.${name}`),
+        tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
+      const learned = tensor("qk_norm.log_scale"),
+        fixed = Number(scale) || Math.sqrt(D); // a number, or a name
       const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
       return {
-        H, K, D, score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
+        H,
+        K,
+        D,
+        score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
         scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(fixed),
         slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
         rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, config.rope_base) : null,
-        qkv: own("attention.qkv"), proj: own("attention.proj"), up: own("mlp.up"), down: own("mlp.proj"),
-        attentionNorm: own("attention_norm"), mlpNorm: own("mlp_norm"), conv: own("conv"), inputs: store(), // (t, C)
+        qkv: own("attention.qkv"),
+        proj: own("attention.proj"),
+        up: own("mlp.up"),
+        down: own("mlp.proj"),
+        attentionNorm: own("attention_norm"),
+        mlpNorm: own("mlp_norm"),
+        conv: own("conv"),
+        inputs: store(), // (t, C)
         vectors: Array.from({ length: H + 2 * K }, store), // (t, D) of H queries, K keys and K values
       };
     });
@@ -173,7 +206,8 @@ class GPT {
 
   // Returns the vector (C,) of the character at position t.
   embed(t) {
-    const C = this.config.n_embd, row = ({ weight }, i) => weight.subarray(i * C, (i + 1) * C);
+    const C = this.config.n_embd,
+      row = ({ weight }, i) => weight.subarray(i * C, (i + 1) * C);
     let x = Float64Array.from(row(this.embeddings.characters, this.ids[t]));
     if (this.config.positions === "learned") x = add(x, row(this.embeddings.positions, t));
     return this.config.ngrams.length && !this.off.has("n-grams") ? add(x, this.ngrams(t)) : x;
@@ -181,7 +215,9 @@ class GPT {
 
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
-    const { rows, counts, proj } = this.memory, { ngram_width: width, ngram_scale } = this.config, found = [];
+    const { rows, counts, proj } = this.memory,
+      { ngram_width: width, ngram_scale } = this.config,
+      found = [];
     for (const row of this.ngramRows(t)) {
       const share = (ngram_scale * counts[row]) / (counts[row] + 4);
       for (let i = 0; i < width; i++) found.push(share * rows[row * width + i]);
@@ -191,7 +227,9 @@ class GPT {
 
   // Returns the row of each n-gram that ends at position t, chosen by a hash of 64 bits (see model/ngrams.py).
   ngramRows(t) {
-    const { ngrams, ngram_rows } = this.config, rows = [], size = BigInt(ngram_rows);
+    const { ngrams, ngram_rows } = this.config,
+      rows = [],
+      size = BigInt(ngram_rows);
     for (let n = 1, hash = 0n; n <= Math.max(...ngrams); n++) {
       const symbol = n <= t + 1 ? BigInt(this.ids[t - n + 1] + 1) : 0n; // 0: a position before the window
       hash = BigInt.asIntN(64, (hash + symbol) * -7046029254386353131n);
@@ -217,14 +255,18 @@ class GPT {
   // Returns what head h of layer l computes at position t: its query and output (D,), keys and values (t + 1, D), and
   // the scores and weights (t + 1,) of the positions up to t.
   head(l, h, t) {
-    const { H, K, vectors, score, slopes } = this.layers[l], group = Math.floor(h / (H / K));
-    const query = vectors[h][t], keys = vectors[H + group], values = vectors[H + K + group];
+    const { H, K, vectors, score, slopes } = this.layers[l],
+      group = Math.floor(h / (H / K));
+    const query = vectors[h][t],
+      keys = vectors[H + group],
+      values = vectors[H + K + group];
     return { query, keys, values, ...attend(query, keys, values, t, score, slopes[h]) };
   }
 
   // Returns what a head's output (D,) adds to the residual stream: (C,).
   project(l, h, output) {
-    const { H, D, proj } = this.layers[l], alone = new Float64Array(H * D);
+    const { H, D, proj } = this.layers[l],
+      alone = new Float64Array(H * D);
     alone.set(output, h * D);
     return linear(alone, { weight: proj.weight });
   }
@@ -238,7 +280,8 @@ class GPT {
 
   // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.
   predict(x) {
-    const { logit_softcap: cap, temperature } = this.config, logits = linear(this.norm(x, this.finalNorm), this.lmHead);
+    const { logit_softcap: cap, temperature } = this.config,
+      logits = linear(this.norm(x, this.finalNorm), this.lmHead);
     return logits.map((each) => (cap ? cap * Math.tanh(each / cap) : each) / temperature);
   }
 }

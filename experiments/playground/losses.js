@@ -16,8 +16,11 @@ function drawLosses(chart, ...curves) {
     const twice = curve.concat(curve.slice(-1)); // the last one, so that a curve of one point is a dot
     add("polyline", { points: twice.map(place).join(" "), stroke: `var(--series-${i})` });
   });
-  const spoken = (i, [step, loss]) => `${["training", "validation"][i]}, step ${step.toLocaleString("en")}: ${loss.toFixed(4)}`;
-  chart.dataset.points = JSON.stringify(curves.flatMap((curve, i) => curve.map((each) => [...place(each), spoken(i, each)])));
+  const spoken = (i, [step, loss]) =>
+    `${["training", "validation"][i]}, step ${step.toLocaleString("en")}: ${loss.toFixed(4)}`;
+  chart.dataset.points = JSON.stringify(
+    curves.flatMap((curve, i) => curve.map((each) => [...place(each), spoken(i, each)])),
+  );
   add("text", { x: 0, y: 10 }, high.toFixed(2));
   add("text", { x: 0, y: 72 }, low.toFixed(2));
   add("text", { x: 295, y: 81, "text-anchor": "end" }, `step ${last}: training blue, validation orange`);

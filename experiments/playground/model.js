@@ -29,7 +29,11 @@ class Model {
     const letters = letter && `${letter}: `;
     this.part("about").textContent = state.about;
     const slider = this.part("checkpoint");
-    Object.assign(slider, { max: state.checkpoints.length - 1, value: state.chosen, oninput: () => this.choose(Number(slider.value)) });
+    Object.assign(slider, {
+      max: state.checkpoints.length - 1,
+      value: state.chosen,
+      oninput: () => this.choose(Number(slider.value)),
+    });
     slider.parentElement.hidden = state.checkpoints.length < 2;
     this.title = ({ step }) => `${letters}${state.name}, step ${step.toLocaleString("en")}`;
     this.part("inside").open = innerWidth >= 960;
@@ -80,12 +84,17 @@ class Model {
       show.call(this, await this.ask(path, request), request, weights);
     } catch (error) {
       this.say(error.message);
-      if (this.index === shown && request.text === box.value) sheet.spans[error.position - sheet.first]?.classList.add("unknown");
+      if (this.index === shown && request.text === box.value)
+        sheet.spans[error.position - sheet.first]?.classList.add("unknown");
     }
   }
 
   showReading(answer, request, weights) {
-    Object.assign(this, { reading: answer, readText: request.text, ends: endsOf(request.text, this.state.header.unit) });
+    Object.assign(this, {
+      reading: answer,
+      readText: request.text,
+      ends: endsOf(request.text, this.state.header.unit),
+    });
     this.root.classList.toggle("stale", request.text !== box.value);
     this.say(request.text ? "" : "Without a text, the model starts a line.");
     this.showBars(answer.next);
@@ -104,7 +113,11 @@ class Model {
   showBars(next) {
     const bars = this.part("next");
     if (!bars.children.length) {
-      bars.append(...next.map((_, i) => make("button", "", { onclick: () => this.take(i) }, [make("span", ""), make("span", "")])));
+      bars.append(
+        ...next.map((_, i) =>
+          make("button", "", { onclick: () => this.take(i) }, [make("span", ""), make("span", "")]),
+        ),
+      );
     }
     next.forEach(([label, character, probability], i) => {
       const [button, share] = [bars.children[i], percent(probability)];
@@ -125,7 +138,12 @@ class Model {
     const [first] = this.costs.values();
     const rows = [...this.costs].map(([heads, cost]) => {
       const change = cost === first ? "" : `${cost < first ? "\u2212" : "+"}${Math.abs(cost - first).toFixed(3)}`;
-      return make("tr", "", {}, [heads, cost.toFixed(3), change].map((cell) => make("td", cell)));
+      return make(
+        "tr",
+        "",
+        {},
+        [heads, cost.toFixed(3), change].map((cell) => make("td", cell)),
+      );
     });
     this.part("costs").tBodies[0].replaceChildren(...rows);
     this.part("costs").hidden = rows.length < 2;
@@ -156,7 +174,10 @@ class Model {
 
   // Returns the character of the text for an id of the context window; a character may have several ids.
   characterOf(i) {
-    return Math.max(0, this.ends.findIndex((end) => end > i + this.reading.start));
+    return Math.max(
+      0,
+      this.ends.findIndex((end) => end > i + this.reading.start),
+    );
   }
 
   // Chooses a character of the text, and shows what each layer would predict after it.
@@ -177,7 +198,10 @@ class Model {
   describe() {
     const { labels, query } = this.viewer;
     const bits = this.reading.bits[query];
-    const cost = bits === null ? "the first one is not predicted" : `the model gave it ${percent(2 ** -bits)}, a surprise of ${bits.toFixed(2)} bits`;
+    const cost =
+      bits === null
+        ? "the first one is not predicted"
+        : `the model gave it ${percent(2 ** -bits)}, a surprise of ${bits.toFixed(2)} bits`;
     return `Outlined: ${labels[query]} at ${query}; ${cost}.`;
   }
 
@@ -186,7 +210,9 @@ class Model {
     if (character >= this.nKnown) return null;
     const values = [];
     for (let id = this.ends[character - 1] ?? 0; id < this.ends[character]; id++) {
-      values.push(by === "surprise" ? this.reading.bits[id - this.reading.start] : this.viewer.weightOf(id - this.reading.start));
+      values.push(
+        by === "surprise" ? this.reading.bits[id - this.reading.start] : this.viewer.weightOf(id - this.reading.start),
+      );
     }
     return values.includes(null) || values.includes(undefined) ? null : values.reduce((a, b) => a + b, 0);
   }

@@ -79,7 +79,9 @@ const writer = () => models[byId("writer").value];
 // Returns the settings by name; an empty number is null.
 function settings() {
   const inputs = [...byId("settings").querySelectorAll("input")];
-  return Object.fromEntries(inputs.map(({ name, type, value }) => [name, type === "number" ? (value === "" ? null : Number(value)) : value]));
+  return Object.fromEntries(
+    inputs.map(({ name, type, value }) => [name, type === "number" ? (value === "" ? null : Number(value)) : value]),
+  );
 }
 
 // Shows how the model would continue, without writing it: the beginning of what Continue writes.
@@ -88,7 +90,11 @@ const lookAhead = oneAtATime(async () => {
   const { text, ...request } = { ...writer().request(), ...settings() };
   let ahead = "";
   try {
-    await writer().ask("write", { text, ...request, length: Math.min(request.length, AHEAD) }, (piece) => (ahead += piece));
+    await writer().ask(
+      "write",
+      { text, ...request, length: Math.min(request.length, AHEAD) },
+      (piece) => (ahead += piece),
+    );
     if (box.value === text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
     say(error.message);
@@ -107,8 +113,10 @@ async function write() {
   past.push(box.value);
   showBusy();
   act();
-  const began_ms = performance.now(), before = box.value;
-  let updated_ms = 0, written = "";
+  const began_ms = performance.now(),
+    before = box.value;
+  let updated_ms = 0,
+    written = "";
   const pass = (piece) => {
     written += piece;
     if (performance.now() - updated_ms < WRITING_MS) return; // each change lays out the whole text again
@@ -119,7 +127,8 @@ async function write() {
   };
   try {
     await writing.ask("write", request, pass);
-    const n = [...written].length, rate = (1000 * n) / (performance.now() - began_ms);
+    const n = [...written].length,
+      rate = (1000 * n) / (performance.now() - began_ms);
     say(`Wrote ${n} characters, ${rate.toFixed(0)} per second.`);
   } catch (error) {
     writing.say(error.message, byId("message"));
@@ -174,7 +183,9 @@ function offerPair(states) {
   byId("letters").hidden = byId("with").hidden = false;
   show(0);
   const [a, b] = states.map(({ measured_on: [text, context] }) => `${text} with context length ${context}`);
-  if (a !== b) byId("warning").textContent = `Model A was trained on ${a}, model B on ${b}: do not compare their losses or surprise.`;
+  if (a !== b)
+    byId("warning").textContent =
+      `Model A was trained on ${a}, model B on ${b}: do not compare their losses or surprise.`;
 }
 
 function start() {

@@ -10,7 +10,8 @@ function probabilities(logits, { temperature = 1, topK = null, topP = 1, minP = 
   if (temperature < LOWEST_TEMPERATURE) return logits.map((_, i) => Number(i === order[0]));
   const lowest = logits[order[Math.min(topK ?? Infinity, order.length) - 1]];
   const p = softmax(logits.map((each) => (each < lowest ? -Infinity : each / temperature)));
-  const floor = minP * p[order[0]], kept = new Float64Array(p.length);
+  const floor = minP * p[order[0]],
+    kept = new Float64Array(p.length);
   let likelier = 0; // sum of the probabilities before
   for (const i of order) {
     if (i === order[0] || (likelier < topP - ROUNDING && p[i] >= floor)) kept[i] = p[i];

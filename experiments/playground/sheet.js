@@ -15,7 +15,8 @@ class Sheet {
   show(characters, first) {
     this.first = first;
     this.spans = characters.slice(first).map((c) => make("span", c));
-    const before = characters.slice(0, first).join(""), end = before.lastIndexOf("\n") + 1;
+    const before = characters.slice(0, first).join(""),
+      end = before.lastIndexOf("\n") + 1;
     const [lines, text] = this.root.querySelectorAll(".before, .text");
     if (lines.textContent !== before.slice(0, end)) lines.textContent = before.slice(0, end); // a long text is slow to lay out
     text.replaceChildren(before.slice(end), ...this.spans);
@@ -32,14 +33,19 @@ class Sheet {
     const by = this.root.dataset.by;
     this.spans.forEach((span, i) => {
       const value = this.valueOf(by, this.first + i) ?? 0;
-      span.style.setProperty("--w", `${100 * (by === "surprise" ? Math.min(0.9, (0.9 * value) / MOST_BITS) : strength(value))}%`);
+      span.style.setProperty(
+        "--w",
+        `${100 * (by === "surprise" ? Math.min(0.9, (0.9 * value) / MOST_BITS) : strength(value))}%`,
+      );
       span.classList.toggle("query", this.first + i === chosen);
     });
   }
 
   // Returns the character at a place of the window, or -1.
   at({ clientX, clientY }) {
-    const i = this.spans.indexOf(document.elementsFromPoint(clientX, clientY).find((element) => this.spans.includes(element)));
+    const i = this.spans.indexOf(
+      document.elementsFromPoint(clientX, clientY).find((element) => this.spans.includes(element)),
+    );
     return i < 0 ? -1 : this.first + i;
   }
 }

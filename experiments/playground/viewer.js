@@ -39,7 +39,11 @@ class Viewer {
     Object.assign(this, { names: heads, roles, weights });
     if (String(this.names) !== before) {
       this.buttons = this.names.map((name, h) =>
-        make("button", "", { className: "head", onclick: () => this.chooseHead(h) }, [make("canvas"), make("b", name), make("span")]),
+        make("button", "", { className: "head", onclick: () => this.chooseHead(h) }, [
+          make("canvas"),
+          make("b", name),
+          make("span"),
+        ]),
       );
       this.part("grid").replaceChildren(...this.buttons);
     }
@@ -111,8 +115,11 @@ class Viewer {
   drawAxes() {
     const width = this.part("frame").clientWidth / this.T;
     const fits = width >= LABEL_PX;
-    const every = fits ? 1 : [5, 10, 20, 50, 100, 200].find((n) => n * width > 30) ?? 500;
-    for (const [name, side] of [["key-axis", "left"], ["query-axis", "top"]]) {
+    const every = fits ? 1 : ([5, 10, 20, 50, 100, 200].find((n) => n * width > 30) ?? 500);
+    for (const [name, side] of [
+      ["key-axis", "left"],
+      ["query-axis", "top"],
+    ]) {
       const places = upTo(this.T - 1).filter((i) => i % every === 0);
       this.part(name).replaceChildren(...places.map((i) => make("span", fits ? this.labels[i] : i)));
       places.forEach((i, n) => (this.part(name).children[n].style[side] = `${(100 * (i + 0.5)) / this.T}%`));
@@ -132,7 +139,8 @@ class Viewer {
     if (this.head === null) this.head = this.sharpest();
     this.buttons.forEach((button, h) => button.setAttribute("aria-pressed", h === this.head));
     const role = this.roles[this.head].join(", ");
-    this.part("looking").textContent = `Head ${this.names[this.head]} (${role}): ${this.labels[query]} at ${query} looks at`;
+    this.part("looking").textContent =
+      `Head ${this.names[this.head]} (${role}): ${this.labels[query]} at ${query} looks at`;
     const keys = upTo(query).sort((a, b) => this.weightOf(b) - this.weightOf(a));
     this.part("keys").replaceChildren(
       ...keys.slice(0, LISTED).map((k) => {

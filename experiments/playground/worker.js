@@ -1,7 +1,8 @@
 "use strict";
 // Answers the page's questions about one model, in a thread of its own: the page never waits for arithmetic.
 
-const SHOWN = 10, IN_LENS = 3; // characters in a list of predictions, and in one of a layer's
+const SHOWN = 10,
+  IN_LENS = 3; // characters in a list of predictions, and in one of a layer's
 const STEPS = 8; // characters whose numbers the steps of a head show
 const TURN_MS = 30; // of work before other questions get a turn
 const isByte = /^[\udc80-\udcff]$/; // a part of a character, as Python spells it
@@ -24,11 +25,20 @@ const ANSWERS = {
 
   // The likeliest next characters, and the surprise, in bits, of each character in the context window.
   read({ text, off }) {
-    const ids = encode(text || header.start), start = windowStart(ids.length, header.config.block_size);
+    const ids = encode(text || header.start),
+      start = windowStart(ids.length, header.config.block_size);
     return reading(ids, off, (ids) => {
       const bits = ids.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
-      const next = likeliest(softmax(gpt.logits[ids.length - 1]), SHOWN), nats = bits.reduce((sum, each) => sum + each, 0) * Math.LN2;
-      return { next, text: ids.map((id) => characters[id]), shown: ids.map((id) => header.labels[id]), start, bits, nats };
+      const next = likeliest(softmax(gpt.logits[ids.length - 1]), SHOWN),
+        nats = bits.reduce((sum, each) => sum + each, 0) * Math.LN2;
+      return {
+        next,
+        text: ids.map((id) => characters[id]),
+        shown: ids.map((id) => header.labels[id]),
+        start,
+        bits,
+        nats,
+      };
     });
   },
 
@@ -39,9 +49,17 @@ const ANSWERS = {
       const rows = heads.flatMap(([l, h]) => ids.map((_, t) => gpt.head(l, h, t).weights)); // (t + 1,) each
       const weights = new Float32Array(rows.reduce((sum, row) => sum + row.length, 0));
       rows.reduce((at, row) => (weights.set(row, at), at + row.length), 0);
-      const lens = gpt.residuals.slice(1).map((outputs) => ids.map((_, t) => likeliest(softmax(gpt.predict(outputs[t])), IN_LENS)));
+      const lens = gpt.residuals
+        .slice(1)
+        .map((outputs) => ids.map((_, t) => likeliest(softmax(gpt.predict(outputs[t])), IN_LENS)));
       const roles = header.roles ?? rolesOn(ids, characters, heads.length, weights);
-      return { heads: heads.map(([l, h]) => `L${l}H${h}`), measured: header.measured ?? "on this text", roles, weights, lens };
+      return {
+        heads: heads.map(([l, h]) => `L${l}H${h}`),
+        measured: header.measured ?? "on this text",
+        roles,
+        weights,
+        lens,
+      };
     });
   },
 
@@ -49,18 +67,36 @@ const ANSWERS = {
   // logits of the next character change most by what it adds to the residual stream there.
   head({ text, off, name, t }) {
     return reading(encode(text || header.start), off, (ids) => {
-      const [l, h] = name.match(/\d+/g).map(Number), { score, slopes } = gpt.layers[l];
-      const last = Math.min(t, ids.length - 1), first = Math.max(0, last - STEPS + 1), places = [...ids.keys()].slice(first, last + 1);
-      const found = places.map((t) => gpt.head(l, h, t)), { keys, values } = found[0], row = found.at(-1);
-      const scores = found.map(({ query }, i) => places.map((s) => score(query)(keys[s]) - slopes[h] * (places[i] - s)));
-      const added = found.map(({ output }) => gpt.project(l, h, output)), x = gpt.residuals.at(-1)[last];
-      const without = gpt.predict(x.map((each, i) => each - added.at(-1)[i])), changes = gpt.predict(x).map((each, i) => each - without[i]);
-      const order = [...changes.keys()].sort((a, b) => changes[b] - changes[a]), label = (id) => [header.labels[id], changes[id]];
+      const [l, h] = name.match(/\d+/g).map(Number),
+        { score, slopes } = gpt.layers[l];
+      const last = Math.min(t, ids.length - 1),
+        first = Math.max(0, last - STEPS + 1),
+        places = [...ids.keys()].slice(first, last + 1);
+      const found = places.map((t) => gpt.head(l, h, t)),
+        { keys, values } = found[0],
+        row = found.at(-1);
+      const scores = found.map(({ query }, i) =>
+        places.map((s) => score(query)(keys[s]) - slopes[h] * (places[i] - s)),
+      );
+      const added = found.map(({ output }) => gpt.project(l, h, output)),
+        x = gpt.residuals.at(-1)[last];
+      const without = gpt.predict(x.map((each, i) => each - added.at(-1)[i])),
+        changes = gpt.predict(x).map((each, i) => each - without[i]);
+      const order = [...changes.keys()].sort((a, b) => changes[b] - changes[a]),
+        label = (id) => [header.labels[id], changes[id]];
       const [k, v] = [keys, values].map((all) => places.map((s) => all[s]));
       const weights = found.map((each) => places.map((s) => each.weights[s] ?? 0));
       return {
-        first, q: found.map(({ query }) => query), k, v, scores, weights, outputs: found.map(({ output }) => output), added,
-        row: { scores: row.scores, weights: row.weights }, isOff: gpt.off.has(name),
+        first,
+        q: found.map(({ query }) => query),
+        k,
+        v,
+        scores,
+        weights,
+        outputs: found.map(({ output }) => output),
+        added,
+        row: { scores: row.scores, weights: row.weights },
+        isOff: gpt.off.has(name),
         changes: [order.slice(0, IN_LENS).map(label), order.slice(-IN_LENS).reverse().map(label)],
       };
     });
@@ -68,8 +104,12 @@ const ANSWERS = {
 
   // Passes on the pieces of a continuation, which ends before the stop text.
   async write({ text, off, length, seed, stop, temperature, top_k: topK, top_p: topP, min_p: minP }, pass) {
-    const ids = encode(text || header.start), draw = makeDraw(seed), spell = speller(), own = ++newest;
-    let held = "", ready = ""; // what may begin the stop text, and what the page has not received
+    const ids = encode(text || header.start),
+      draw = makeDraw(seed),
+      spell = speller(),
+      own = ++newest;
+    let held = "",
+      ready = ""; // what may begin the stop text, and what the page has not received
     encode(stop);
     for (let i = 0; i < length && own === newest; i++) {
       if (await letOthersAsk()) {
@@ -131,7 +171,8 @@ async function letOthersAsk() {
 function encode(text) {
   const bytes = new TextEncoder();
   return [...text].flatMap((character, position) => {
-    if (header.unit === "byte") return isByte.test(character) ? [character.charCodeAt(0) - 0xdc00] : [...bytes.encode(character)];
+    if (header.unit === "byte")
+      return isByte.test(character) ? [character.charCodeAt(0) - 0xdc00] : [...bytes.encode(character)];
     if (codes.has(character)) return [codes.get(character)];
     const point = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
     const where = `(character ${(position + 1).toLocaleString("en")} of the text), which has ${header.known}`;
