@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from cli.marks import Mark
 from cli.rules import check_rules
 
 DEFAULT_SPLIT = (0.9, 0.1, 0.0)
@@ -15,18 +16,18 @@ class DataConfig:
 
     # `shakespeare`, `selmere`, `enwik8`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
     # or a glob pattern
-    corpus: str = "shakespeare"
+    corpus: Annotated[str, Mark.RESOLVED] = "shakespeare"
     # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
-    val_corpus: str | None = None
-    fallback: str | None = None  # corpus to use if the download fails
+    val_corpus: Annotated[str | None, Mark.RESOLVED] = None
+    fallback: Annotated[str | None, Mark.RESOLVED] = None  # corpus to use if the download fails
     # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
     # characters
-    split: tuple[float, ...] = DEFAULT_SPLIT
+    split: Annotated[tuple[float, ...], Mark.FIXED] = DEFAULT_SPLIT
     # `byte`: any file at all, with a vocabulary of the 256 bytes
-    level: Literal["character", "byte"] = "character"
+    level: Annotated[Literal["character", "byte"], Mark.FIXED] = "character"
     encoding: str = "utf-8"  # encoding of the text
     # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's
-    characters: str | None = None
+    characters: Annotated[str | None, Mark.RESOLVED] = None
 
     def __post_init__(self) -> None:
         check_rules("data", self)

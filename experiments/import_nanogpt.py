@@ -74,7 +74,9 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
         given = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
         shape = {name: given[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
         step, data = int(saved["iter_num"]), {"corpus": text["name"], "characters": vocabulary.characters}
-        config = build_config({"model": gpt2.SHAPE | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}})
+        config = build_config(
+            {"model": gpt2.shape() | shape, "data": data, "optim": OPTIM, "train": {"max_steps": step}}
+        )
         ours, weights = {its: name for name, its in gpt2.module_names(config.model.n_layer).items()}, {}
         for name, value in saved["model"].items():
             module, _, kind = name.removeprefix("_orig_mod.").rpartition(".")  # torch.compile's prefix

@@ -112,10 +112,9 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.n_head, self.n_kv_head, self.head_size = H, K, D = layer.n_head, layer.n_kv_head, layer.head_size
         self.dropout, self.form = config.dropout, config.attention
-        self.score = make_score(config.score, D, hidden=config.score_hidden, width=config.score_width)
+        self.score = make_score(config.score, D)
         # The other scoring functions have no scale, or learn their own.
-        qk_scale = config.qk_scale if config.score == "scaled_dot" else "sqrt_head_size"
-        self.qk_norm = QueryKeyNorm(layer, qk_scale) if config.qk_norm else None
+        self.qk_norm = QueryKeyNorm(layer, learned=config.score == "scaled_dot") if config.qk_norm else None
         self.weights = nn.Identity()  # with form="explicit", the attention weights pass through it, for hooks
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)

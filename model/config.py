@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
-from cli.rules import BelowOne, NotNegative, Positive, Size, Within, check_rules
+from cli.marks import InGPT2, Mark
+from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
 
 
 @dataclass(frozen=True)
@@ -27,46 +28,47 @@ class ModelConfig:
     Raises ValueError, naming the setting, if a value is invalid.
     """
 
-    n_layer: Annotated[int, Within(at_least=0, at_most=1_000)] = 4  # number of blocks; 0: a model without attention
+    # number of blocks; 0: a model without attention
+    n_layer: Annotated[int, Within(at_least=0, at_most=1_000), Mark.ANY_IN_GPT2] = 4
     # heads per block: one number, or a list with one number per block, such as `[8, 4, 4, 2]`
-    n_head: Size | tuple[Size, ...] = 4
-    n_kv_head: Size | None = None  # number of key and value heads, each shared by several query heads; null: `n_head`
-    n_embd: Size = 128  # width of the model
-    block_size: Size = 256  # context length: how many characters the model can look back
-    head_size: Size | None = None  # width of a head; null: `n_embd / n_head`
-    dropout: BelowOne = 0.0  # dropout probability
-    bias: bool = False  # use biases in linear maps and layer norms
+    n_head: Annotated[Size | tuple[Size, ...], Mark.ANY_IN_GPT2] = 4
+    # number of key and value heads, each shared by several query heads; null: `n_head`
+    n_kv_head: Annotated[Size | None, Mark.ANY_IN_GPT2] = None
+    n_embd: Annotated[Size, Mark.ANY_IN_GPT2] = 128  # width of the model
+    # context length: how many characters the model can look back
+    block_size: Annotated[Size, Mark.ANY_IN_GPT2] = 256
+    head_size: Annotated[Size | None, Mark.ANY_IN_GPT2] = None  # width of a head; null: `n_embd / n_head`
+    dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.0  # dropout probability
+    bias: Annotated[bool, Mark.ANY_IN_GPT2] = False  # use biases in linear maps and layer norms
     # `rope`: rotary; `alibi`: scores fall with the distance, and memory is quadratic in the context length
-    positions: Literal["rope", "learned", "alibi", "none"] = "rope"
-    # base of the rotary frequencies: a lower one rotates the slow pairs of channels faster
-    rope_base: Annotated[float, Within(above=1)] = 10_000.0
-    norm: Literal["rms", "layer"] = "rms"  # `rms` has no parameters
-    mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"  # activation function of the MLP
+    positions: Annotated[Literal["rope", "learned", "alibi", "none"], InGPT2("learned")] = "rope"
+    norm: Annotated[Literal["rms", "layer"], InGPT2("layer")] = "rms"  # `rms` has no parameters
+    # activation function of the MLP
+    mlp: Annotated[Literal["relu2", "gelu", "swiglu"], InGPT2("gelu")] = "relu2"
     # width of a causal convolution before each MLP; 1: none. With 3, the MLP also reads the two characters before, so
     # attention is no longer the only way between positions
     conv_width: Annotated[int, Within(at_least=1, at_most=1_000)] = 1
     # memory of n-grams: for each n in the list, such as `[2, 3, 4]`, the last n characters look up a learned vector in
     # a table; `[]`: none. With it, attention is no longer the only way between positions
     ngrams: tuple[Annotated[int, Within(at_least=1, at_most=1_000)], ...] = ()
-    ngram_rows: Size = 262_144  # rows of the table, which n-grams share at random
-    ngram_width: Size = 32  # width of the rows
-    ngram_dropout: BelowOne = 0.5  # probability that a row is dropped in training
+    # rows of the table, which n-grams share at random
+    ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
+    # probability that a row is dropped in training
+    ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
     # factor of the rows outside training: below 1 if the text was read several times, and the rows know it by heart
-    ngram_scale: Annotated[float, Within(at_least=0, at_most=1_000)] = 1.0
-    qk_norm: bool = True  # normalise queries and keys before their product
-    # with `qk_norm` and `score: scaled_dot`, the score is this scale times the cosine of query and key: a number,
-    # `learned` (one per head), or `sqrt_head_size` (√D, which harms narrow heads)
-    qk_scale: Literal["learned", "sqrt_head_size"] | Positive = "learned"
-    logit_softcap: NotNegative = 15.0  # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
+    ngram_scale: Annotated[float, Within(at_least=0, at_most=1_000), Mark.RETUNABLE, Mark.FIXED, Mark.ANY_IN_GPT2] = 1.0
+    # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
+    # learns
+    qk_norm: Annotated[bool, InGPT2(False)] = True
+    # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
+    logit_softcap: Annotated[NotNegative, InGPT2(0.0)] = 15.0
     # divides the logits outside training: above 1 for a model that is too sure of what it predicts, because it has read
     # its text several times
-    temperature: Annotated[float, Within(at_least=0.001, at_most=1_000)] = 1.0
+    temperature: Annotated[float, Within(at_least=0.001, at_most=1_000), Mark.RETUNABLE, Mark.FIXED] = 1.0
     # implementation of attention; `auto`: on a CPU, the one measured to be fastest
-    attention: Literal["auto", "explicit", "fused"] = "auto"
+    attention: Annotated[Literal["auto", "explicit", "fused"], Mark.RETUNABLE, Mark.ANY_IN_GPT2] = "auto"
     # scoring function
     score: Literal["uniform", "dot", "scaled_dot", "additive", "gaussian"] = "scaled_dot"
-    score_hidden: Size = 16  # hidden width of the additive score
-    score_width: Positive | None = None  # width of the Gaussian kernel; null: learned
 
     def __post_init__(self):
         check_rules("model", self)
@@ -74,11 +76,6 @@ class ModelConfig:
             raise ValueError(
                 f"model.n_head={list(self.n_head)} has {len(self.n_head)} entries; give one for each of the "
                 f"{self.n_layer} layers, or one number for all"
-            )
-        if not isinstance(self.qk_scale, str) and not (self.qk_norm and self.score == "scaled_dot"):
-            raise ValueError(
-                f"model.qk_scale={self.qk_scale} is the scale of normalised queries and keys and needs "
-                "model.qk_norm=true and model.score=scaled_dot"
             )
         if self.attention == "fused" and self.score != "scaled_dot":
             raise ValueError(

@@ -18,6 +18,7 @@ from model.config import ModelConfig
 from model.dropout import dropout
 from model.positions import Places
 
+WIDTH = 32  # of a row
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
 PRIOR = 4.0  # a row that the training text reads this many times has half of its weight
@@ -42,10 +43,10 @@ class NgramMemory(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.lengths, self.dropout, self.scale = config.ngrams, config.ngram_dropout, config.ngram_scale
-        zeros = torch.zeros(config.ngram_rows, config.ngram_width)
+        zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("counts", torch.full((config.ngram_rows,), MOST))
-        self.proj = nn.Linear(len(self.lengths) * config.ngram_width, config.n_embd, bias=False)
+        self.proj = nn.Linear(len(self.lengths) * WIDTH, config.n_embd, bias=False)
 
     def forward(self, ids: Tensor, places: Places, cache: KVCache | None = None) -> Tensor:
         """Look up ids (B, T) at positions `places`, continuing the positions in the cache."""
@@ -54,7 +55,7 @@ class NgramMemory(nn.Module):
         symbols = F.pad(symbols, (n_before, 0)) if cache is None else cache.ids.update(symbols, places.index)
         index = self.index(symbols)  # (B, T, N)
         if index.device.type == "cpu":
-            rows = self.rows(index)  # (B, T, N, width)
+            rows = self.rows(index)  # (B, T, N, WIDTH)
         else:
             rows = self.rows.weight.index_select(0, index.flatten()).view(*index.shape, -1)
         seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)

@@ -42,23 +42,23 @@ class QueryKeyNorm(nn.Module):
     (B, T, H + K, D) -> the same shape, with queries of length s and keys of length sqrt(D). The scale s limits how
     sharply a head can attend: no weight is more than e^(2 s) times another.
 
-    scale: s; or "learned", one s per head, stored as its logarithm; or "sqrt_head_size", s = sqrt(D).
+    learned: each head learns its s, stored as its logarithm; otherwise s = sqrt(D).
     """
 
-    fixed_scales: Tensor
     ones: Tensor
 
-    def __init__(self, layer: LayerShape, scale: float | str):
+    def __init__(self, layer: LayerShape, *, learned: bool):
         super().__init__()
         self.root = layer.head_size**0.5  # the length of a normalised query or key
-        self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if scale == "learned" else None
-        fixed = torch.full((layer.n_head,), self.root if isinstance(scale, str) else scale)
-        self.register_buffer("fixed_scales", fixed, persistent=False)
+        self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if learned else None
         self.register_buffer("ones", torch.ones(layer.n_kv_head), persistent=False)
 
     def forward(self, qk: Tensor) -> Tensor:
+        if self.log_scale is None:
+            return rms_norm(qk)
         return rms_norm(qk, torch.cat((self.scales() / self.root, self.ones)).unsqueeze(-1))  # times (H + K, 1)
 
     def scales(self) -> Tensor:
-        """Return the scale s of each head, (H,)."""
-        return self.fixed_scales if self.log_scale is None else self.log_scale.exp()
+        """Return the learned scale s of each head, (H,)."""
+        assert self.log_scale is not None
+        return self.log_scale.exp()

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig
 
+ROPE_BASE = 10_000.0  # as in the source; the slowest pair of channels hardly rotates
+
 
 class PositionEmbedding(nn.Module):
     """No positions: only the causal mask tells the order of characters (NoPE, Kazemnejad et al., 2023).
@@ -60,8 +62,8 @@ class Learned(PositionEmbedding, nn.Embedding):
 class Rotary(PositionEmbedding):
     """Rotation of queries and keys by an angle proportional to their position (RoFormer, Su et al., 2021, eq. 15).
 
-    Pair i of a head's D channels, channels i and i + D/2, is rotated by position * base^(-2 i / D) radians. So a score
-    depends on the distance between query and key, not on their absolute positions.
+    Pair i of a head's D channels, channels i and i + D/2, is rotated by position * ROPE_BASE^(-2 i / D) radians. So a
+    score depends on the distance between query and key, not on their absolute positions.
     """
 
     def __init__(self, config: ModelConfig):
@@ -69,7 +71,7 @@ class Rotary(PositionEmbedding):
         for size in {layer.head_size for layer in config.layers}:
             pair = torch.arange(size // 2, dtype=torch.float64)
             position = torch.arange(config.block_size, dtype=torch.float64)
-            angle = torch.outer(position, float(config.rope_base) ** (-2 * pair / size))  # (block_size, D/2)
+            angle = torch.outer(position, ROPE_BASE ** (-2 * pair / size))  # (block_size, D/2)
             cos, sin = angle.cos(), angle.sin()
             table = torch.stack((torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1))).unsqueeze(2)
             # (2, block_size, 1, D): the cosines and sines of each channel's angle

@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
+ADDITIVE_HIDDEN = 16  # hidden width of the additive score
+
 # Elements of the additive score's T x S x hidden intermediate that are in memory at once.
 ADDITIVE_ELEMENTS = 1 << 22
 
@@ -85,14 +87,13 @@ class Gaussian(nn.Module):
         return q @ k.transpose(-2, -1) - (q_squares.unsqueeze(-1) + k_squares.unsqueeze(-2)) / 2
 
 
-def make_score(name: str, head_size: int, *, hidden: int, width: float | None) -> Score:
+def make_score(name: str, head_size: int) -> Score:
     """Return the scoring function of `model.score` for heads of head_size channels.
 
-    hidden: hidden width of the additive score. width: width of the Gaussian kernel; None means learned. A learned
-    kernel starts like scaled_dot: w^2 q . k = q . k / sqrt(D).
+    The Gaussian kernel starts like scaled_dot: w^2 q . k = q . k / sqrt(D).
     """
     if name == "additive":
-        return Additive(head_size, head_size, hidden)
+        return Additive(head_size, head_size, ADDITIVE_HIDDEN)
     if name == "gaussian":
-        return Gaussian(head_size**-0.25) if width is None else Gaussian(1 / width, learned=False)
+        return Gaussian(head_size**-0.25)
     return {"uniform": uniform, "dot": dot, "scaled_dot": scaled_dot}[name]

@@ -68,7 +68,7 @@ def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsy
     "settings",
     [
         ["model.score=dot", "model.n_head=[6,2]", "model.n_kv_head=2"],
-        ["model.score=additive", "model.score_hidden=6"],
+        ["model.score=additive"],
         ["model.score=gaussian", "optim.name=adamw"],
     ],
     ids=" ".join,

@@ -4,8 +4,9 @@ The comment of each setting is its description in configs/README.md, and its typ
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
+from cli.marks import Mark, marked
 from cli.rules import BelowOne, Count, Fraction, NotNegative, Positive, Size, Within, check_folder_name, check_rules
 from data.config import DataConfig
 from model.config import ModelConfig
@@ -15,12 +16,10 @@ from model.config import ModelConfig
 class OptimConfig:
     """Section `optim` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
-    name: Literal["adamw", "muon"] = "muon"  # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
+    # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
+    name: Annotated[Literal["adamw", "muon"], Mark.FIXED] = "muon"
     lr: Positive = 0.003  # peak learning rate of AdamW; `configs/shakespeare.yaml` has 0.012
     muon_lr: Positive = 0.02  # peak learning rate of Muon
-    # peak learning rate of SGD for the rows of `model.ngrams`, multiplied by the number of characters in a step
-    ngram_lr: Positive = 0.2
-    muon_momentum: BelowOne = 0.95  # momentum of Muon
     beta1: BelowOne = 0.9  # first beta of AdamW
     beta2: BelowOne = 0.95  # second beta of AdamW
     # weight decay of the blocks' matrices; with `muon`, it skips weights that their update moves away from 0
@@ -45,9 +44,10 @@ class OptimConfig:
 class TrainConfig:
     """Section `train` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
-    name: str | None = None  # name of the folder in `runs/`; null: name of the config file
+    # name of the folder in `runs/`; null: name of the config file
+    name: Annotated[str | None, Mark.WITHOUT_EFFECT] = None
     # a run, checkpoint or exported model whose weights the run starts with; `train.py --from` sets it
-    ancestor: str | None = None
+    ancestor: Annotated[str | None, Mark.RESOLVED, Mark.FIXED] = None
     max_steps: Count = 2000  # number of optimiser steps
     batch_size: Size = 8  # windows of `block_size` characters per batch
     accumulate: Size = 1  # gradient accumulation: batches per step
@@ -55,29 +55,27 @@ class TrainConfig:
     # quarter of it, then half, then all, with as many characters in a step
     grow_context_at: tuple[float, ...] = ()
     seed: Annotated[int, Within(at_least=0, below=2**32)] = 0  # seed of weights, batches and dropout
-    device: str = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
+    device: Annotated[str, Mark.RESOLVED] = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
     # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the hardware has it, CPUs included
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    # ask PyTorch for deterministic operations on a GPU, which are slower; a CPU gives the same weights without it
-    deterministic: bool = False
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], Mark.RESOLVED] = "auto"
     compile: bool = False  # use `torch.compile`, which starts slowly and pays off in long runs
     # on an NVIDIA GPU, record the operations of a step once and repeat them with one call, which is faster
-    cuda_graphs: bool = True
-    log_every_steps: Count = 50  # steps between training lines
+    cuda_graphs: Annotated[bool, Mark.WITHOUT_EFFECT] = True
+    log_every_steps: Annotated[Count, Mark.WITHOUT_EFFECT] = 50  # steps between training lines
     eval_every_steps: Count = 250  # steps between evaluations
     # characters to evaluate on: whole windows, evenly spread and always the same; null: the whole validation split
-    eval_characters: Count | None = None
-    checkpoint_every_steps: Count = 250  # steps between checkpoints
+    eval_characters: Annotated[Count | None, Mark.FIXED] = None
+    checkpoint_every_steps: Annotated[Count, Mark.WITHOUT_EFFECT] = 250  # steps between checkpoints
     # number of steps, most of them early, whose weights are kept to see how heads form
     # ([`experiments/README.md`](../experiments/README.md)): 3 or more; 0 disables this
-    keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000)] = 0
+    keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000), Mark.WITHOUT_EFFECT] = 0
     # stop after this many evaluations without a better loss; 0 disables this
     patience: Annotated[int, Within(at_least=0)] = 0
     # characters to sample at each evaluation
-    sample_length: Annotated[int, Within(at_least=0, at_most=100_000)] = 300
+    sample_length: Annotated[int, Within(at_least=0, at_most=100_000), Mark.WITHOUT_EFFECT] = 300
     # where else to send the metrics: TensorBoard (event files in the run folder), trackio or Weights & Biases; `pip
     # install` the library of that name first
-    logger: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
+    logger: Annotated[Literal["none", "tensorboard", "trackio", "wandb"], Mark.WITHOUT_EFFECT] = "none"
 
     def __post_init__(self):
         check_rules("train", self)
@@ -113,3 +111,9 @@ class Config:
                 f"train.grow_context_at doubles the context length {n_times} times; "
                 f"model.block_size={self.model.block_size} must be a multiple of {2**n_times}"
             )
+
+
+def settings_with(mark: Mark) -> set[str]:
+    """Return the settings that have a mark, as section.name."""
+    sections = get_type_hints(Config).items()
+    return {f"{section}.{name}" for section, kind in sections for name in marked(kind, mark)}

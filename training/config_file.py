@@ -23,6 +23,19 @@ from data.files import read_file
 from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
+# Settings of earlier versions, and the value with which they did what this version always does.
+GONE: dict[str, Any] = {
+    "model.rope_base": 10_000.0,
+    "model.ngram_width": 32,
+    "model.qk_scale": "learned",
+    "model.score_hidden": 16,
+    "model.score_width": None,
+    "optim.ngram_lr": 0.2,
+    "optim.muon_momentum": 0.95,
+    "train.deterministic": False,
+    "train.tensorboard": False,
+    "train.processes": 1,
+}
 KEYS = [f"{section}.{field.name}" for section, kind in SECTIONS.items() for field in dataclasses.fields(kind)]
 
 
@@ -84,12 +97,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         if values not in (None, "") and not isinstance(values, Mapping):
             raise UserError(f"{section} must be a section of settings, not {_shown(values)}")
         sections[section] = dict(values or {})
-    if "tensorboard" in (train := sections.get("train", {})):  # a run from before train.logger
-        train["logger"] = "tensorboard" if BOOLS.get(str(train.pop("tensorboard")).lower()) else "none"
-    if str(train.pop("processes", 1)) != "1":  # a setting of earlier versions
-        raise UserError(
-            "train.processes went; start several with torchrun --standalone --nproc-per-node=2 train.py ..."
-        )
+    _leave_out_gone(sections)
     for override in overrides:
         section, name, value = split_override(override)
         sections.setdefault(section, {})[name] = value
@@ -100,6 +108,19 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
             values[name] = _convert(key, value, hints[name])
     with checking_values():
         return Config(**{section: SECTIONS[section](**values) for section, values in sections.items()})
+
+
+def _leave_out_gone(sections: Mapping[str, dict[str, Any]]) -> None:
+    """Remove settings that are gone. Raises UserError if the value of one asks for something else than is done now."""
+    for key, always in GONE.items():
+        section, _, name = key.partition(".")
+        if name not in (values := sections.get(section, {})):
+            continue
+        value, is_same = values.pop(name), False
+        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+            is_same = _as(type(always), value) == always
+        if not is_same:
+            raise UserError(f"{key}={_shown(value)} is no longer possible: this version always has {always}")
 
 
 def split_override(override: str) -> tuple[str, str, str]:

@@ -11,36 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cli.marks import Mark
 from data.corpus import Corpus
-from training.config import Config
+from training.config import Config, settings_with
 
 SEED = "train.seed"
-# Settings that change neither a weight nor a loss.
-WITHOUT_EFFECT = frozenset(
-    f"train.{name}"
-    for name in (
-        "name",
-        "cuda_graphs",
-        "log_every_steps",
-        "checkpoint_every_steps",
-        "keep_checkpoints",
-        "sample_length",
-        "logger",
-    )
-)
-# Settings whose meaning depends on the machine or on the content of a file. The origin of a run says what they meant.
-RESOLVED = frozenset(
-    {
-        "data.corpus",
-        "data.val_corpus",
-        "data.fallback",
-        "data.characters",
-        "train.ancestor",
-        "train.device",
-        "train.dtype",
-    }
-)
-
+WITHOUT_EFFECT, RESOLVED = settings_with(Mark.WITHOUT_EFFECT), settings_with(Mark.RESOLVED)
 
 # The types of the fields of an origin, in JSON.
 ORIGIN = {"text": str, "vocabulary": str, "ancestor": str | None, "arithmetic": str, "earlier": dict}

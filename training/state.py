@@ -48,7 +48,7 @@ class TrainingError(UserError):
 
 
 WORST_LOSS = 100.0  # nats per character; a working model is far below, on any text
-ADVICE = "lower optim.lr, optim.muon_lr or optim.ngram_lr, or set optim.grad_clip=1"
+ADVICE = "lower optim.lr or optim.muon_lr, or set optim.grad_clip=1"
 
 
 class TrainingState:

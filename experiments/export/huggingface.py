@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from operator import attrgetter
 from pathlib import Path
 
 import safetensors.torch
@@ -49,9 +48,8 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
 def differences(checkpoint: Checkpoint) -> list[str]:
     """Return the settings in which a model differs from GPT-2's shape."""
     config = checkpoint.config
-    wanted = {f"model.{name}": value for name, value in gpt2.SHAPE.items()} | {"data.level": "character"}
-    given = {key: attrgetter(key)(config) for key in wanted}
-    found = [f"{key}={given[key]} instead of {value}" for key, value in wanted.items() if given[key] != value]
+    given = {name: getattr(config.model, name) for name in gpt2.shape()}
+    found = [f"model.{n}={given[n]} instead of {value}" for n, value in gpt2.shape().items() if given[n] != value]
     shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in config.model.layers}
     if not any(shapes == {(H, H, config.model.n_embd)} for H, *_ in shapes):
         found.append("model.n_head, model.n_kv_head or model.head_size instead of equal heads that divide model.n_embd")

@@ -3,6 +3,8 @@
 // Names are those of model/. C channels, H heads, K key heads, D channels of a head, V characters, B context length,
 // t the position of a query, s that of a key. Vectors are Float64Arrays, weights Float32Arrays, row by row.
 
+const ROPE_BASE = 10_000;
+
 // Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
 function linear(x, { weight, bias }) {
   const n = x.length,
@@ -144,21 +146,19 @@ class GPT {
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
     this.memory = { rows: part("ngrams.rows").weight, counts: tensors["ngrams.counts"], proj: part("ngrams.proj") };
     Object.assign(this, { norm: NORMS[config.norm], finalNorm: part("norm"), lmHead: part("lm_head") });
-    const scale = config.score === "scaled_dot" ? config.qk_scale : "sqrt_head_size"; // length of normalised queries
     this.layers = config.layers.map(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
       const own = (name) => part(`blocks.${l}.${name}`),
         tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
-      const learned = tensor("qk_norm.log_scale"),
-        fixed = Number(scale) || Math.sqrt(D); // a number, or a name
+      const learned = tensor("qk_norm.log_scale"); // the length of normalised queries
       const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
       return {
         H,
         K,
         D,
         score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
-        scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(fixed),
+        scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(Math.sqrt(D)),
         slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
-        rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, config.rope_base) : null,
+        rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, ROPE_BASE) : null,
         qkv: own("attention.qkv"),
         proj: own("attention.proj"),
         up: own("mlp.up"),
@@ -216,7 +216,8 @@ class GPT {
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
     const { rows, counts, proj } = this.memory,
-      { ngram_width: width, ngram_scale } = this.config,
+      { ngram_rows, ngram_scale } = this.config,
+      width = rows.length / ngram_rows,
       found = [];
     for (const row of this.ngramRows(t)) {
       const share = (ngram_scale * counts[row]) / (counts[row] + 4);

@@ -29,7 +29,7 @@ def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
         content += values.tobytes()
     weights = base64.b64encode(gzip.compress(content, mtime=0)).decode()  # without a time: equal models, equal pages
     if len(weights) > LARGEST_MB * 1e6:
-        smaller = "ngram_rows, model.ngram_width" if COUNTS in tensors else "n_layer"
+        smaller = "ngram_rows" if COUNTS in tensors else "n_layer"
         raise UserError(
             f"the page would have {len(weights) / 1e6:,.0f} MB, and browsers open up to {LARGEST_MB} MB well; train "
             f"a model with a smaller model.{smaller} or model.n_embd"

@@ -130,7 +130,7 @@ def test_a_model_of_gpt2s_shape_is_the_same_in_transformers(tmp_path, run, libra
     assert its["written"] == ours.generate(prompt, 7, temperature=0)
 
 
-@pytest.mark.parametrize("settings", ["model.head_size=4 model.mlp=swiglu model.temperature=2", "data.level=byte"])
+@pytest.mark.parametrize("settings", ["model.head_size=4 model.mlp=swiglu model.temperature=2", "model.conv_width=2"])
 def test_another_shape_than_gpt2s_is_an_error_that_names_the_settings(workplace, settings, capsys):
     train_tiny(workplace, *GPT2, *settings.split(), "train.max_steps=1")
     capsys.readouterr()

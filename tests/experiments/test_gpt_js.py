@@ -34,24 +34,19 @@ NUMBERS = {  # what is repeated is drawn more often
     "block_size": (1, 7, 16, 16, 16),
     "head_size": (None, 6, 10),
     "dropout": (0.0, 0.2),
-    "rope_base": (10_000.0, 50.0),
     "conv_width": (1, 2, 4, 20),
     "ngrams": ((), (1,), (3, 2), (2, 5, 9)),
     "ngram_rows": (50, 1_000),
-    "ngram_width": (3, 8),
     "ngram_dropout": (0.0, 0.5),
-    "qk_scale": (5.0,),
     "logit_softcap": (0.0, 2.0, 15.0),
     "ngram_scale": (1.0, 0.6),
     "temperature": (1.0, 1.3),
     "score": ("scaled_dot",) * 3,
-    "score_hidden": (3, 8),
-    "score_width": (None, 1.7),
 }
 KINDS = get_type_hints(ModelConfig, include_extras=True)
 NAMES = {name: [each for each in rules_of(kind) if isinstance(each, str)] for name, kind in KINDS.items()}
-BOTH = {bool: (False, True)}
-VALUES = {name: (*NUMBERS.get(name, ()), *NAMES[name], *BOTH.get(kind, ())) for name, kind in KINDS.items()}
+BOTH = {name: (False, True) for name, kind in get_type_hints(ModelConfig).items() if kind is bool}
+VALUES = {name: (*NUMBERS.get(name, ()), *NAMES[name], *BOTH.get(name, ())) for name in KINDS}
 WORKER = """
 onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored } }) => {
   try {

@@ -20,14 +20,11 @@ FORMS = {
     "convolution": {"conv_width": 3},
     "convolution of the previous position": GPT2 | {"conv_width": 2},
     "n-grams": {"ngrams": (1, 3, 4), "ngram_rows": 50},
-    "fixed scale": {"qk_scale": 10.0},
-    "scale of the head size": {"qk_scale": "sqrt_head_size"},
     "grouped queries": {"n_head": 10, "n_kv_head": 5},
     "one shared key head": GPT2 | {"n_head": 4, "n_kv_head": 1},
     "no positions": {"positions": "none"},
     "penalty on distance": {"n_head": 5, "positions": "alibi"},
     **{score: {"score": score} for score in ("uniform", "dot", "additive", "gaussian")},
-    "gaussian of fixed width": GPT2 | {"score": "gaussian", "score_width": 2.0},
 }
 every_form = pytest.mark.parametrize("settings", FORMS.values(), ids=FORMS)
 

@@ -10,11 +10,11 @@ from helpers import make_model, recomputed
 from model import ngrams
 from model.generate import Sampler
 from model.gpt import GPT
-from model.ngrams import LOW_BITS, MULTIPLIER
+from model.ngrams import LOW_BITS, MULTIPLIER, WIDTH
 from model.positions import Places
 
 V, BLOCK_SIZE = 12, 8
-SETTINGS = {"ngrams": (1, 2, 4), "ngram_rows": 1000, "ngram_width": 3, "block_size": BLOCK_SIZE}
+SETTINGS = {"ngrams": (1, 2, 4), "ngram_rows": 1000, "block_size": BLOCK_SIZE}
 
 
 def row_of(symbols):
@@ -29,7 +29,7 @@ def row_of(symbols):
 def expected_embedding(model, ids):
     """Return the embeddings (T, C) of a window of ids, with one vector per n-gram."""
     rows = model.ngrams.rows.weight.detach().double().numpy()
-    proj = model.ngrams.proj.weight.detach().double().numpy().reshape(-1, 3, 3)  # (C, n-grams, width)
+    proj = model.ngrams.proj.weight.detach().double().numpy().reshape(-1, 3, WIDTH)  # (C, n-grams, width)
     counts = model.ngrams.counts.numpy()
     symbols = [0] * 3 + [i + 1 for i in ids]
     result = []
@@ -85,7 +85,7 @@ def test_in_training_half_of_the_rows_are_dropped_and_the_others_doubled_without
     with torch.no_grad():
         model.ngrams.counts.fill_(5)
         model.ngrams.rows.weight.fill_(1)
-        model.ngrams.proj.weight.zero_()[:3].copy_(torch.eye(3))
+        model.ngrams.proj.weight.zero_()[:3, :3].copy_(torch.eye(3))
     ids = torch.randint(V, (100, BLOCK_SIZE))
     y = model.train(training).ngrams(ids, Places(slice(0, BLOCK_SIZE), model.position_embedding))[..., :3].detach()
     assert torch.equal(y, y[..., :1].expand_as(y))  # a row is dropped as a whole

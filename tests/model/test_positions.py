@@ -15,13 +15,12 @@ def places(start, end):
     return Places(slice(start, end), PositionEmbedding(CONFIG))
 
 
-@pytest.mark.parametrize("base", [10_000.0, 100.0])
-def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_angles(base):
+def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_angles():
     x = torch.randn(B, T, H, D)
     pairs = torch.complex(x[..., : D // 2].double(), x[..., D // 2 :].double())
-    angles = torch.arange(T)[:, None].double() * base ** (-2 * torch.arange(D // 2).double() / D)
+    angles = torch.arange(T)[:, None].double() * 10_000.0 ** (-2 * torch.arange(D // 2).double() / D)
     expected = pairs * torch.polar(torch.ones_like(angles), angles)[:, None]
-    actual = Rotary(replace(CONFIG, rope_base=base)).rotate(x, places(0, T))
+    actual = Rotary(CONFIG).rotate(x, places(0, T))
     torch.testing.assert_close(actual, torch.cat((expected.real, expected.imag), dim=-1).float())
 
 

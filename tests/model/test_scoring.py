@@ -56,17 +56,14 @@ def test_additive_scores_never_store_all_sums_of_queries_and_keys():
     assert sum(kept) < n * n * hidden / 10
 
 
-def test_a_name_selects_the_scoring_function_with_its_settings():
-    assert make_score("scaled_dot", 8, hidden=5, width=None) is scaled_dot
-    assert make_score("additive", 8, hidden=5, width=None).query.weight.shape == (5, 8)
-    assert make_score("gaussian", 8, hidden=5, width=None).w.requires_grad
-    fixed = make_score("gaussian", 8, hidden=5, width=2.0)
-    assert list(fixed.parameters()) == []
-    assert fixed.w == 0.5
+def test_a_name_selects_the_scoring_function():
+    assert make_score("scaled_dot", 8) is scaled_dot
+    assert make_score("additive", 8).query.weight.shape == (16, 8)
+    assert make_score("gaussian", 8).w.requires_grad
 
 
 def test_a_learned_gaussian_starts_as_the_scaled_dot_product_of_normalised_vectors():
     q, k = (torch.nn.functional.normalize(torch.randn(4, 8), dim=-1) for _ in range(2))
-    gaussian = make_score("gaussian", 8, hidden=5, width=None)
+    gaussian = make_score("gaussian", 8)
     difference = gaussian(q, k) - scaled_dot(q, k)
     torch.testing.assert_close(difference, difference[:1, :1].expand_as(difference))  # a softmax removes a constant

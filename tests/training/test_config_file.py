@@ -68,7 +68,7 @@ def test_every_config_of_the_project_is_valid_and_says_what_it_is_for(path):
     [
         "data: {corpus: 床前.txt}\nmodel: {head_size: 6, dropout: 0.1}\ntrain: {name: null}",
         'data: {characters: "\\n\\x85 \\u2028"}',
-        "model: {n_layer: 3, n_head: [8, 4, 2], qk_scale: 2}",
+        "model: {n_layer: 3, n_head: [8, 4, 2], logit_softcap: 2}",
     ],
 )
 def test_a_config_is_unchanged_after_a_round_trip_through_yaml_or_a_checkpoint(tmp_path, settings):

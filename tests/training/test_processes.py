@@ -8,7 +8,6 @@ import pytest
 from conftest import ROOT, run_script, write_tiny
 from helpers import losses, run_differences, train_run, wait_for
 
-from train import main
 from training.runs.run_folder import RunFolder
 
 LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
@@ -126,11 +125,3 @@ def test_an_environment_that_is_not_that_of_torchrun_is_an_error_in_one_line(wor
     result = run_script("train.py", "--config", "tiny.yaml", env=os.environ | {"WORLD_SIZE": "2"})
     assert result.returncode == 2
     assert result.stderr == "train.py: WORLD_SIZE is set, but torchrun has not started this process; unset it\n"
-
-
-def test_a_config_of_an_earlier_version_that_asks_for_two_processes_says_how_to_start_them(workplace, capsys):
-    for number, status in ((1, 0), (2, 2)):
-        old = Path("tiny.yaml").read_text().replace("train: {", f"train: {{processes: {number}, ")
-        Path("old.yaml").write_text(old)
-        assert main(["--config", "old.yaml", "train.max_steps=1"]) == status
-    assert "torchrun --standalone --nproc-per-node=2 train.py" in capsys.readouterr().err

@@ -16,6 +16,8 @@ from model.gpt import GPT
 from training.config import OptimConfig
 from training.optim.muon import Muon
 
+NGRAM_LR = 0.2  # peak learning rate of the rows of `model.ngrams`, for each character of a step
+
 # What each optimiser remembers of a parameter p after a step: tensors of these shapes and types.
 REMEMBERED: dict[type[Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
     torch.optim.AdamW: lambda p: {"step": torch.zeros((), dtype=torch.float32), "exp_avg": p, "exp_avg_sq": p},
@@ -48,13 +50,12 @@ def make_optimizers(
         {"params": [head], "weight_decay": config.lm_head_weight_decay},
     ]
     if config.name == "muon" and matrices:
-        settings = {"lr": config.muon_lr, "momentum": config.muon_momentum, "weight_decay": config.weight_decay}
-        optimizers.append(Muon(matrices, dtype=dtype, **settings))
+        optimizers.append(Muon(matrices, lr=config.muon_lr, weight_decay=config.weight_decay, dtype=dtype))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
     optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
     if sparse:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
-        optimizers.append(torch.optim.SGD(sparse, lr=config.ngram_lr * characters, fused=on_gpu))
+        optimizers.append(torch.optim.SGD(sparse, lr=NGRAM_LR * characters, fused=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
         if on_gpu:  # in device memory, where a captured step reads it

@@ -18,6 +18,7 @@ from torch import Tensor
 from cli.errors import UserError
 from data.files import read_file, replacing
 from data.vocabulary import Vocabulary, make_vocabulary
+from model.cache import KVCache
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
@@ -26,10 +27,12 @@ from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
+FORMAT = 2  # of the files; it rises when a setting goes
+LAST_READERS = {1: "6d72dbe"}  # the commit that reads all files of an earlier format
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CORPUS = {"name": str, "digest": str, "n_train": int | None, "n_bytes": int}  # earlier versions lack the last two
-LARGEST_TABLES = 1 << 27  # bytes that any file may ask for; 100 times those of its weights, if that is more
+MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
 
@@ -97,6 +100,7 @@ class Checkpoint:
 def save_checkpoint(checkpoint: Checkpoint, path: Path, *, keep: Path | None = None) -> None:
     """Write a checkpoint; the old file is replaced only after the new one is on disk. keep: its new name."""
     header = {
+        "format": str(FORMAT),
         "settings": json.dumps(dataclasses.asdict(checkpoint.config)),
         "vocabulary": json.dumps(checkpoint.vocabulary.characters),
         "corpus": json.dumps(checkpoint.corpus),
@@ -124,11 +128,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     content = read_file(path)
     _verify(content, path)
+    number = FORMAT
     try:
-        checkpoint = _parse(content)
+        header = _header(content)
+        number = int(header.get("format", 1))
+        checkpoint = _parse(header, content)
         check_weights(checkpoint)
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error})") from None
+        advice = f"; commit {LAST_READERS[number]} of this project can read it" if number in LAST_READERS else ""
+        raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error}){advice}") from None
     return checkpoint
 
 
@@ -143,9 +151,14 @@ def _verify(content: bytes, path: Path) -> None:
         raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
 
 
-def _parse(content: bytes) -> Checkpoint:
+def _header(content: bytes) -> dict[str, str]:
     size = int.from_bytes(content[:8], "little")  # of the header, which is JSON
-    header = read_json(content[8 : 8 + size])["__metadata__"]
+    return read_json(content[8 : 8 + size])["__metadata__"]
+
+
+def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
+    if int(header.get("format", 1)) > FORMAT:
+        raise ValueError(f"a later version wrote it, with format {header['format']}; update the project")
     config = build_config(read_json(header["settings"]))
     characters = read_json(header["vocabulary"])
     vocabulary = make_vocabulary(characters, config.data.level)
@@ -168,8 +181,9 @@ def _progress(values: Any) -> Progress:
 
 def check_weights(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
+    config = checkpoint.config.model
     with torch.device("meta"):
-        model = GPT(checkpoint.config.model, len(checkpoint.vocabulary))
+        model, cache = GPT(config, len(checkpoint.vocabulary)), KVCache(config, 1, device="meta")
     shapes = {name: x.shape for name, x in model.state_dict().items()}
     needed = {f"model.{name}": shape for name, shape in shapes.items()}
     allowed = needed | {f"trained.{name}": shape for name, shape in shapes.items()}
@@ -178,8 +192,9 @@ def check_weights(checkpoint: Checkpoint) -> None:
     if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
     weights, tables = (sum(x.nbytes for x in each) for each in (model.parameters(), model.buffers()))
-    if tables > max(LARGEST_TABLES, 100 * weights):
-        raise ValueError(f"its tables of positions would have {tables:,} bytes; lower model.block_size")
+    cached = [x for layer in cache.layers for x in (layer.keys, layer.values, layer.inputs.stored)]
+    if (n_bytes := tables + sum(x.nbytes for x in cached)) > max(MOST_BYTES, 100 * weights):
+        raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
         is_number = x.dtype in REAL or (name.startswith("optimizer.") and not x.is_floating_point())  # it may count
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute

@@ -1,18 +1,11 @@
 """What differs between the config and text of a run and those that its checkpoint was trained with."""
 
 import dataclasses
-from collections.abc import Sequence
 
+from cli.marks import Mark
 from data.corpus import Corpus
-from training.config import Config
+from training.config import Config, settings_with
 from training.runs.checkpoint import Checkpoint, CheckpointError
-
-CALIBRATION = ("model.ngram_scale", "model.temperature")  # they act outside training alone
-# Settings of the model that may differ from those that its weights were trained with.
-FREE_TO_CHANGE = ("model.dropout", "model.ngram_dropout", "model.attention", *CALIBRATION)
-# Settings that no run may change: with another train.eval_characters or temperature, its best loss so far would not be
-# comparable.
-FIXED = ("data.split", "data.level", "train.eval_characters", "train.ancestor", "optim.name", *CALIBRATION)
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:
@@ -25,10 +18,11 @@ def changed_settings(before: Config, now: Config) -> dict[str, str]:
     }
 
 
-def forbidden_changes(before: Config, now: Config, fixed: Sequence[str]) -> list[str]:
-    """Return the changes that make another model, and those of the fixed settings, as text."""
+def other_models(before: Config, now: Config) -> list[str]:
+    """Return the changes that make another model, which the weights do not fit, as text."""
+    retunable = settings_with(Mark.RETUNABLE)
     found = changed_settings(before, now).items()
-    return [text for key, text in found if key in fixed or (key.startswith("model.") and key not in FREE_TO_CHANGE)]
+    return [text for key, text in found if key.startswith("model.") and key not in retunable]
 
 
 def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None:
@@ -41,7 +35,9 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
         "the vocabulary": (f"with {_shown(saved - known)}", f"with {_shown(known - saved)}"),
     }
     others = [f"{name} was {then} and is {is_now}" for name, (then, is_now) in pairs.items() if then != is_now]
-    if found := forbidden_changes(checkpoint.config, now, FIXED) + others:
+    fixed = settings_with(Mark.FIXED)
+    changed = [text for key, text in changed_settings(checkpoint.config, now).items() if key in fixed]
+    if found := other_models(checkpoint.config, now) + changed + others:
         raise CheckpointError(
             f"this run cannot be resumed with another model, optimiser or text ({'; '.join(found)}); "
             "start a new one with --config"

@@ -20,7 +20,7 @@ from training.config_file import build_config, load_config
 from training.identity import earlier_values, identity_of
 from training.processes import Processes
 from training.runs.checkpoint import Checkpoint, CheckpointError
-from training.runs.differences import changed_settings, check_resumable, forbidden_changes
+from training.runs.differences import changed_settings, check_resumable, other_models
 from training.runs.find_checkpoint import find_run, load_newest, open_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runtime import has_fast_bfloat16, prepare_machine
@@ -151,7 +151,7 @@ def open_ancestor(config: Config) -> Checkpoint:
     """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
     assert config.train.ancestor is not None
     path, ancestor = open_checkpoint(Path(config.train.ancestor))
-    if found := forbidden_changes(ancestor.config, config, ("data.level",)):
+    if found := other_models(ancestor.config, config):
         raise CheckpointError(
             f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
         )

@@ -8,7 +8,6 @@ from conftest import run_script
 from helpers import losses, metrics
 
 import train
-from training.config_file import build_config
 
 
 def losses_of_tensorboard(_):
@@ -67,8 +66,3 @@ def test_a_library_that_fails_ends_a_run_only_at_its_start(workplace, monkeypatc
     (line,) = capsys.readouterr().err.splitlines()
     assert (ended, line.startswith(f"train.py: {said}")) == (status, True), line
     assert any("finished" in record for record in metrics(workplace / "runs/tiny")) == (not status)
-
-
-def test_runs_from_before_the_choice_of_a_logger_are_opened():
-    for old, logger in ((True, "tensorboard"), ("true", "tensorboard"), (False, "none")):  # checkpoints, and a config
-        assert build_config({"train": {"tensorboard": old}}).train.logger == logger

@@ -126,14 +126,49 @@ def test_a_tensor_of_another_name_or_shape_is_an_error(tmp_path, name):
         load_checkpoint(tmp_path / "a")
 
 
-def test_a_small_file_cannot_ask_for_large_tables(tmp_path):
-    """Those of a million positions in a head of 400 channels have 9.6 GB; the weights have 6.4 kB."""
-    shape = {"n_layer": 1, "n_head": 1, "n_embd": 1, "head_size": 400}
+def test_a_file_with_a_setting_that_is_gone_loads_if_today_does_the_same_and_else_names_the_commit_that_reads_it(
+    tmp_path,
+):
+    checkpoint = make_checkpoint()
+    header = {
+        name: value for name, value in header_of(checkpoint).items() if name != "format"
+    }  # as files once had none
+    settings = json.loads(header["settings"])
+
+    def save(**gone):
+        settings["model"] |= gone
+        write_sealed(tmp_path / "a", checkpoint.tensors, header | {"settings": json.dumps(settings)})
+
+    save(rope_base=10_000.0, score_width=None)
+    assert load_checkpoint(tmp_path / "a").config == checkpoint.config
+    save(rope_base=100.0)
+    with pytest.raises(
+        CheckpointError, match=r"model.rope_base=100.0 is no longer possible.*commit 6d72dbe .*can read"
+    ):
+        load_checkpoint(tmp_path / "a")
+
+
+def test_a_file_of_a_later_format_says_so(tmp_path):
+    checkpoint = make_checkpoint()
+    write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint) | {"format": "99"})
+    with pytest.raises(CheckpointError, match="a later version wrote it, with format 99; update the project"):
+        load_checkpoint(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("positions", "n_bytes"),
+    [
+        ("rope", 6_400_000_000),  # cosines and sines as in the cache below
+        ("none", 3_200_000_000),  # a cache of 400 channels of keys and as many of values
+    ],
+)
+def test_a_small_file_cannot_ask_for_large_tables_or_a_large_cache(tmp_path, positions, n_bytes):
+    shape = {"n_layer": 1, "n_head": 1, "n_embd": 1, "head_size": 400, "positions": positions}
     checkpoint = make_checkpoint(model=GPT(ModelConfig(block_size=5, **shape), 5))
     header = header_of(checkpoint) | {"settings": json.dumps({"model": {"block_size": 1_000_000, **shape}})}
     write_sealed(tmp_path / "a", checkpoint.tensors, header)
     assert (tmp_path / "a").stat().st_size < 30_000
-    with pytest.raises(CheckpointError, match=r"tables of positions would have 3,200,000,0\d\d bytes"):
+    with pytest.raises(CheckpointError, match=rf"positions and cache would have {n_bytes // 1000:,},\d\d\d bytes"):
         load_checkpoint(tmp_path / "a")
 
 
