@@ -12,12 +12,12 @@ from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog
-from training.processes import join_processes
-from training.runs.open_run import open_run
+from training.processes import follow, join_processes, make_step
+from training.runs.find_checkpoint import find_run
+from training.runs.open_run import create_run, open_run
 from training.runs.run_folder import RunFolder
 from training.runtime import keep_freed_memory
 from training.state import TrainingState
-from training.step import TrainingStep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,11 +44,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Open the run that the options name or describe, and train it to its end."""
+    """Create the run that the options describe, or find the one that they name, and train it to its end."""
     keep_freed_memory()
-    source = options.config, options.resume, options.overrides
-    with join_processes() as processes, open_run(*source, processes) as opened:
-        return train(*opened)
+    with join_processes() as number:
+        if number > 0:
+            return follow()
+        new = options.config and create_run(options.config, options.overrides)
+        with open_run(new or find_run(options.resume), [] if new else options.overrides) as opened:
+            return train(*opened)
 
 
 def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
@@ -57,12 +60,10 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
     clock = Clock(cli.startup.STARTED_S, earlier_s=progress.elapsed_s)
-    stop = StopRequest(announces=run.writes, agree=state.processes.of_main)
-    with contextlib.closing(RunLog(run, state, clock)) as log, stop:
-        step = TrainingStep(state)
+    with contextlib.closing(RunLog(run, state, clock)) as log, StopRequest() as stop:
+        step = make_step(state)
         log.introduce(changes)
         run.keep(state)
-        evaluate(model, val_ids, runtime, n_characters=1)  # what cannot be evaluated fails at once
         try:
             while not state.is_finished():
                 stop.check()

@@ -10,12 +10,12 @@ from cli.errors import printable
 
 
 class Console:
-    """A display of the progress of one or more runs from start_step to max_steps. silent: show nothing."""
+    """A display of the progress of one or more runs from start_step to max_steps."""
 
-    def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training", silent: bool = False):
-        self.max_steps, self._silent = max_steps, silent
+    def __init__(self, start_step: int, max_steps: int, *, doing: str = "Training"):
+        self.max_steps = max_steps
         # Some terminals, such as those of containers, report no size, and tqdm draws nothing there.
-        draws_bar = not silent and sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 0
+        draws_bar = sys.stderr.isatty() and min(os.get_terminal_size(sys.stderr.fileno())) > 0
         self.prints_lines = not (draws_bar and sys.stdout.isatty())  # as in `train.py | tee log`
         self.bar = tqdm(
             initial=start_step,
@@ -42,8 +42,6 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one. A closed output does not stop the run."""
-        if self._silent:
-            return
         try:
             with tqdm.external_write_mode(file=sys.stdout):
                 print(printable(text), flush=True)

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -24,12 +23,10 @@ class Stopped(Exception):  # noqa: N818 - it is no error
 class StopRequest:
     """A context that stores the first SIGINT, SIGTERM or SIGHUP in `signal`; a second one ends the process.
 
-    A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored. announces: print what happens.
-    agree: returns the number of the signal for all processes that must stop together.
+    A signal that the parent process ignores, as `nohup` does with SIGHUP, stays ignored.
     """
 
-    def __init__(self, *, announces: bool = True, agree: Callable[[int], int] = int):
-        self._announces, self._agree = announces, agree
+    def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self._first_s = 0.0
         self._previous: dict[signal.Signals, Any] = {}
@@ -49,20 +46,20 @@ class StopRequest:
 
     def check(self) -> None:
         """Raise Stopped if a signal has arrived."""
-        if number := self._agree(self.signal or 0):
-            raise Stopped(number)
+        if self.signal:
+            raise Stopped(self.signal)
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
             if time.monotonic() - self._first_s < REPEATED_WITHIN_S:
                 return
-            self._announce("\nStopped at once; unsaved steps are lost.\n")
+            _announce("\nStopped at once; unsaved steps are lost.\n")
             os._exit(128 + number)
         self.signal, self._first_s = signal.Signals(number), time.monotonic()
-        self._announce("\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n")
+        _announce("\nStopping after this step and saving; press Ctrl-C again to stop at once without saving.\n")
 
-    def _announce(self, text: str) -> None:
-        if self._announces:
-            # os.write bypasses Python's buffers, which the interrupted code may be using.
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                os.write(2, text.encode())
+
+def _announce(text: str) -> None:
+    # os.write bypasses Python's buffers, which the interrupted code may be using.
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        os.write(2, text.encode())

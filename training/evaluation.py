@@ -72,10 +72,9 @@ def evaluate(
     """Return the mean cross-entropy of ids[1:], each predicted from the earlier ids of its window of block_size.
 
     n_characters: score only so many, see `evaluation_windows`. progress: the title of a progress bar; None: no bar.
-    Several processes divide the windows among them. check_stop: called by all of them between windows; it may raise an
-    exception to end the evaluation.
+    check_stop: called between windows; it may raise an exception to end the evaluation.
     """
-    rank, size, block_size = runtime.processes.rank, runtime.processes.size, model.config.block_size
+    block_size = model.config.block_size
     total: Tensor | float = 0.0
     n_scored = 0
     n_available = len(ids) - 1
@@ -83,11 +82,8 @@ def evaluate(
     windows = evaluation_windows(ids, block_size=block_size, batch_size=batch_size, n_characters=n_characters)
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
-        for turn, (inputs, targets) in enumerate(windows):
-            if turn % size == 0:
-                check_stop()
-            if turn % size != rank:
-                continue
+        for inputs, targets in windows:
+            check_stop()
             inputs, targets = to_device(inputs, runtime.device), to_device(targets, runtime.device)
             with runtime.autocast():
                 logits = model(inputs)  # (B, T, V)
@@ -95,8 +91,7 @@ def evaluate(
             total = total + losses.sum()
             n_scored += targets.numel()
             bar.update(targets.numel())
-    loss_sum, n_scored = runtime.processes.sum(torch.tensor([float(total), n_scored], dtype=torch.float64)).tolist()
-    return Evaluation(loss_sum / n_scored, int(n_scored), n_available, block_size)
+    return Evaluation(float(total) / n_scored, n_scored, n_available, block_size)
 
 
 def windows_at_once(model: GPT, runtime: Runtime) -> int:

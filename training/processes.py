@@ -1,78 +1,94 @@
-"""The processes of a run: one, or several that torchrun started (distributed data parallelism).
+"""Several processes that torchrun started train one run (distributed data parallelism).
 
-Each has the whole model and computes the gradients of its share of every batch. All take the same steps, and process 0
-writes the run's folder.
+Process 0 does what a single process does. The others have no folder and no output: they receive its state, and take its
+steps with their shares of each batch.
 """
 
 import contextlib
 import os
-import time
-import warnings
+import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from cli.errors import UserError
-
-# Most mistakes are noticed by all processes. Process 0 reports them, and torchrun ends the others in this time.
-PATIENCE_S = 5.0
-
-
-@dataclass(frozen=True)
-class Processes:
-    """One of `size` processes. rank: its number, 0 to size - 1. local_rank: its number on this host."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients that are means over all processes."""
-        if self.size == 1:
-            return model
-        with warnings.catch_warnings():
-            # PyTorch 2.13 renames the argument, but 2.10 to 2.12 do not know the new name.
-            warnings.filterwarnings("ignore", message=".*broadcast_buffers.*")
-            return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
-
-    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager:
-        """Return a context in which backward passes of a wrapped model add up gradients that are exchanged later."""
-        return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else contextlib.nullcontext()
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Replace x by the sum of all x, and return it. It has the same bits everywhere."""
-        if self.size > 1:
-            dist.all_reduce(x)
-        return x
-
-    def of_main(self, value: Any) -> Any:
-        """Return the value that process 0 has given."""
-        values = [value]
-        if self.size > 1:
-            dist.broadcast_object_list(values)
-        return values[0]
+from data.corpus import open_corpus
+from training.runtime import n_processes, prepare_machine
+from training.state import TrainingState
+from training.step import TrainingStep
 
 
 @contextlib.contextmanager
-def join_processes() -> Iterator[Processes]:
-    """Connect this process with the others that torchrun started, if it did."""
-    if os.environ.get("WORLD_SIZE", "1") == "1":
-        yield Processes()
+def join_processes() -> Iterator[int]:
+    """Connect this process with the others, if there are any, and yield its number. When process 0 ends, all end."""
+    if n_processes() == 1:
+        yield 0
         return
-    if "LOCAL_RANK" not in os.environ:
-        raise UserError("WORLD_SIZE is set, but torchrun has not started this process; unset it")
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
-    processes = Processes(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group()
     try:
-        yield processes
+        yield dist.get_rank()
     except UserError:
-        if processes.rank:
-            time.sleep(PATIENCE_S)
+        _give(None)
         raise
-    dist.destroy_process_group()  # not after an error: it may wait for the others
+    _give(None)
+    dist.destroy_process_group()
+
+
+def make_step(state: TrainingState) -> TrainingStep:
+    """Return the step of a run. If there are other processes, they receive the state."""
+    if n_processes() == 1:
+        return TrainingStep(state)
+    saved = state.state_dict()
+    _give((state.config, saved | {"tensors": {name: x.cpu() for name, x in saved["tensors"].items()}}))
+    return SharedStep(state)
+
+
+def follow() -> int:
+    """Take each step of process 0 in another process, and return the exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # process 0 decides when all end
+        signal.signal(number, signal.SIG_IGN)
+    if received := _receive():
+        config, saved = received
+        state = TrainingState(config, open_corpus(config.data), prepare_machine(config))
+        state.load_state_dict(saved)
+        step = SharedStep(state)
+        while _receive():
+            step.run()
+    return 0
+
+
+class SharedStep(TrainingStep):
+    """A step that all processes take together: the gradients are means over their shares of the batch."""
+
+    def __init__(self, state: TrainingState):
+        share = state.config.train.batch_size // dist.get_world_size()
+        first = share * dist.get_rank()
+        model = DistributedDataParallel(state.model, broadcast_buffers=False, gradient_as_bucket_view=True)
+        super().__init__(state, model=model, part=slice(first, first + share))
+
+    def run(self) -> None:
+        _give("step")
+        super().run()
+
+    def shared(self, loss: Tensor) -> Tensor:
+        dist.all_reduce(loss)
+        return loss / dist.get_world_size()
+
+
+def _give(value: Any) -> None:
+    """Give a value to the other processes, if this is process 0."""
+    if dist.get_rank() == 0:
+        dist.broadcast_object_list([value])
+
+
+def _receive() -> Any:
+    """Return the next value that process 0 gives."""
+    values = [None]
+    dist.broadcast_object_list(values)
+    return values[0]

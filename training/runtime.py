@@ -10,25 +10,22 @@ import shutil
 import sys
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from cli.errors import UserError
-from training.config import Config
-from training.processes import Processes
-
-ALONE = Processes()
+from training.config import Config, TrainConfig
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device, the dtype of its arithmetic, and the processes that train together; parameters stay float32."""
+    """A device, the dtype of its arithmetic, and how many processes train together; parameters stay float32."""
 
     device: torch.device
     dtype: torch.dtype
-    processes: Processes = ALONE
+    n_processes: int = 1
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
@@ -37,58 +34,48 @@ class Runtime:
     @property
     def arithmetic(self) -> str:
         """What the device computes with: on another one of this kind, a run differs in the last bits only."""
-        several = f" in {self.processes.size} processes" if self.processes.size > 1 else ""
-        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}{several}"
+        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}{self._several}"
+
+    @property
+    def _several(self) -> str:
+        return f" in {self.n_processes} processes" if self.n_processes > 1 else ""
 
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()
         threads = f", {n_threads} thread{'s' * (n_threads > 1)}" if self.device.type == "cpu" else ""
-        processes = f"{self.processes.size} processes, each on " if self.processes.size > 1 else ""
-        return f"{processes}{name}{threads}, {str(self.dtype).removeprefix('torch.')}"
+        return f"{name}{threads}, {str(self.dtype).removeprefix('torch.')}{self._several}"
 
 
-def choose_runtime(device: str, dtype: str, processes: Processes = ALONE) -> Runtime:
-    """Return the device and dtype for `train.device` and `train.dtype`, with the processes.
-
-    Raises UserError if the machine does not have them.
-    """
-    chosen = choose_device(device, None if processes.size == 1 else processes.local_rank)
+def choose_runtime(device: str, dtype: str) -> Runtime:
+    """Return the device and dtype for `train.device` and `train.dtype`. Raises UserError if the machine lacks them."""
+    chosen = choose_device(device)
     if "OMP_NUM_THREADS" not in os.environ and n_cores() < torch.get_num_threads():
         torch.set_num_threads(n_cores())  # PyTorch ignores quotas
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
     elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
-    return Runtime(chosen, getattr(torch, dtype), processes)
+    return Runtime(chosen, getattr(torch, dtype))
 
 
-def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """Return the device; `auto` tries CUDA, then MPS, then the CPU.
-
-    local_rank: which of this host's GPUs is meant, if each of several processes has its own. Raises UserError if the
-    machine lacks the device.
-    """
+def choose_device(name: str) -> torch.device:
+    """Return the device; `auto` tries CUDA, then MPS, then the CPU. Raises UserError if the machine lacks it."""
     if name == "auto":
-        has_mps = torch.backends.mps.is_available() and local_rank is None
-        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise UserError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
-    if local_rank is not None and (device.type == "mps" or device.index is not None):
-        raise UserError(f"device {name}: several processes cannot share it; use auto, cpu or cuda")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise UserError("device mps: this machine has none; use auto or cpu")
     if device.type == "cuda":
-        index, n_gpus = device.index or local_rank or 0, torch.cuda.device_count()
-        if index >= n_gpus:
-            needed = "" if local_rank is None else ", and each process needs one"
-            raise UserError(f"device {name}: PyTorch finds {n_gpus} CUDA devices{needed}; use auto or cpu")
-        device = device if local_rank is None else torch.device("cuda", local_rank)
-        torch.cuda.set_device(index)  # functions that use the current GPU then use this one
+        if (device.index or 0) >= (n_gpus := torch.cuda.device_count()):
+            raise UserError(f"device {name}: PyTorch finds {n_gpus} CUDA devices; use auto or cpu")
+        if device.index is not None:
+            torch.cuda.set_device(device)  # functions that use the current GPU then use this one
         # cuDNN's attention is not faster (measured on an H100), but plans for 0.1 s at every new shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
     return device
@@ -106,13 +93,17 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     return False
 
 
-def prepare_machine(config: Config, processes: Processes = ALONE) -> Runtime:
+def n_processes() -> int:
+    """Return how many processes torchrun has started, or 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def prepare_machine(config: Config) -> Runtime:
     """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
-    settings, n = config.train, processes.size
-    if left := settings.batch_size % n:
-        fits = settings.batch_size - left or n
-        raise UserError(f"train.batch_size={settings.batch_size} cannot be divided among {n} processes; use {fits}")
-    runtime = choose_runtime(settings.device, settings.dtype, processes)
+    settings = config.train
+    runtime = replace(choose_runtime(settings.device, settings.dtype), n_processes=n_processes())
+    if runtime.n_processes > 1:
+        check_several(settings, runtime)
     if settings.compile:
         check_can_compile(runtime.device)
     if settings.compile and runtime.device.type == "cpu":
@@ -120,6 +111,17 @@ def prepare_machine(config: Config, processes: Processes = ALONE) -> Runtime:
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
+
+
+def check_several(settings: TrainConfig, runtime: Runtime) -> None:
+    """Raise UserError if several processes cannot train together: each needs a device and an equal share of a batch."""
+    device, n, n_here = runtime.device, runtime.n_processes, int(os.environ["LOCAL_WORLD_SIZE"])
+    if left := settings.batch_size % n:
+        fits = settings.batch_size - left or n
+        raise UserError(f"train.batch_size={settings.batch_size} cannot be divided among {n} processes; use {fits}")
+    has_enough = device.type == "cpu" or (device.type == "cuda" and n_here <= torch.cuda.device_count())
+    if device.index is not None or not has_enough:
+        raise UserError(f"device {device}: {n_here} processes need as many devices; use train.device=cuda or cpu")
 
 
 def keep_freed_memory() -> None:

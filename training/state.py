@@ -63,9 +63,8 @@ class TrainingState:
 
     def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
         self.config, self.corpus, self.runtime = config, corpus, runtime
-        self.processes = runtime.processes
         self.split = corpus.split(config.data.split, config.model.block_size)
-        # Initialised on the CPU: a seed gives the same weights on every device and in every process.
+        # Initialised on the CPU: a seed gives the same weights on every device.
         torch.manual_seed(config.train.seed)
         self.model = GPT(config.model, len(corpus.vocabulary))
         fraction = config.optim.average_fraction

@@ -1,6 +1,5 @@
 """One training step: batches, gradients, new weights."""
 
-import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -16,34 +15,37 @@ from training.state import TrainingState
 
 
 class TrainingStep:
-    """The step that a run repeats. It depends on the state alone, so a resumed run takes the same steps."""
+    """The step that a run repeats. It depends on the state alone, so a resumed run takes the same steps.
 
-    def __init__(self, state: TrainingState):
-        self.state, self.processes = state, state.processes
+    model, part: for one of several processes (see `SharedStep`), its wrapped model and its windows of each batch.
+    """
+
+    def __init__(self, state: TrainingState, *, model: nn.Module | None = None, part: slice = slice(None)):
+        self.state, self.part = state, part
         settings, device = state.config.train, state.runtime.device
-        share, rank = settings.batch_size // self.processes.size, self.processes.rank  # windows for each process
         self.batches = TrainingBatches(
             state.split.train,
             block_size=state.config.model.block_size,
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=device,
-            part=slice(rank * share, (rank + 1) * share),
+            part=part,
         )
-        self.wrapped = self.processes.wrap(state.model)
-        self.forward = torch.compile(self.wrapped, dynamic=False) if settings.compile else self.wrapped
+        self.forward = model or state.model
+        if settings.compile:
+            self.forward = torch.compile(self.forward, dynamic=False)  # type: ignore[assignment] # it has the same calls
         # One CUDA graph per step: a GPU finishes small products before Python launches the next ones. With several
         # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
         self.update: Callable[..., None] = self._update
-        if device.type == "cuda" and settings.cuda_graphs and self.processes.size == 1 and not settings.compile:
+        if device.type == "cuda" and settings.cuda_graphs and self.forward is state.model:
             self.update = CapturedFunction(self._update, state.model, frozen=self._frozen)
 
     def run(self) -> None:
         """Take one step: the next batches, new weights, and the progress."""
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
-        # Dropout depends on (seed, step, process) only, hashed into the 32 bits of a CPU seed: no state is saved.
-        entropy = [config.train.seed, step, self.processes.rank]
+        # Dropout depends on (seed, step, part) only, hashed into the 32 bits of a CPU seed: no state is saved.
+        entropy = [config.train.seed, step, self.part.start or 0]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         size = self.batches.batch_size
@@ -72,14 +74,12 @@ class TrainingStep:
         state, config = self.state, self.state.config
         losses: list[Tensor] = []
         for micro_inputs, micro_targets in zip(inputs, targets, strict=True):
-            is_last = len(losses) == len(inputs) - 1
-            with contextlib.nullcontext() if is_last else self.processes.accumulating(self.wrapped):
-                with state.runtime.autocast():
-                    logits = self.forward(micro_inputs)  # (B, T, V)
-                loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
-                loss.backward()
+            with state.runtime.autocast():
+                logits = self.forward(micro_inputs)  # (B, T, V)
+            loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
+            loss.backward()
             losses.append(loss.detach())
-        state.loss_sum += self.processes.sum(torch.stack(losses).sum()) / self.processes.size
+        state.loss_sum += self.shared(torch.stack(losses).sum())
         state.loss_count += 1
         # PyTorch has no norm of sparse gradients, and cannot clip them.
         sparse = set(state.model.sparse_parameters())
@@ -90,3 +90,7 @@ class TrainingStep:
         for optimizer in state.optimizers:
             optimizer.step()
             optimizer.zero_grad()
+
+    def shared(self, loss: Tensor) -> Tensor:
+        """Return the mean loss of all processes that take this step."""
+        return loss

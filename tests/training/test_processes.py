@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, run_script, write_tiny
+from conftest import ROOT, write_tiny
 from helpers import losses, run_differences, train_run, wait_for
 
 from training.runs.run_folder import RunFolder
@@ -63,12 +63,6 @@ def test_two_processes_train_like_one(workplace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.nightly)])
-def test_several_processes_exchange_values_and_act_together(n):
-    finish(torchrun(n, str(Path(__file__).with_name("several_processes.py"))))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -119,9 +113,3 @@ def test_a_run_saved_by_2_processes_resumes_on_1_and_on_4(workplace):
         finish(torchrun(n, str(ROOT / "train.py"), "--resume", f"runs/on-{n}", "train.max_steps=80"))
         end = losses(Path("runs/whole"), "train_loss")[-1]
         assert losses(Path(f"runs/on-{n}"), "train_loss")[-1] == pytest.approx(end, abs=2e-3)
-
-
-def test_an_environment_that_is_not_that_of_torchrun_is_an_error_in_one_line(workplace):
-    result = run_script("train.py", "--config", "tiny.yaml", env=os.environ | {"WORLD_SIZE": "2"})
-    assert result.returncode == 2
-    assert result.stderr == "train.py: WORLD_SIZE is set, but torchrun has not started this process; unset it\n"

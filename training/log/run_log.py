@@ -27,7 +27,7 @@ from training.state import TrainingState
 
 
 class RunLog:
-    """The log of a run. Of several processes, only the one that writes the run's folder prints."""
+    """The log of a run: its metrics, its samples and what the console shows."""
 
     def __init__(self, run: RunFolder, state: TrainingState, clock: Clock):
         self.run, self.state, self.clock = run, state, clock
@@ -35,10 +35,10 @@ class RunLog:
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
         self._product_rate = product_rate(state.runtime)
-        self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit() if run.writes else None}
-        self._console = Console(self._first_step, state.config.train.max_steps, silent=not run.writes)
+        self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit()}
+        self._console = Console(self._first_step, state.config.train.max_steps)
         self._logger: Any = None
-        if run.writes and state.config.train.logger != "none":
+        if state.config.train.logger != "none":
             self._logger = start_logger(state.config, run.path, from_step=self._first_step)
 
     @cached_property
@@ -104,8 +104,7 @@ class RunLog:
         settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
         self._record(**result.record(), text=corpus.digest, val_passage=corpus.passage(self.state.split.validation))
         # The same seed for every sample, so that samples can be compared.
-        length = settings.sample_length if self.run.writes else 0
-        self._last_sample = self._sampler.text("", length, seed=settings.seed)
+        self._last_sample = self._sampler.text("", settings.sample_length, seed=settings.seed)
         if self._last_sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", self._last_sample)
         self._console.say(

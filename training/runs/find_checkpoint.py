@@ -72,9 +72,8 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
     latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
     checkpoint is intact: a run never silently starts from scratch.
     """
-    if run.writes:
-        for folder in (run.path, run.checkpoints):
-            remove_partial_files(folder)  # of a process that was killed
+    for folder in (run.path, run.checkpoints):
+        remove_partial_files(folder)  # of a process that was killed
     intact, damaged = [], {}
     for path in filter(Path.exists, (run.latest, run.previous, run.best)):
         try:
@@ -91,11 +90,10 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
             f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
         )
     newest = max(intact, key=lambda checkpoint: checkpoint.step)
-    if run.writes:
-        for path in damaged:
-            path.replace(path.with_suffix(".damaged"))
-        if not run.latest.exists():
-            save_checkpoint(newest, run.latest)
+    for path in damaged:
+        path.replace(path.with_suffix(".damaged"))
+    if not run.latest.exists():
+        save_checkpoint(newest, run.latest)
     resumed = f"resuming from step {newest.step:,}"
     return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
 

@@ -1,4 +1,4 @@
-"""Open a run to train it. Starting is resuming at step 0: a new run gets a folder, and the rest is the same."""
+"""Create a run, and open it to train it. Starting is resuming at step 0: a new run gets a folder and is then opened."""
 
 import contextlib
 import dataclasses
@@ -16,12 +16,11 @@ from data.corpus import Corpus, open_corpus
 from data.sources import MissingTextError
 from model.ngrams import MOST
 from training.config import Config
-from training.config_file import build_config, load_config
+from training.config_file import build_config, load_config, to_yaml
 from training.identity import earlier_values, identity_of
-from training.processes import Processes
 from training.runs.checkpoint import Checkpoint, CheckpointError
 from training.runs.differences import changed_settings, check_resumable, other_models
-from training.runs.find_checkpoint import find_run, load_newest, open_checkpoint
+from training.runs.find_checkpoint import load_newest, open_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runtime import has_fast_bfloat16, prepare_machine
 from training.state import TrainingError, TrainingState
@@ -29,30 +28,36 @@ from training.state import TrainingError, TrainingState
 BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
 
 
+def create_run(config_file: Path, overrides: Sequence[str]) -> RunFolder:
+    """Return the folder of a new run, with its settings; `open_run` starts it.
+
+    Raises UserError, before there is a folder, if the settings cannot work on this machine and with this text.
+    """
+    config, corpus = prepare_text(load_config(config_file, overrides))
+    prepare_machine(config)
+    name = config.train.name or config_file.stem
+    if corpus.fallback_reason:
+        instead = f"this run trains on the corpus {corpus.name} INSTEAD, so its results are not comparable"
+        _warn(f"{corpus.fallback_reason}; {instead}")
+        name += "-on-" + re.sub(r"[^\w.]+", "-", Path(corpus.name).stem)
+    run = RunFolder.create(name)
+    run.lay_out(to_yaml(config))
+    return run
+
+
 @contextlib.contextmanager
-def open_run(
-    config_file: Path | None, folder: Path | None, overrides: Sequence[str], processes: Processes
-) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
+def open_run(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Yield the locked folder of a run, its state, and the settings that have changed since the last session.
 
-    config_file: of a new run; or folder: of a run to resume. overrides: of the settings of either. Every process reads
-    the folder; process 0 locks and writes it. Raises UserError, before a new run has a folder, if it cannot be opened.
-
-    Inside the context, an error of the machine becomes a TrainingError that says how to resume.
+    overrides: of the run's settings. Raises UserError if the run cannot be opened with them. Inside the context, an
+    error of the machine becomes a TrainingError that says how to resume.
     """
-    state, writes = None, processes.rank == 0
-    if config_file:
-        state, name = _new_state(load_config(config_file, overrides), config_file.stem, processes)
-        folder = RunFolder.create(name).path if writes else None
-    elif folder:
-        find_run(folder)
-    run = RunFolder(processes.of_main(folder), writes=writes)
     with run.lock():
-        checkpoint, warnings = (None, []) if state else load_newest(run)
-        state = state or _state_of(run, checkpoint, overrides, processes)
+        checkpoint, warnings = load_newest(run)
+        state = _open_state(run, checkpoint, overrides)
         changes = _resume(state, checkpoint) if checkpoint else []
-        for warning in [*warnings, *doubts(state)] if writes else ():
-            print(f"train.py: warning: {warning}", file=sys.stderr)
+        for warning in [*warnings, *doubts(state)]:
+            _warn(warning)
         try:
             if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
                 run.begin_session(state, changes, is_new=not checkpoint or state.origin != checkpoint.origin)
@@ -63,22 +68,8 @@ def open_run(
             raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
 
 
-def _new_state(config: Config, file_name: str, processes: Processes) -> tuple[TrainingState, str]:
-    """Return the state of a new run, and its name. Nothing is written before this has succeeded."""
-    name = config.train.name or file_name
-    config, corpus, ancestor = prepare_text(config)
-    if corpus.fallback_reason:
-        name += "-on-" + re.sub(r"[^\w.]+", "-", Path(corpus.name).stem)
-    state = TrainingState(config, corpus, prepare_machine(config, processes))
-    if ancestor:
-        adopt(state, ancestor)
-    return state, name
-
-
-def _state_of(
-    run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str], processes: Processes
-) -> TrainingState:
-    """Return the state of a run that exists, at step 0, with the settings of its checkpoint or else of its folder."""
+def _open_state(run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str]) -> TrainingState:
+    """Return the state of a run at step 0, with the settings of its checkpoint or, before the first, of its folder."""
     if checkpoint:
         config = build_config(dataclasses.asdict(checkpoint.config), overrides)
     else:
@@ -86,7 +77,7 @@ def _state_of(
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     if checkpoint:
         check_resumable(checkpoint, config, corpus)
-    state = TrainingState(config, corpus, prepare_machine(config, processes))
+    state = TrainingState(config, corpus, prepare_machine(config))
     if config.train.ancestor and not checkpoint:
         adopt(state, open_ancestor(config))
     return state
@@ -104,9 +95,6 @@ def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
 def doubts(state: TrainingState) -> Iterator[str]:
     """Yield warnings about what is probably a mistake of the user."""
     config, runtime, corpus = state.config, state.runtime, state.corpus
-    if corpus.fallback_reason:
-        instead = f"this run trains on the corpus {corpus.name} INSTEAD, so its results are not comparable"
-        yield f"{corpus.fallback_reason}; {instead}"
     if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
         advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
         yield f"train.dtype=bfloat16: {advice}"
@@ -118,10 +106,12 @@ def doubts(state: TrainingState) -> Iterator[str]:
         yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
 
 
-def prepare_text(
-    config: Config, open_text: Callable[[DataConfig], Corpus] = open_corpus
-) -> tuple[Config, Corpus, Checkpoint | None]:
-    """Return the config of a new run, its text and its ancestor, if it has one.
+def _warn(warning: str) -> None:
+    print(f"train.py: warning: {warning}", file=sys.stderr)
+
+
+def prepare_text(config: Config, open_text: Callable[[DataConfig], Corpus] = open_corpus) -> tuple[Config, Corpus]:
+    """Return the config of a new run, and its text.
 
     If the corpus is the fallback, the config names it. With `train.ancestor`, the vocabulary has the ancestor's
     characters, too. Raises UserError if the text is missing or too short, or the ancestor has another shape.
@@ -136,7 +126,7 @@ def prepare_text(
         data = dataclasses.replace(data, characters="".join(sorted(characters)) if is_larger else None)
         corpus = dataclasses.replace(open_text(data), fallback_reason=corpus.fallback_reason)
     corpus.split(data.split, config.model.block_size)
-    return dataclasses.replace(config, data=data), corpus, ancestor
+    return dataclasses.replace(config, data=data), corpus
 
 
 def open_text_of_run(data: DataConfig, advice: str) -> Corpus:

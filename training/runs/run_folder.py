@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cli.errors import UserError, explain
 from cli.rules import check_folder_name
@@ -26,31 +26,19 @@ class RunFolder:
     """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt and the checkpoints.
 
     checkpoints/: the latest, the previous one, the best, and the weights of the steps that are kept.
-
-    writes: False in a process that trains the run together with the one that writes to its folder.
     """
 
-    def __init__(self, path: Path, *, writes: bool = True):
-        self._path, self.writes = path, writes
-        self._lock: BinaryIO | None = None  # the open file by which this process holds the folder
-
-    @property
-    def path(self) -> Path:
-        """The path. Raises TrainingError if the folder that is locked is no longer there."""
-        if self._lock is not None:
-            path = self._path / "lock"
-            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))):
-                raise TrainingError(f"{self._path}: this folder or its lock was deleted or moved, so the run ends")
-        return self._path
-
-    config = property(lambda self: self.path / "config.yaml")
-    metrics = property(lambda self: self.path / "metrics.jsonl")
-    samples = property(lambda self: self.path / "samples.txt")
-    error = property(lambda self: self.path / "error.txt")  # why the last session failed, if it did
-    checkpoints = property(lambda self: self.path / "checkpoints")
-    latest = property(lambda self: self.checkpoints / f"latest{SUFFIX}")
-    previous = property(lambda self: self.checkpoints / f"previous{SUFFIX}")
-    best = property(lambda self: self.checkpoints / f"best{SUFFIX}")
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.yaml"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples.txt"
+        self.error = path / "error.txt"  # why the last session failed, if it did
+        self.checkpoints = path / "checkpoints"
+        self.latest = self.checkpoints / f"latest{SUFFIX}"
+        self.previous = self.checkpoints / f"previous{SUFFIX}"
+        self.best = self.checkpoints / f"best{SUFFIX}"
+        self._held: os.stat_result | None = None  # the lock by which this process holds the folder
 
     @classmethod
     def create(cls, name: str, *, root: Path = RUNS) -> "RunFolder":
@@ -71,20 +59,25 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out of the folder, and leave an error in its error.txt.
-
-        Of the processes of one run, the first that fails writes that file. Raises UserError if the folder is locked.
-        """
-        with exclusive(self.path, "is training this run") if self.writes else contextlib.nullcontext() as self._lock:
+        """Keep other processes out, and leave an error in error.txt. Raises UserError if another one has the lock."""
+        with exclusive(self.path, "is training this run"):
+            self._held = (self.path / "lock").stat()
             self.error.unlink(missing_ok=True)
             try:
                 yield
             except Exception as error:
-                with contextlib.suppress(OSError, UserError), self.error.open("xb") as file:
-                    file.write(f"{explain(error)}\n".encode())
+                with contextlib.suppress(OSError, TrainingError):
+                    self.check_held()
+                    replace_text(self.error, f"{explain(error)}\n")
                 raise
             finally:
-                self._lock = None
+                self._held = None
+
+    def check_held(self) -> None:
+        """Raise TrainingError if the folder that this process has locked is no longer there."""
+        lock = self.path / "lock"
+        if self._held and not (lock.exists() and os.path.samestat(lock.stat(), self._held)):
+            raise TrainingError(f"{self.path}: this folder or its lock was deleted or moved, so the run ends")
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
@@ -98,13 +91,13 @@ class RunFolder:
         changes: the settings that have changed. What was logged and kept after this step is removed.
         """
         progress = state.progress
-        if self.writes:
-            self.lay_out(to_yaml(state.config))
-            cut_records(self.metrics, progress.step, progress.log_sizes[0])
-            os.truncate(self.samples, min(self.samples.stat().st_size, progress.log_sizes[1]))
-            for step, path in self.all_kept().items():
-                if step > progress.step:
-                    path.unlink()
+        self.check_held()
+        self.lay_out(to_yaml(state.config))
+        cut_records(self.metrics, progress.step, progress.log_sizes[0])
+        os.truncate(self.samples, min(self.samples.stat().st_size, progress.log_sizes[1]))
+        for step, path in self.all_kept().items():
+            if step > progress.step:
+                path.unlink()
         if is_new or changes:
             record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
             record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
@@ -116,13 +109,12 @@ class RunFolder:
 
         elapsed_s: the time of the run, over all sessions. Raises TrainingError if a number of the state is not finite.
         """
-        if not self.writes:
-            return
         progress = state.progress
         progress.elapsed_s = elapsed_s
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(state.runtime.device))
         progress.log_sizes = [path.stat().st_size for path in (self.metrics, self.samples)]
         checkpoint = Checkpoint.of(state)
+        self.check_held()
         if is_best:
             save_checkpoint(checkpoint, self.best)
         save_checkpoint(checkpoint, self.latest, keep=self.previous)
@@ -130,10 +122,11 @@ class RunFolder:
     def keep(self, state: TrainingState) -> None:
         """Keep the weights of this step if `train.keep_checkpoints` asks for it."""
         settings, step = state.config.train, state.progress.step
-        if not self.writes or not settings.keep_checkpoints or state.progress.evaluation_due:
+        if not settings.keep_checkpoints or state.progress.evaluation_due:
             return
         is_due = step in kept_steps(settings.keep_checkpoints, settings.max_steps) or state.is_finished()
         if is_due and not self.kept(step).exists():  # it does if the run is resumed at this step
+            self.check_held()
             save_checkpoint(Checkpoint.of(state).without_training_state(), self.kept(step))
 
     def kept(self, step: int) -> Path:
@@ -148,12 +141,12 @@ class RunFolder:
 
     def add_record(self, record: dict[str, Any]) -> None:
         """Append a record to the metrics."""
-        if self.writes:
-            append(self.metrics, json.dumps(record) + "\n")
+        self.check_held()
+        append(self.metrics, json.dumps(record) + "\n")
 
     def add_sample(self, heading: str, text: str) -> None:
-        if self.writes:
-            append(self.samples, f"--- {heading} ---\n{text}\n\n")
+        self.check_held()
+        append(self.samples, f"--- {heading} ---\n{text}\n\n")
 
 
 def numbered(path: Path) -> Iterator[Path]:

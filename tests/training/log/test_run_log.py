@@ -8,7 +8,6 @@ import pytest
 import torch
 from helpers import make_state, metrics
 
-from model.generate import Sampling
 from training.config_file import to_yaml
 from training.evaluation import Evaluation
 from training.log import clock as clock_module
@@ -67,14 +66,6 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
     assert "12 s left" in capsys.readouterr().out  # 10 steps took 4 s, and 30 are left
     assert dataclasses.asdict(state.progress) == dataclasses.asdict(before)
     torch.testing.assert_close(state.model.state_dict(), weights, rtol=0, atol=0)
-
-
-def test_a_process_that_does_not_write_the_run_samples_no_text(workplace, monkeypatch):
-    state = make_state()
-    monkeypatch.setattr(Sampling, "probabilities", lambda *_: pytest.fail("samples"))
-    log = RunLog(RunFolder(workplace / "runs" / "tiny", writes=False), state, Clock(90.0))
-    log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
-    log.close()
 
 
 def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_since(tmp_path, monkeypatch):
