@@ -3,6 +3,7 @@ import json
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,11 +51,13 @@ def test_every_part_of_the_study_has_a_command():
     assert len(packed) == 20
 
 
+def table_of(report):
+    return (ROOT / shlex.split(report)[2]).with_suffix(".md")
+
+
 def test_the_commands_of_the_studies_may_replace_their_files():
-    files = [*STUDIES.glob("*/*.svg"), *(file.with_suffix(".md") for file in STUDIES.glob("*/*.jsonl"))]
-    assert len(files) > 60
-    for file in files:
-        assert replaceable(file).is_file()
+    for file in [*STUDIES.glob("*/*.svg"), *map(table_of, REPORTS)]:
+        assert replaceable(file) == file
 
 
 def packed_lines(part):
@@ -200,13 +203,15 @@ def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
         assert found.stdout == (STUDIES / plan).read_bytes()
 
 
+def without_charts(page):
+    """Return the text of a report without its charts, of which the studies keep those that a page shows."""
+    return re.sub(r"^!\[.*\n\n", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.split("/")[-1].split(".")[0])
-def test_the_command_beside_a_table_reproduces_it(tmp_path, report):
-    module, name, packed, *options = shlex.split(report)
-    part = packed.removesuffix(".jsonl")
-    output = tmp_path / part.rpartition("/")[2]
-    finished = run_python([module, name, packed, *options, "--output", output], cwd=ROOT)
+@pytest.mark.parametrize("table", [*filter(Path.exists, map(table_of, REPORTS))], ids=lambda table: table.stem)
+def test_the_command_beside_a_table_reproduces_it(tmp_path, table):
+    (report,) = [report for report in REPORTS if table_of(report) == table]
+    finished = run_python([*shlex.split(report), "--output", tmp_path / table.name], cwd=ROOT)
     assert finished.returncode == 0, finished.stderr
-    written = tmp_path / f"{part.rpartition('/')[2]}.md"
-    assert written.read_text(encoding="utf-8") == (ROOT / f"{part}.md").read_text(encoding="utf-8")
+    assert without_charts(tmp_path / table.name) == without_charts(table)
