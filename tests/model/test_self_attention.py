@@ -1,10 +1,8 @@
-import re
-
 import pytest
 import torch
 from torch import nn
 
-from model.attention import SelfAttention, attend
+from model.attention import SelfAttention
 from model.config import ModelConfig
 from model.positions import POSITIONS, Places, PositionEmbedding
 from textbook.chapter9_gpt import Head
@@ -70,20 +68,3 @@ def test_the_weights_that_are_kept_are_those_that_sum_the_values(positions):
     places = Places(slice(0, T), POSITIONS[positions](config), weights=[])
     layer(torch.randn(B, T, 2 * C), places)
     torch.testing.assert_close(places.weights, used)
-
-
-@pytest.mark.parametrize(("i", "n_kv_head"), [(0, 4), (1, 2), (2, 1)])
-def test_the_diagram_of_grouped_queries_connects_each_query_head_with_its_key_head(i, n_kv_head):
-    above, between, below = re.findall(r"^.*[○│].*$", SelfAttention.__doc__, re.MULTILINE)
-    places, queries = ([found.start() for found in re.finditer("○", row)] for row in (above, below))
-    queries = queries[4 * i : 4 * i + 4]
-    keys = [place for place in places if queries[0] <= place <= queries[-1]]
-    assert len(keys) == n_kv_head
-    q, k, v = torch.randn(1, 4, T, D), torch.randn(1, n_kv_head, T, D), torch.randn(1, n_kv_head, T, D)
-    y = attend(q, k, v)
-    for h, query in enumerate(queries):
-        drawn = max(place for place in keys if place <= query)
-        assert between[drawn - 1] == " " and not set(between[drawn : query + 1]) - set("│├─┬┐")
-        changed = v.clone()
-        changed[:, keys.index(drawn)] += 1
-        torch.testing.assert_close(attend(q, k, changed)[:, h], y[:, h] + 1)
