@@ -22,8 +22,8 @@ RUN_BY_CI = {"python -m pytest", 'python -m pytest -m "slow and not nightly" -n 
 RUN_BY_CI |= {"ruff format --check .", INSTALL}
 # The first lines of README.md, which CI runs.
 FIRST = ("git clone", "cd gpt", "python3 -m venv", ".venv/bin/pip", ".venv/bin/python -m pytest")
-# Other tests run these: tests/experiments/test_studies.py, tests/training/runs/test_torture.py.
-TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", "TORTURE_ROUNDS", *FIRST)
+# tests/experiments/test_studies.py runs the reports.
+TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", *FIRST)
 # What makes a command of a page short: the program or file that it names, and the arguments to add.
 SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
 SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "train.batch_size=4"]
@@ -173,10 +173,3 @@ def test_the_notebook_runs_and_its_outputs_are_small_and_name_no_path(tmp_path):
     training.source = training.source.replace("train.name=tour", " ".join(["train.name=tour", *SHORT_RUN]))
     where = {"metadata": {"path": str(tmp_path / "project/experiments")}}
     nbclient.NotebookClient(notebook, timeout=600, resources=where).execute()
-
-
-def test_every_test_that_the_table_of_faults_names_exists():
-    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"))
-    assert len(named) > 40
-    for file, name in named:
-        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), name
