@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from model.scoring import uniform
 from textbook.chapter5_layer import MultiHeadAttention, combine_masks
 
 N, T, S, H, D = 3, 5, 7, 2, 6
@@ -63,13 +62,6 @@ def test_a_query_that_sees_no_key_gets_weights_of_zero_and_passes_on_no_gradient
     (gradient,) = gradients(traced["output"], [x])
     assert gradient.isfinite().all()
     assert (gradient[0] == 0).all() and gradient[1:].abs().sum() > 0
-
-
-def test_the_layer_works_with_another_score():
-    x, memory = torch.randn(N, T, 8), torch.randn(N, S, 8)
-    layer = MultiHeadAttention(8, H, score=uniform)
-    average = layer.value(memory).mean(1, keepdim=True).expand(N, T, 8)
-    torch.testing.assert_close(layer(x, memory), layer.proj(average))
 
 
 LAYER = {"width": 8, "n_head": 2, "query_size": 3, "key_size": 4, "value_size": 5}
