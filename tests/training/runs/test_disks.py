@@ -48,14 +48,6 @@ def test_a_run_whose_first_checkpoint_cannot_be_written_can_be_resumed(workplace
     assert run_script("train.py", "--resume", "runs/tiny").returncode == 0
 
 
-def test_metrics_that_cannot_be_written_are_an_error_in_one_line(workplace):
-    train_tiny(workplace, "train.max_steps=20")
-    size = (workplace / "runs/tiny/metrics.jsonl").stat().st_size
-    settings = ["train.max_steps=40", "train.log_every_steps=1", "train.eval_every_steps=1000"]
-    line = one_line(run_script("train.py", "--resume", "runs/tiny", *settings, preexec_fn=with_limit(size + 10)), 1)
-    assert line.startswith("train.py: runs/tiny/metrics.jsonl: File too large; fix this, then resume")
-
-
 @pytest.mark.parametrize("name", ["metrics", "samples"])
 def test_a_disk_that_is_full_when_a_log_grows_is_an_error_that_names_the_file(tmp_path, name):
     run = RunFolder.create("a", root=tmp_path)
