@@ -1,1 +1,0 @@
-"""The loss of counted n-grams, to compare models with."""
