@@ -16,19 +16,25 @@ import time
 from pathlib import Path
 
 STARTED_S = time.perf_counter()  # before the import of torch, which is part of a run's time
-LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "jinja2", "safetensors", "scipy", "matplotlib")
+LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "safetensors")  # which train.py and sample.py import
+
+
+def require(*libraries: str) -> None:
+    """Exit with one line that says what to do if Python is too old or cannot find a library."""
+    missing = ["Python 3.11"] * (sys.version_info < (3, 11))
+    missing += [name for name in libraries if importlib.util.find_spec(name) is None]
+    if missing:
+        programs = Path(__file__).resolve().parents[1] / ".venv" / ("Scripts" if os.name == "nt" else "bin")
+        advice = f"activate the environment (. {programs / 'activate'}), or create it as README.md says"
+        print(f"{sys.executable} lacks {', '.join(missing)}: {advice}", file=sys.stderr)
+        sys.exit(2)
+
 
 is_command = Path(sys.argv[0]).name in ("train.py", "sample.py", "-m")  # -m: while the package of a command is imported
 if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-missing = ["Python 3.11"] * (sys.version_info < (3, 11))
-missing += [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-if missing:
-    programs = Path(__file__).resolve().parents[1] / ".venv" / ("Scripts" if os.name == "nt" else "bin")
-    advice = f"activate the environment (. {programs / 'activate'}), or create it as README.md says"
-    print(f"{sys.executable} lacks {', '.join(missing)}: {advice}", file=sys.stderr)
-    sys.exit(2)
+require(*LIBRARIES)
 
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "8000"

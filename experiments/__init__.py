@@ -1,3 +1,5 @@
 """Commands for experiments and finished runs; `python -m experiments` lists them by their first lines."""
 
-import cli.startup  # noqa: F401 - before torch
+from cli.startup import require  # before torch
+
+require("jinja2", "matplotlib", "scipy")

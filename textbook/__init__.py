@@ -5,4 +5,6 @@ sequences of T positions, each a vector of C numbers (channels); S positions of 
 heads of D channels; V characters in the vocabulary.
 """
 
-import cli.startup  # noqa: F401 - before torch
+from cli.startup import require  # before torch
+
+require("matplotlib")
