@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +65,12 @@ def run(options: argparse.Namespace) -> int:
     if options.interactive:
         interact(sampler, options)
     else:
-        write(sampler, options, prompt, options.seed)
+        began_s = time.perf_counter()
+        n = write(sampler, options, prompt, options.seed)
+        elapsed_s = time.perf_counter() - began_s
+        texts = f" of {options.samples} texts together" if options.samples > 1 else ""
+        speed = f"{n / elapsed_s:,.0f} characters/s"
+        print(f"Sampled {n:,} characters{texts} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
     return 0
 
 
@@ -81,20 +87,24 @@ def read_prompt(options: argparse.Namespace) -> str:
         raise UserError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
 
 
-def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, seed: int) -> None:
-    """Print one text while it is sampled, or several one after the other. Raises UserError at an unknown character."""
+def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, seed: int) -> int:
+    """Continue the prompt, print the texts, and return their length without it. Raises UserError as `encode` does."""
+    n = 0
     if options.samples == 1:
         pieces = sampler.stream(prompt, options.length, seed=seed, stops=options.stop)
         show(prompt)
         for (piece,) in pieces:
             show(piece)
+            n += len(piece)
         show("\n")
-        return
+        return n
     for first in range(0, options.samples, sampler.sampler.n_streams):
         pieces = sampler.stream(prompt, options.length, seed=seed, first=first, stops=options.stop)
         texts = ["".join(text) for text in zip(*pieces, strict=True)]
         for number, text in enumerate(texts[: options.samples - first], first + 1):
             show(f"--- sample {number} ---\n{prompt}{text}\n\n")
+            n += len(text)
+    return n
 
 
 def interact(sampler: TextSampler, options: argparse.Namespace) -> None:

@@ -30,15 +30,18 @@ class Console:
     def advance(self) -> None:
         self.bar.update()
 
-    def training(self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, left_s: float) -> None:
-        """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal."""
+    def training(
+        self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, product_share: float, left_s: float
+    ) -> None:
+        """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal.
+
+        product_share: of the rate at which the machine multiplies matrices.
+        """
         shown = "unknown" if loss is None else f"{loss:.4f}"
-        self.bar.set_postfix_str(f"loss {shown}, {tokens_per_s:,.0f} characters/s")
+        speed = f"{tokens_per_s:,.0f} characters/s, {product_share:.0%} of the product rate"
+        self.bar.set_postfix_str(f"loss {shown}, {speed}")
         if self.prints_lines:
-            self.say(
-                f"step {step:,}/{self.max_steps:,}  loss {shown}  lr {lr:.2e}  {tokens_per_s:,.0f} characters/s  "
-                f"{left_s:.0f} s left"
-            )
+            self.say(f"step {step:,}/{self.max_steps:,}  loss {shown}  lr {lr:.2e}  {speed}  {left_s:.0f} s left")
 
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one. A closed output does not stop the run."""

@@ -227,8 +227,7 @@ def run_python(arguments, *, cwd=None, text_input=""):
 
     On Python 3.11, `atexit` handlers do not run.
     """
-    as_is = arguments[0] == "-c" or "experiments.benchmark" in arguments  # whose processes import it by its name
-    if "forkserver" not in multiprocessing.get_all_start_methods() or as_is:
+    if "forkserver" not in multiprocessing.get_all_start_methods() or arguments[0] == "-c":
         command = [sys.executable, *map(str, arguments)]
         return subprocess.run(command, cwd=cwd, input=text_input, capture_output=True, text=True, timeout=600)
     with tempfile.TemporaryDirectory() as folder:

@@ -36,7 +36,6 @@ SHORTER = {
     "train.name=sixteen": ["model.n_layer=1"],  # whose heads are silenced one by one
     "--steps": ["--steps", "3"],
     "experiments.playground": ["--no-browser"],
-    "experiments.benchmark": ["--quick", "--config", "configs/selmere.yaml", *SMALL_MODEL],
 }
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
 # the other pages.

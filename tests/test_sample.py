@@ -69,6 +69,23 @@ def test_many_samples_are_the_same_texts_as_few(written):
     assert re.findall(r"--- sample (\d+) ---", many) == [str(n) for n in range(1, 67)]
 
 
+@pytest.mark.parametrize(
+    ("samples", "around", "words"),
+    [(1, "99 bot\n", ""), (3, 3 * "--- sample 1 ---\n99 bot\n\n", " of 3 texts together")],
+)
+def test_the_last_line_gives_the_speed_of_all_texts_together(trained, monkeypatch, capsys, samples, around, words):
+    monkeypatch.chdir(trained)
+    began_s = time.perf_counter()
+    assert sample.main(["--prompt", "99 bot", "--stop", " b", "--samples", str(samples)]) == 0
+    longest_s = time.perf_counter() - began_s
+    output, errors = capsys.readouterr()
+    line = rf"Sampled (\d+) characters{words} in (\d+\.\d\d) s: ([\d,]+) characters/s"
+    n, seconds, speed = re.fullmatch(line, errors.splitlines()[-1]).groups()
+    assert int(n) == len(output) - len(around)
+    assert 0 < float(seconds) < longest_s + 0.01
+    assert float(seconds) == pytest.approx(int(n) / float(speed.replace(",", "")), abs=0.01)
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_samples(tmp_path):
     """The key-value cache of one stream of this model has 2 MB."""
@@ -146,7 +163,7 @@ def test_before_the_first_run_the_bundled_model_writes_and_says_how_to_train_ano
     assert sample.main(["--prompt", "The Duke", "--length", "30"]) == 0
     output, errors = capsys.readouterr()
     assert output.startswith("The Duke") and len(output) == len("The Duke") + 30 + 1
-    (line,) = errors.splitlines()
+    line, _ = errors.splitlines()
     assert "it comes with the project: train your own with " in line
     assert line.endswith(f"{ROOT}/train.py --config {ROOT}/configs/selmere.yaml")
 

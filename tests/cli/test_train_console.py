@@ -77,7 +77,7 @@ def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace
     piped = run_script("train.py", "--config", "tiny.yaml")
     assert "\r" not in piped.stdout + piped.stderr
     assert piped.stderr == ""
-    assert len(re.findall(r"^step \d+/40  loss [\d.]+  lr \S+  [\d,]+ characters/s", piped.stdout, re.M)) == 4
+    assert len(re.findall(r"^step \d+/40  loss [\d.]+  lr \S+  [\d,]+ characters/s, \d+% of", piped.stdout, re.M)) == 4
 
     for width in (100, 20):
         leader, follower = pty.openpty()

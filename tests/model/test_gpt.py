@@ -5,9 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import make_model
+from torch.utils.flop_counter import FlopCounterMode
 
 from model import attention
 from model.cache import KVCache
+from model.config import ModelConfig
 from model.gpt import GPT
 
 B, T, V = 3, 11, 29
@@ -42,6 +44,15 @@ def test_the_loss_before_training_is_that_of_a_uniform_guess(settings):
     ids = random_ids(T + 1)
     loss = F.cross_entropy(new_model(**settings)(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     assert abs(loss.item() - math.log(V)) < 0.05
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"ngrams": (2,), "mlp": "gelu"}])
+def test_operations_per_character_equal_the_count_of_pytorch(settings):
+    config = ModelConfig(n_layer=3, n_head=2, n_embd=24, block_size=12, attention="explicit", **settings)
+    model, ids = GPT(config, 17), torch.zeros(5, 12, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+    assert model.flops_per_character(12) * ids.numel() == counter.get_total_flops()
 
 
 @every_form

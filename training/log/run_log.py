@@ -96,7 +96,7 @@ class RunLog:
             tokens_per_s=round(tokens_per_s),
             product_share=round(share, 4),
         )
-        self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, left_s=left_s)
+        self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, product_share=share, left_s=left_s)
         self._line_step = step
 
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:

@@ -38,8 +38,9 @@ def test_a_clock_adds_earlier_sessions_and_a_lap_counts_training_without_pauses(
     assert (clock.elapsed_s, clock.session_s) == (1022.0, 12.0)
 
 
-def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys):
+def test_the_log_records_a_run_without_changing_its_state(workplace, now, monkeypatch, capsys):
     state = make_state()
+    monkeypatch.setattr(run_log, "product_rate", lambda _: 500 * state.model.flops_per_character(16))
     run = RunFolder.create("tiny")
     run.lay_out(to_yaml(state.config))
     state.progress.step, state.progress.best_loss = 10, 2.5
@@ -59,11 +60,13 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, capsys
 
     training, evaluation, end = metrics(run.path)
     assert training["train_loss"] == pytest.approx(3.1)
-    assert (training["tokens_per_s"], training["elapsed_s"]) == (10 * 80 / 4, 19.0)
+    assert (training["tokens_per_s"], training["product_share"], training["elapsed_s"]) == (10 * 80 / 4, 0.4, 19.0)
     assert (evaluation["val_loss"], evaluation["val_characters"]) == (2.5, 203)
     assert (end["finished"], end["best_val_loss"]) == (True, 2.5)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", end["date"])
-    assert "12 s left" in capsys.readouterr().out  # 10 steps took 4 s, and 30 are left
+    printed = capsys.readouterr().out
+    assert "12 s left" in printed  # 10 steps took 4 s, and 30 are left
+    assert "  200 characters/s, 40% of the product rate  " in printed
     assert dataclasses.asdict(state.progress) == dataclasses.asdict(before)
     torch.testing.assert_close(state.model.state_dict(), weights, rtol=0, atol=0)
 
