@@ -3,23 +3,22 @@
 // Names are those of model/. C channels, H heads, K key heads, D channels of a head, V characters, B context length,
 // t the position of a query, s that of a key. Vectors are Float64Arrays, weights Float32Arrays, row by row.
 
-const ROPE_BASE = 10_000;
-
 // Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
 function linear(x, { weight, bias }) {
-  const n = x.length,
-    m = weight.length / n,
-    y = new Float64Array(m + 3),
-    row = (i) => Math.min(i, m - 1) * n;
+  const n = x.length;
+  const m = weight.length / n;
+  const y = new Float64Array(m + 3);
+  const start = (row) => Math.min(row, m - 1) * n;
+  // Four rows at once, because each addition waits for the one before it.
   for (let i = 0; i < m; i += 4) {
-    const at0 = row(i),
-      at1 = row(i + 1),
-      at2 = row(i + 2),
-      at3 = row(i + 3);
-    let a = 0,
-      b = 0,
-      c = 0,
-      d = 0; // four rows at once, because each addition waits for the one before it
+    const at0 = start(i);
+    const at1 = start(i + 1);
+    const at2 = start(i + 2);
+    const at3 = start(i + 3);
+    let a = 0;
+    let b = 0;
+    let c = 0;
+    let d = 0;
     for (let j = 0; j < n; j++) {
       a += weight[at0 + j] * x[j];
       b += weight[at1 + j] * x[j];
@@ -36,6 +35,7 @@ function linear(x, { weight, bias }) {
 }
 
 const add = (x, y) => x.map((each, i) => each + y[i]);
+
 function dot(x, y) {
   let sum = 0;
   for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
@@ -49,11 +49,12 @@ function rmsNorm(x, { factor = 1 }) {
 }
 
 function layerNorm(x, { weight, bias }) {
-  const mean = x.reduce((a, b) => a + b, 0) / x.length,
-    centred = x.map((each) => each - mean);
+  const mean = x.reduce((a, b) => a + b, 0) / x.length;
+  const centred = x.map((each) => each - mean);
   const scale = 1 / Math.sqrt(dot(centred, centred) / x.length + 1e-5);
   return centred.map((each, i) => each * scale * weight[i] + (bias ? bias[i] : 0));
 }
+
 const NORMS = { rms: rmsNorm, layer: layerNorm };
 
 function softmax(x) {
@@ -82,42 +83,42 @@ function alibiSlopes(H) {
   return [...slopes(n), ...slopes(2 * n).filter((_, i) => i % 2 === 0)].slice(0, H);
 }
 
-// Scoring functions: each takes a query (D,) and returns the function that scores a key (D,).
+// Scoring functions: each takes the weights of a layer's score, then a query (D,), then the key (D,) to score.
 const SCORES = {
   uniform: () => () => () => 0,
   dot: () => (q) => (k) => dot(q, k),
   scaled_dot: () => (q) => (k) => dot(q, k) / Math.sqrt(q.length),
-  additive:
-    ({ query, key, weight }) =>
-    (q) => {
-      const mapped = linear(q, query); // (hidden,)
-      return (k) => linear(add(mapped, linear(k, key)).map(Math.tanh), weight)[0];
-    },
-  gaussian:
-    ({ w }) =>
-    (q) =>
-    (k) =>
-      -q.reduce((sum, each, i) => sum + ((each - k[i]) * w[0]) ** 2, 0) / 2,
+  additive: (layer) => (q) => {
+    const mapped = linear(q, layer.query); // (hidden,)
+    return (k) => linear(add(mapped, linear(k, layer.key)).map(Math.tanh), layer.weight)[0];
+  },
+  gaussian: (layer) => (q) => (k) => {
+    const distances = q.map((each, i) => (each - k[i]) * layer.w[0]);
+    return -dot(distances, distances) / 2;
+  },
 };
 
 // Returns what a query q (D,) at position t takes from the values v (t + 1, D) by the match of their keys k (t + 1, D).
 // The end of the loops is the causal mask: position t does not see those after it.
 function attend(q, k, v, t, score, slope) {
-  const scores = new Float64Array(t + 1),
-    output = new Float64Array(q.length),
-    match = score(q);
+  const match = score(q);
+  const scores = new Float64Array(t + 1);
   for (let s = 0; s <= t; s++) scores[s] = match(k[s]) - slope * (t - s);
   const weights = softmax(scores); // (t + 1,)
-  for (let s = 0; s <= t; s++) for (let i = 0; i < output.length; i++) output[i] += weights[s] * v[s][i];
+  const output = new Float64Array(q.length);
+  for (let s = 0; s <= t; s++) {
+    for (let i = 0; i < output.length; i++) output[i] += weights[s] * v[s][i];
+  }
   return { scores, weights, output };
 }
 
 // Returns x_t + w_1 x_(t-1) + ... + w_(W-1) x_(t-W+1) of inputs x (t + 1, C), channel by channel; w is (W - 1, C).
 function causalConv(x, t, { weight }) {
-  const y = x[t].slice(),
-    C = y.length;
-  for (let back = 1; back <= Math.min(weight.length / C, t); back++)
+  const y = x[t].slice();
+  const C = y.length;
+  for (let back = 1; back <= Math.min(weight.length / C, t); back++) {
     for (let i = 0; i < C; i++) y[i] += weight[(back - 1) * C + i] * x[t - back][i];
+  }
   return y;
 }
 
@@ -134,42 +135,91 @@ const NONLINEARITIES = {
   swiglu: (x) => x.subarray(0, x.length / 2).map((gate, i) => (gate / (1 + Math.exp(-gate))) * x[x.length / 2 + i]),
 };
 
+// The settings of model/config.py that this file implements. Add a new one here when the code below computes it.
+const VALUES = {
+  positions: ["rope", "learned", "alibi", "none"],
+  norm: Object.keys(NORMS),
+  mlp: Object.keys(NONLINEARITIES),
+  score: Object.keys(SCORES),
+  qk_norm: [false, true],
+};
+const SHAPES = ["layers", "n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "bias", "conv_width"];
+const NUMBERS = ["ngrams", "ngram_rows", "ngram_scale", "logit_softcap", "temperature"];
+const WITHOUT_EFFECT = ["dropout", "ngram_dropout", "attention"]; // on what a trained model computes
+const LEAVING = ["rope_base", "ngram_width", "qk_scale", "score_hidden", "score_width"];
+const OF_ANY_VALUE = [...SHAPES, ...NUMBERS, ...WITHOUT_EFFECT, ...LEAVING];
+
+// Throws an error if a model has a setting or a name that this file does not implement: it would play another model.
+function refuseUnknown(config) {
+  for (const [setting, value] of Object.entries(config)) {
+    if (OF_ANY_VALUE.includes(setting) || VALUES[setting]?.includes(value)) continue;
+    throw new Error(`gpt.js does not implement model.${setting}=${value}, so this page cannot play the model`);
+  }
+}
+
+// Returns the weight and the bias of a part of the model.
+function partOf(tensors, name) {
+  return { weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] };
+}
+
 // A model with its key-value cache: after `read`, look up `logits`, `residuals` and `head` of each position.
 // config: the settings of model/config.py, with the shapes of the layers. tensors: the weights by their names.
 class GPT {
   constructor(config, tensors) {
-    const part = (name) => ({ weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] });
-    const stored = [],
-      store = () => stored[stored.push([]) - 1]; // a list with one entry for each position
-    Object.assign(this, { config, stored, off: new Set(), ids: store(), logits: store() });
-    this.residuals = [store(), ...config.layers.map(store)]; // (L + 1, t, C): the embeddings, then each layer's output
+    refuseUnknown(config);
+    const part = (name) => partOf(tensors, name);
+    this.config = config;
+    this.off = new Set();
+    this.stored = []; // all lists with an entry for each position
+    this.ids = this.store();
+    this.logits = this.store(); // (t, V)
+    this.residuals = this.stores(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
     this.memory = { rows: part("ngrams.rows").weight, counts: tensors["ngrams.counts"], proj: part("ngrams.proj") };
-    Object.assign(this, { norm: NORMS[config.norm], finalNorm: part("norm"), lmHead: part("lm_head") });
-    this.layers = config.layers.map(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
-      const own = (name) => part(`blocks.${l}.${name}`),
-        tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
-      const learned = tensor("qk_norm.log_scale"); // the length of normalised queries
-      const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
-      return {
-        H,
-        K,
-        D,
-        score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
-        scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(Math.sqrt(D)),
-        slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
-        rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, ROPE_BASE) : null,
-        qkv: own("attention.qkv"),
-        proj: own("attention.proj"),
-        up: own("mlp.up"),
-        down: own("mlp.proj"),
-        attentionNorm: own("attention_norm"),
-        mlpNorm: own("mlp_norm"),
-        conv: own("conv"),
-        inputs: store(), // (t, C)
-        vectors: Array.from({ length: H + 2 * K }, store), // (t, D) of H queries, K keys and K values
-      };
-    });
+    this.norm = NORMS[config.norm];
+    this.finalNorm = part("norm");
+    this.lmHead = part("lm_head");
+    this.layers = config.layers.map((shape, l) => this.makeLayer(shape, l, tensors));
+  }
+
+  // Returns layer l, which has H heads, K key heads and D channels per head: its weights and its lists.
+  makeLayer({ n_head: H, n_kv_head: K, head_size: D }, l, tensors) {
+    const { config } = this;
+    const own = (name) => partOf(tensors, `blocks.${l}.${name}`);
+    const tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
+    const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
+    const learned = tensor("qk_norm.log_scale");
+    const scale = config.score === "scaled_dot" ? config.qk_scale : "sqrt_head_size"; // length of normalised queries
+    const fixed = Number(scale) || Math.sqrt(D); // a number, or a name
+    return {
+      H,
+      K,
+      D,
+      score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
+      scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(fixed),
+      slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
+      rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, config.rope_base) : null,
+      qkv: own("attention.qkv"),
+      proj: own("attention.proj"),
+      up: own("mlp.up"),
+      down: own("mlp.proj"),
+      attentionNorm: own("attention_norm"),
+      mlpNorm: own("mlp_norm"),
+      conv: own("conv"),
+      inputs: this.store(), // (t, C)
+      vectors: this.stores(H + 2 * K), // (t, D) of H queries, K keys and K values
+    };
+  }
+
+  // Returns a new list with an entry for each position.
+  store() {
+    const list = [];
+    this.stored.push(list);
+    return list;
+  }
+
+  stores(n) {
+    return Array.from({ length: n }, () => this.store());
   }
 
   // Forgets all positions but the first n.
@@ -196,29 +246,32 @@ class GPT {
   // Reads one more character and returns the logits (V,) of the next one.
   step(id) {
     const t = this.ids.push(id) - 1;
-    let x = (this.residuals[0][t] = this.embed(t));
+    let x = this.embed(t);
+    this.residuals[0][t] = x;
     this.layers.forEach((layer, l) => {
       x = add(x, this.attention(this.norm(x, layer.attentionNorm), l, t));
-      x = this.residuals[l + 1][t] = add(x, this.mlp(this.norm(x, layer.mlpNorm), layer, t));
+      x = add(x, this.mlp(this.norm(x, layer.mlpNorm), layer, t));
+      this.residuals[l + 1][t] = x;
     });
-    return (this.logits[t] = this.predict(x));
+    this.logits[t] = this.predict(x);
+    return this.logits[t];
   }
 
   // Returns the vector (C,) of the character at position t.
   embed(t) {
-    const C = this.config.n_embd,
-      row = ({ weight }, i) => weight.subarray(i * C, (i + 1) * C);
+    const { n_embd: C, positions, ngrams } = this.config;
+    const row = ({ weight }, i) => weight.subarray(i * C, (i + 1) * C);
     let x = Float64Array.from(row(this.embeddings.characters, this.ids[t]));
-    if (this.config.positions === "learned") x = add(x, row(this.embeddings.positions, t));
-    return this.config.ngrams.length && !this.off.has("n-grams") ? add(x, this.ngrams(t)) : x;
+    if (positions === "learned") x = add(x, row(this.embeddings.positions, t));
+    if (ngrams.length && !this.off.has("n-grams")) x = add(x, this.ngrams(t));
+    return x;
   }
 
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
-    const { rows, counts, proj } = this.memory,
-      { ngram_rows, ngram_scale } = this.config,
-      width = rows.length / ngram_rows,
-      found = [];
+    const { rows, counts, proj } = this.memory;
+    const { ngram_width: width, ngram_scale } = this.config;
+    const found = [];
     for (const row of this.ngramRows(t)) {
       const share = (ngram_scale * counts[row]) / (counts[row] + 4);
       for (let i = 0; i < width; i++) found.push(share * rows[row * width + i]);
@@ -228,10 +281,11 @@ class GPT {
 
   // Returns the row of each n-gram that ends at position t, chosen by a hash of 64 bits (see model/ngrams.py).
   ngramRows(t) {
-    const { ngrams, ngram_rows } = this.config,
-      rows = [],
-      size = BigInt(ngram_rows);
-    for (let n = 1, hash = 0n; n <= Math.max(...ngrams); n++) {
+    const { ngrams, ngram_rows } = this.config;
+    const size = BigInt(ngram_rows);
+    const rows = [];
+    let hash = 0n;
+    for (let n = 1; n <= Math.max(...ngrams); n++) {
       const symbol = n <= t + 1 ? BigInt(this.ids[t - n + 1] + 1) : 0n; // 0: a position before the window
       hash = BigInt.asIntN(64, (hash + symbol) * -7046029254386353131n);
       if (ngrams.includes(n)) rows.push(Number((((hash >> 34n) % size) + size) % size));
@@ -245,29 +299,33 @@ class GPT {
     const all = linear(x, qkv); // ((H + 2 K) D,)
     for (let i = 0; i < H + 2 * K; i++) {
       let y = all.slice(i * D, (i + 1) * D); // a query, a key or a value
-      if (i < H + K && this.config.qk_norm) y = rmsNorm(y, { factor: i < H ? scales[i] / Math.sqrt(D) : 1 });
-      vectors[i][t] = i < H + K && rotations ? rotate(y, rotations[t]) : y;
+      const isValue = i >= H + K;
+      if (this.config.qk_norm && !isValue) y = rmsNorm(y, { factor: i < H ? scales[i] / Math.sqrt(D) : 1 });
+      if (rotations && !isValue) y = rotate(y, rotations[t]);
+      vectors[i][t] = y;
     }
     const outputs = new Float64Array(H * D); // the heads side by side
-    for (let h = 0; h < H; h++) if (!this.off.has(`L${l}H${h}`)) outputs.set(this.head(l, h, t).output, h * D);
+    for (let h = 0; h < H; h++) {
+      if (!this.off.has(`L${l}H${h}`)) outputs.set(this.head(l, h, t).output, h * D);
+    }
     return linear(outputs, proj);
   }
 
   // Returns what head h of layer l computes at position t: its query and output (D,), keys and values (t + 1, D), and
   // the scores and weights (t + 1,) of the positions up to t.
   head(l, h, t) {
-    const { H, K, vectors, score, slopes } = this.layers[l],
-      group = Math.floor(h / (H / K));
-    const query = vectors[h][t],
-      keys = vectors[H + group],
-      values = vectors[H + K + group];
+    const { H, K, vectors, score, slopes } = this.layers[l];
+    const group = Math.floor(h / (H / K));
+    const query = vectors[h][t];
+    const keys = vectors[H + group];
+    const values = vectors[H + K + group];
     return { query, keys, values, ...attend(query, keys, values, t, score, slopes[h]) };
   }
 
   // Returns what a head's output (D,) adds to the residual stream: (C,).
   project(l, h, output) {
-    const { H, D, proj } = this.layers[l],
-      alone = new Float64Array(H * D);
+    const { H, D, proj } = this.layers[l];
+    const alone = new Float64Array(H * D);
     alone.set(output, h * D);
     return linear(alone, { weight: proj.weight });
   }
@@ -281,8 +339,8 @@ class GPT {
 
   // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.
   predict(x) {
-    const { logit_softcap: cap, temperature } = this.config,
-      logits = linear(this.norm(x, this.finalNorm), this.lmHead);
+    const { logit_softcap: cap, temperature } = this.config;
+    const logits = linear(this.norm(x, this.finalNorm), this.lmHead);
     return logits.map((each) => (cap ? cap * Math.tanh(each / cap) : each) / temperature);
   }
 }

@@ -145,6 +145,18 @@ def test_the_random_settings_include_every_value_of_every_setting():
     assert {level for _, level in drawn()} == {"character", "byte"}
 
 
+@pytest.mark.parametrize("setting", ["positions", "norm", "mlp", "score", "qk_norm", "a_new_setting"])
+def test_the_page_refuses_a_model_with_a_setting_or_name_that_it_does_not_implement(page, setting):
+    _, header, weights, _ = packed(ModelConfig(n_embd=12, n_head=2), "character")
+    script = """const [{ config, tensors }, weights, done] = arguments, build = (found) => new GPT(config, found);
+        unpack(tensors, weights).then(build).then(() => done("built"), ({ message }) => done(message))"""
+    assert page.execute_async_script(script, header, weights) == "built"
+    header["config"][setting] = "unheard-of"
+    assert page.execute_async_script(script, header, weights) == (
+        f"gpt.js does not implement model.{setting}=unheard-of, so this page cannot play the model"
+    )
+
+
 @pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}, {"temperature": 1e-3}])
 def test_the_page_samples_by_the_same_probabilities(page, filters):
     logits = torch.randn(13, dtype=torch.float64)

@@ -326,6 +326,19 @@ def test_an_error_appears_where_the_mistake_is_and_stays_until_the_next_action(b
     browser.get_log("browser")  # which has the refusals
 
 
+def test_a_page_whose_model_it_does_not_implement_says_so_and_predicts_nothing(browser, play):
+    play("3-0")
+    page = Path("playground.html").read_text(encoding="utf-8")
+    other = page.replace('"positions": "rope"', '"positions": "sinusoidal"')
+    Path("playground.html").write_text(other, encoding="utf-8")
+    open_page(browser, Path("playground.html").resolve())
+    sentence = "gpt.js does not implement model.positions=sinusoidal, so this page cannot play the model"
+    wait_for(lambda: texts(browser, ".model > .answers > .message") == [sentence])
+    assert not find(browser, ".next button")
+    click(browser, "#write")
+    wait_for(lambda: texts(browser, "#message") == [sentence])
+
+
 def test_a_pasted_text_of_100000_characters_is_read_from_its_last_window_and_only_that_has_shades(browser, play):
     play("3-0")
     long = f"{TEXT}\n" * 7_000
