@@ -1,11 +1,10 @@
 // One model of the playground: its worker, its predictions, its losses, and what its heads and layers do.
 
-const encoder = new TextEncoder();
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
 class Model {
   constructor(state, index, letter) {
-    Object.assign(this, { state, index, letter, off: new Set(), reading: null, ends: [], costs: new Map() });
+    Object.assign(this, { state, index, letter, off: new Set(), reading: null, costs: new Map() });
     this.engine = new Worker(URL.createObjectURL(new Blob([byId("engine").textContent])));
     this.engine.onmessage = ({ data }) => this.hear(data);
     this.waiting = new Map(); // the questions without an answer, by their numbers
@@ -17,8 +16,12 @@ class Model {
     this.viewer = new Viewer(this.part("viewer"), (query) => point(this.characterOf(query), true));
     this.steps = new Steps(this.part("steps"));
     const lookAtHead = oneAtATime(() => this.compute("head", this.showHead));
-    this.lookAtHead = () => this.part("steps").open && this.viewer.weights && lookAtHead();
-    this.part("steps").ontoggle = this.part("inside").ontoggle = () => this.isOpen() && this.lookInside();
+    this.lookAtHead = () => {
+      if (this.part("steps").open && this.viewer.weights) lookAtHead();
+    };
+    this.part("steps").ontoggle = this.part("inside").ontoggle = () => {
+      if (this.isOpen()) this.lookInside();
+    };
     this.part("how").onclick = () => {
       this.part("steps").open = true;
       this.part("steps").scrollIntoView();
@@ -84,17 +87,14 @@ class Model {
       show.call(this, await this.ask(path, request), request, weights);
     } catch (error) {
       this.say(error.message);
-      if (this.index === shown && request.text === box.value)
+      if (this.index === shown && request.text === box.value) {
         sheet.spans[error.position - sheet.first]?.classList.add("unknown");
+      }
     }
   }
 
   showReading(answer, request, weights) {
-    Object.assign(this, {
-      reading: answer,
-      readText: request.text,
-      ends: endsOf(request.text, this.state.header.unit),
-    });
+    Object.assign(this, { reading: answer, readText: request.text, nRead: [...request.text].length });
     this.root.classList.toggle("stale", request.text !== box.value);
     this.say(request.text ? "" : "Without a text, the model starts a line.");
     this.showBars(answer.next);
@@ -119,13 +119,12 @@ class Model {
         ),
       );
     }
-    next.forEach(([label, character, probability], i) => {
+    next.forEach(([label, , probability], i) => {
       const [button, share] = [bars.children[i], percent(probability)];
       button.firstChild.textContent = label;
       button.lastChild.textContent = share;
       button.style.setProperty("--w", `${100 * probability}%`);
       button.setAttribute("aria-label", `append ${label}, ${share}`);
-      button.setAttribute("aria-disabled", !character);
     });
   }
 
@@ -165,25 +164,21 @@ class Model {
 
   // Appends a likely character to the text that it was predicted for.
   take(i) {
-    const character = this.reading.next[i][1];
-    if (!character || box.value !== this.readText) return;
+    if (box.value !== this.readText) return;
     past.push(box.value);
-    box.value += character;
+    box.value += this.reading.next[i][1];
     act();
   }
 
-  // Returns the character of the text for an id of the context window; a character may have several ids.
+  // Returns the place in the text of a character of the context window.
   characterOf(i) {
-    return Math.max(
-      0,
-      this.ends.findIndex((end) => end > i + this.reading.start),
-    );
+    return i + this.reading.start;
   }
 
   // Chooses a character of the text, and shows what each layer would predict after it.
   point(character) {
-    const i = this.reading ? this.ends[Math.min(character, this.ends.length - 1)] - 1 - this.reading.start : -1;
-    if (!(i >= 0)) return;
+    const i = this.reading ? Math.min(character, this.nRead - 1) - this.reading.start : -1;
+    if (i < 0) return;
     this.viewer.select(i);
     if (!this.viewer.weights) return;
     const rows = this.lens.map((layer, number) => {
@@ -207,14 +202,9 @@ class Model {
 
   // The surprise of a character of the box, or the weight that the chosen one gives to it; null if there is none.
   valueOf(by, character) {
-    if (character >= this.nKnown) return null;
-    const values = [];
-    for (let id = this.ends[character - 1] ?? 0; id < this.ends[character]; id++) {
-      values.push(
-        by === "surprise" ? this.reading.bits[id - this.reading.start] : this.viewer.weightOf(id - this.reading.start),
-      );
-    }
-    return values.includes(null) || values.includes(undefined) ? null : values.reduce((a, b) => a + b, 0);
+    if (!this.reading || character >= this.nKnown) return null;
+    const i = character - this.reading.start;
+    return by === "surprise" ? this.reading.bits[i] : this.viewer.weightOf(i);
   }
 
   flip(part) {
@@ -239,11 +229,4 @@ class Model {
     this.loaded.catch((error) => this.say(error.message));
     if (this.reading) act();
   }
-}
-
-// The end of each character of a text in the ids of the model, which may be bytes.
-function endsOf(text, unit) {
-  const isByte = /^[\udc80-\udcff]$/; // a part of a character, as Python spells it
-  let end = 0;
-  return [...text].map((c) => (end += unit === "byte" && !isByte.test(c) ? encoder.encode(c).length : 1));
 }

@@ -20,17 +20,17 @@ function say(message, element = byId("message")) {
 
 // Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
 function oneAtATime(work) {
-  let running = false;
-  let again = false;
+  let isRunning = false;
+  let isDue = false;
   return async () => {
-    again = true;
-    if (running) return;
-    running = true;
-    while (again) {
-      again = false;
+    isDue = true;
+    if (isRunning) return;
+    isRunning = true;
+    while (isDue) {
+      isDue = false;
       await work();
     }
-    running = false;
+    isRunning = false;
   };
 }
 
@@ -50,7 +50,7 @@ function drawText() {
   const differs = known.findIndex((c, i) => c !== characters[i]); // what was typed since then has no shade yet
   model.nKnown = differs < 0 ? known.length : differs;
   sheet.show(characters, Math.max(model.characterOf(0), characters.length - model.state.measured_on[1]));
-  point(kept >= 0 && kept < model.ends.length ? kept : model.characterOf(middleOfLine(model.reading.text)));
+  point(kept >= 0 && kept < model.nRead ? kept : model.characterOf(middleOfLine(model.reading.text)));
 }
 
 // Asks every model about the text in the box; the maps follow when typing pauses.
@@ -60,7 +60,7 @@ function update() {
   models.forEach((model) => model.read());
   clearTimeout(pause);
   pause = setTimeout(() => {
-    models.forEach((model) => model.isOpen() && model.lookInside());
+    models.filter((model) => model.isOpen()).forEach((model) => model.lookInside());
     lookAhead();
   }, INSIDE_MS);
   byId("undo").disabled = past.length === 0 || Boolean(writing);
@@ -79,23 +79,22 @@ const writer = () => models[byId("writer").value];
 // Returns the settings by name; an empty number is null.
 function settings() {
   const inputs = [...byId("settings").querySelectorAll("input")];
-  return Object.fromEntries(
-    inputs.map(({ name, type, value }) => [name, type === "number" ? (value === "" ? null : Number(value)) : value]),
-  );
+  const numberOf = (value) => (value === "" ? null : Number(value));
+  return Object.fromEntries(inputs.map(({ name, type, value }) => [name, type === "number" ? numberOf(value) : value]));
 }
 
 // Shows how the model would continue, without writing it: the beginning of what Continue writes.
 const lookAhead = oneAtATime(async () => {
   if (!byId("along").checked || writing || !byId("settings").checkValidity()) return;
-  const { text, ...request } = { ...writer().request(), ...settings() };
+  const request = { ...writer().request(), ...settings() };
+  request.length = Math.min(request.length, AHEAD);
   let ahead = "";
+  const pass = (piece) => {
+    ahead += piece;
+  };
   try {
-    await writer().ask(
-      "write",
-      { text, ...request, length: Math.min(request.length, AHEAD) },
-      (piece) => (ahead += piece),
-    );
-    if (box.value === text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
+    await writer().ask("write", request, pass);
+    if (box.value === request.text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
     say(error.message);
   }
@@ -113,10 +112,10 @@ async function write() {
   past.push(box.value);
   showBusy();
   act();
-  const began_ms = performance.now(),
-    before = box.value;
-  let updated_ms = 0,
-    written = "";
+  const began_ms = performance.now();
+  const before = box.value;
+  let updated_ms = 0;
+  let written = "";
   const pass = (piece) => {
     written += piece;
     if (performance.now() - updated_ms < WRITING_MS) return; // each change lays out the whole text again
@@ -127,8 +126,8 @@ async function write() {
   };
   try {
     await writing.ask("write", request, pass);
-    const n = [...written].length,
-      rate = (1000 * n) / (performance.now() - began_ms);
+    const n = [...written].length;
+    const rate = (1000 * n) / (performance.now() - began_ms);
     say(`Wrote ${n} characters, ${rate.toFixed(0)} per second.`);
   } catch (error) {
     writing.say(error.message, byId("message"));
@@ -145,7 +144,7 @@ function showBusy() {
   box.readOnly = Boolean(writing);
 }
 
-const stop = () => writing?.ask("stop");
+const stopWriting = () => writing?.ask("stop");
 
 function again() {
   if (!byId("settings").checkValidity()) return write();
@@ -183,9 +182,8 @@ function offerPair(states) {
   byId("letters").hidden = byId("with").hidden = false;
   show(0);
   const [a, b] = states.map(({ measured_on: [text, context] }) => `${text} with context length ${context}`);
-  if (a !== b)
-    byId("warning").textContent =
-      `Model A was trained on ${a}, model B on ${b}: do not compare their losses or surprise.`;
+  const warning = `Model A was trained on ${a}, model B on ${b}: do not compare their losses or surprise.`;
+  if (a !== b) say(warning, byId("warning"));
 }
 
 function start() {
@@ -195,7 +193,10 @@ function start() {
   box.value = states[0].opening;
   if (models.length > 1) offerPair(states);
   const pointAtCaret = () => point(Math.max(0, [...box.value.slice(0, box.selectionStart)].length - 1), true);
-  box.onpointermove = (event) => sheet.at(event) >= 0 && point(sheet.at(event));
+  box.onpointermove = (event) => {
+    const character = sheet.at(event);
+    if (character >= 0) point(character);
+  };
   box.onpointerleave = drawText;
   box.onclick = pointAtCaret;
   box.onkeyup = (event) => {
@@ -208,9 +209,9 @@ function start() {
   };
   document.onkeydown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
-    if (event.key === "Escape") stop();
+    if (event.key === "Escape") stopWriting();
   };
-  for (const [id, work] of Object.entries({ write, stop, again, undo, copy })) byId(id).onclick = work;
+  for (const [id, work] of Object.entries({ write, stop: stopWriting, again, undo, copy })) byId(id).onclick = work;
   box.focus();
   update();
 }

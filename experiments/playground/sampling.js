@@ -1,4 +1,3 @@
-"use strict";
 // Drawing a character from logits, as model/generate.py does; only the random numbers are others.
 
 const LOWEST_TEMPERATURE = 1e-6; // a lower one counts as 0
@@ -10,8 +9,8 @@ function probabilities(logits, { temperature = 1, topK = null, topP = 1, minP = 
   if (temperature < LOWEST_TEMPERATURE) return logits.map((_, i) => Number(i === order[0]));
   const lowest = logits[order[Math.min(topK ?? Infinity, order.length) - 1]];
   const p = softmax(logits.map((each) => (each < lowest ? -Infinity : each / temperature)));
-  const floor = minP * p[order[0]],
-    kept = new Float64Array(p.length);
+  const floor = minP * p[order[0]];
+  const kept = new Float64Array(p.length);
   let likelier = 0; // sum of the probabilities before
   for (const i of order) {
     if (i === order[0] || (likelier < topP - ROUNDING && p[i] >= floor)) kept[i] = p[i];
@@ -30,6 +29,9 @@ function makeDraw(seed) {
     const uniform = 1 - ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32; // from (0, 1]: no character of probability 0 is drawn
     const share = uniform * p.reduce((a, b) => a + b);
     let sum = 0;
-    return p.findIndex((each) => (sum += each) >= share);
+    return p.findIndex((each) => {
+      sum += each;
+      return sum >= share;
+    });
   };
 }

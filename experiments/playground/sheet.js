@@ -7,7 +7,7 @@ class Sheet {
   constructor(root, valueOf) {
     Object.assign(this, { root, valueOf, spans: [], first: 0, chosen: 0 });
     this.buttons = [...root.querySelectorAll(".shading button")];
-    this.buttons.forEach((button) => (button.onclick = () => this.shadeBy(button.dataset.by)));
+    for (const button of this.buttons) button.onclick = () => this.shadeBy(button.dataset.by);
     this.shadeBy("surprise");
   }
 
@@ -15,8 +15,8 @@ class Sheet {
   show(characters, first) {
     this.first = first;
     this.spans = characters.slice(first).map((c) => make("span", c));
-    const before = characters.slice(0, first).join(""),
-      end = before.lastIndexOf("\n") + 1;
+    const before = characters.slice(0, first).join("");
+    const end = before.lastIndexOf("\n") + 1;
     const [lines, text] = this.root.querySelectorAll(".before, .text");
     if (lines.textContent !== before.slice(0, end)) lines.textContent = before.slice(0, end); // a long text is slow to lay out
     text.replaceChildren(before.slice(end), ...this.spans);
@@ -31,30 +31,29 @@ class Sheet {
   shade(chosen) {
     this.chosen = chosen;
     const by = this.root.dataset.by;
+    const shadeOf = by === "surprise" ? (bits) => Math.min(0.9, (0.9 * bits) / MOST_BITS) : strength;
     this.spans.forEach((span, i) => {
       const value = this.valueOf(by, this.first + i) ?? 0;
-      span.style.setProperty(
-        "--w",
-        `${100 * (by === "surprise" ? Math.min(0.9, (0.9 * value) / MOST_BITS) : strength(value))}%`,
-      );
+      span.style.setProperty("--w", `${100 * shadeOf(value)}%`);
       span.classList.toggle("query", this.first + i === chosen);
     });
   }
 
   // Returns the character at a place of the window, or -1.
   at({ clientX, clientY }) {
-    const i = this.spans.indexOf(
-      document.elementsFromPoint(clientX, clientY).find((element) => this.spans.includes(element)),
-    );
+    const elements = document.elementsFromPoint(clientX, clientY);
+    const i = this.spans.findIndex((span) => elements.includes(span));
     return i < 0 ? -1 : this.first + i;
   }
 }
 
-// The middle of the last long line: a character that has something to look back at.
+// Returns the middle of the last long line: a character that has something to look back at.
 function middleOfLine(text) {
-  const lines = [];
-  text.forEach((c, i) => (i === 0 || text[i - 1] === "\n" ? lines.push([i, i]) : (lines.at(-1)[1] = i)));
-  const longest = Math.max(...lines.map(([first, last]) => last - first));
-  const [first, last] = lines.findLast(([first, last]) => last - first >= longest / 2);
-  return text.findIndex((c, i) => i >= Math.floor((first + last) / 2) && (/\S/.test(c) || i === last));
+  const starts = [...text.keys()].filter((i) => i === 0 || text[i - 1] === "\n");
+  const lines = starts.map((first, n) => ({ first, last: (starts[n + 1] ?? text.length) - 1 }));
+  const lengthOf = ({ first, last }) => last - first;
+  const longest = Math.max(...lines.map(lengthOf));
+  const { first, last } = lines.findLast((line) => lengthOf(line) >= longest / 2);
+  const middle = Math.floor((first + last) / 2);
+  return text.findIndex((character, i) => i >= middle && (/\S/.test(character) || i === last));
 }

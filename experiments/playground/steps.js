@@ -20,83 +20,104 @@ function sumOf(pairs) {
   return largest.map(([a, b]) => `${decimal(a)} \u00d7 ${decimal(b)}`).join(" + ") + rest;
 }
 
-// Returns the lines of code with the tables of their results: [code, table, ...]. `product(i, j)` says how a number of a
-// table came about, `from(i, j)` which numbers went into it, as [table, row, column], and null stands for all columns.
-function linesOf({ score, qk_norm, positions }, { first, q, k, v, scores, weights, outputs, added, row }, labels) {
-  const n = q.length,
-    names = labels.slice(first, first + n),
-    at = (i) => `${names[i]} at ${first + i}`;
-  const tril = scores.map((of, i) => of.map((_, j) => Number(j <= i)));
-  const masked = scores.map((of, i) => of.map((each, j) => (j <= i ? each : -Infinity)));
-  const shares = weights.map((of) => [...of, Math.max(0, 1 - of.reduce((a, b) => a + b))]); // and of all before these
-  const channels = [...q[0].keys()].slice(0, CHANNELS),
-    before = first ? ["before"] : [];
+// Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows, the labels
+// of its columns, and the numbers that its bars show. `product(i, j)` says how a number of it came about, `from(i, j)`
+// which numbers went into it.
+function linesOf(config, answer, labels) {
+  const names = labels.slice(answer.first, answer.first + answer.q.length);
+  const at = (i) => `${names[i]} at ${answer.first + i}`;
   const sees = (i, j) => `${at(i)} ${j <= i ? "sees" : "does not see"} ${at(j)}`;
-  const read = (map) => (i, c) => `row ${c} of the ${map} map times what the layer reads at ${at(i)}`;
-  const products = { scaled_dot: (sum) => `(${sum}) / \u221a${q[0].length}`, dot: (sum) => sum };
-  const match = (i, j) => products[score]?.(sumOf(Array.from(q[i], (each, c) => [each, k[j][c]]))) ?? "";
-  const share = (i, j) =>
-    j === n
-      ? `weights of the ${first} characters before`
-      : `e^${decimal(masked[i][j])} / sum of e^score over ${first + i + 1} characters`;
-  const mix = (i, c) =>
-    sumOf(weights[i].map((weight, j) => [weight, v[j][c]])) + (first ? " + what comes from before" : "");
-  const vector = (name, rows, product, from) => ({ name, rows, columns: channels, bars: rows[n - 1], product, from });
-  const pair = (name, rows, product, from, bars) => ({ name, rows, columns: names, bars, product, from });
+  const masked = answer.scores.map((row, i) => row.map((each, j) => (j <= i ? each : -Infinity)));
+  const head = { ...answer, names, at, sees, masked };
   return [
-    [
-      'self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)',
-      pair("tril", tril, sees),
-    ],
-    [
-      "q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each" +
-        (qk_norm ? "\nq, k = scale * rms_norm(q), rms_norm(k)" : "") +
-        (positions === "rope" ? "\nq, k = rotate(q), rotate(k)  # by their positions" : ""),
-      vector("q", q, read("query")),
-      vector("k", k, read("key")),
-      vector("v", v, read("value")),
-    ],
-    [
-      `scores = ${SCORES[score]}` + (positions === "alibi" ? "\nscores = scores - slope * distance" : ""),
-      pair(
-        "scores",
-        scores,
-        match,
-        (i, j) => [
-          ["q", i, null],
-          ["k", j, null],
-        ],
-        row.scores,
-      ),
-    ],
-    [
-      'scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future',
-      pair("masked scores", masked, sees, (i, j) => [
-        ["tril", i, j],
-        ["scores", i, j],
-      ]),
-    ],
-    [
-      "weights = F.softmax(scores, dim=-1)  # each row sums to 1",
-      {
-        ...pair("weights", shares, share, (i) => [["masked scores", i, null]], row.weights),
-        columns: [...names, ...before],
-      },
-    ],
-    [
-      "return weights @ v  # (B, T, D)",
-      vector("output", outputs, mix, (i, c) => [["weights", i, null], ...names.map((_, j) => ["v", j, c])]),
-    ],
-    [
-      "x = x + self.proj(heads)  # (B, T, C); below, what this head adds",
-      vector(
-        "added",
-        added,
-        (i, c) => `row ${c} of proj times the output at ${at(i)}`,
-        (i) => [["output", i, null]],
-      ),
-    ],
+    maskLine(head),
+    projectionsLine(config, head),
+    scoresLine(config, head),
+    maskedScoresLine(head),
+    weightsLine(head),
+    outputLine(head),
+    addedLine(head),
   ];
+}
+
+const wholeRow = (table, row) => ({ table, row, column: null });
+const cell = (table, row, column) => ({ table, row, column });
+
+// Returns a table of vectors (D,), whose bars show all channels of the last one.
+function vectors(name, rows, product, from) {
+  const bars = rows.at(-1);
+  return { name, rows, columns: [...bars.keys()].slice(0, CHANNELS), bars, product, from };
+}
+
+function maskLine({ scores, names, sees }) {
+  const rows = scores.map((row, i) => row.map((_, j) => Number(j <= i)));
+  return {
+    code: 'self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)',
+    tables: [{ name: "tril", rows, columns: names, product: sees }],
+  };
+}
+
+function projectionsLine({ qk_norm, positions }, { q, k, v, at }) {
+  let code = "q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each";
+  if (qk_norm) code += "\nq, k = scale * rms_norm(q), rms_norm(k)";
+  if (positions === "rope") code += "\nq, k = rotate(q), rotate(k)  # by their positions";
+  const read = (map) => (i, c) => `row ${c} of the ${map} map times what the layer reads at ${at(i)}`;
+  return {
+    code,
+    tables: [vectors("q", q, read("query")), vectors("k", k, read("key")), vectors("v", v, read("value"))],
+  };
+}
+
+function scoresLine({ score, positions }, { q, k, scores, row, names }) {
+  let code = `scores = ${SCORES[score]}`;
+  if (positions === "alibi") code += "\nscores = scores - slope * distance";
+  const product = (i, j) => {
+    const sum = sumOf(Array.from(q[i], (each, c) => [each, k[j][c]]));
+    if (score === "dot") return sum;
+    return score === "scaled_dot" ? `(${sum}) / \u221a${q[i].length}` : "";
+  };
+  const from = (i, j) => [wholeRow("q", i), wholeRow("k", j)];
+  return { code, tables: [{ name: "scores", rows: scores, columns: names, bars: row.scores, product, from }] };
+}
+
+function maskedScoresLine({ masked, names, sees }) {
+  const from = (i, j) => [cell("tril", i, j), cell("scores", i, j)];
+  return {
+    code: 'scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future',
+    tables: [{ name: "masked scores", rows: masked, columns: names, product: sees, from }],
+  };
+}
+
+function weightsLine({ first, masked, weights, row, names }) {
+  const columns = first ? [...names, "before"] : names;
+  const rows = weights.map((each) => [...each, Math.max(0, 1 - each.reduce((a, b) => a + b))]);
+  const product = (i, j) => {
+    if (j === names.length) return `weights of the ${first} characters before`;
+    return `e^${decimal(masked[i][j])} / sum of e^score over ${first + i + 1} characters`;
+  };
+  const from = (i) => [wholeRow("masked scores", i)];
+  return {
+    code: "weights = F.softmax(scores, dim=-1)  # each row sums to 1",
+    tables: [{ name: "weights", rows, columns, bars: row.weights, product, from }],
+  };
+}
+
+function outputLine({ first, v, weights, outputs, names }) {
+  const product = (i, c) => {
+    const sum = sumOf(weights[i].map((weight, j) => [weight, v[j][c]]));
+    return first ? `${sum} + what comes from before` : sum;
+  };
+  const from = (i, c) => [wholeRow("weights", i), ...names.map((_, j) => cell("v", j, c))];
+  return { code: "return weights @ v  # (B, T, D)", tables: [vectors("output", outputs, product, from)] };
+}
+
+function addedLine({ added, at }) {
+  const product = (i, c) => `row ${c} of proj times the output at ${at(i)}`;
+  const from = (i) => [wholeRow("output", i)];
+  return {
+    code: "x = x + self.proj(heads)  # (B, T, C); below, what this head adds",
+    tables: [vectors("added", added, product, from)],
+  };
 }
 
 // Shows the head in an element, and explains the number that the user points at.
@@ -104,11 +125,12 @@ class Steps {
   constructor(root) {
     Object.assign(this, { root, place: null });
     const lines = this.part("lines");
-    lines.onpointerover = lines.onpointerdown = ({ target }) => this.explain(target.closest("td")?.place);
-    lines.addEventListener(
-      "focusin",
-      ({ target: { dataset } }) => this.place?.[0] === dataset.name || this.explain([dataset.name, 0, 0]),
-    );
+    const explainCell = ({ target }) => this.explain(target.closest("td")?.place);
+    lines.onpointerover = explainCell;
+    lines.onpointerdown = explainCell;
+    lines.addEventListener("focusin", ({ target: { dataset } }) => {
+      if (this.place?.[0] !== dataset.name) this.explain([dataset.name, 0, 0]);
+    });
     lines.onkeydown = (event) => this.walk(event);
   }
 
@@ -118,78 +140,73 @@ class Steps {
 
   // config: the settings of the model. answer: that of `head` in worker.js. labels: of the characters.
   show(config, answer, labels) {
-    const { changes, isOff, first } = answer,
-      focused = document.activeElement.dataset.name;
-    const lines = linesOf(config, answer, labels);
-    this.names = labels.slice(first, first + answer.q.length);
-    this.tables = new Map(
-      lines.flatMap(([, ...tables]) => tables.map((table) => [table.name, { ...table, ...this.draw(table) }])),
-    );
-    const sections = lines.map(([code, ...tables]) => {
-      const drawn = tables.map(({ name }) => this.tables.get(name).root);
-      return make("section", "", {}, [make("pre", code), make("div", "", { className: "matrices" }, drawn)]);
+    const focused = document.activeElement.dataset.name;
+    this.names = labels.slice(answer.first, answer.first + answer.q.length);
+    this.tables = new Map();
+    const sections = linesOf(config, answer, labels).map(({ code, tables }) => {
+      const drawn = tables.map((table) => ({ ...table, ...this.draw(table) }));
+      for (const table of drawn) this.tables.set(table.name, table);
+      const roots = drawn.map(({ root }) => root);
+      return make("section", "", {}, [make("pre", code), make("div", "", { className: "matrices" }, roots)]);
     });
     this.part("lines").replaceChildren(...sections);
-    const [raised, lowered] = changes.map((side) => side.map(([label, by]) => `${label} ${decimal(by)}`).join(", "));
-    this.part("effect").textContent = isOff
-      ? "This head is switched off: nothing of it is added."
-      : `What it adds raises these logits of the next character most: ${raised}. It lowers these most: ${lowered}. What later parts make of it is not counted.`;
+    this.part("effect").textContent = effectOf(answer);
     this.tables.get(focused)?.table.focus();
     this.explain(this.place);
   }
 
   // Returns the element of a table, the table in it, and its cells (rows, columns).
   draw({ name, rows, columns, bars }) {
-    const cell = (i) => (j) => make("td", decimal(rows[i][j]), { place: [name, i, j] });
-    const cells = rows.map((_, i) => [...columns.keys()].map(cell(i)));
+    const cells = rows.map((row, i) => columns.map((_, j) => make("td", decimal(row[j]), { place: [name, i, j] })));
     const body = cells.map((row, i) => make("tr", "", {}, [make("th", this.names[i]), ...row]));
-    const head = make(
-      "tr",
-      "",
-      {},
-      ["", ...columns].map((label) => make("th", label)),
-    );
-    const table = make("table", "", { tabIndex: 0 }, [
-      make("caption", name),
-      make("thead", "", {}, [head]),
-      make("tbody", "", {}, body),
-    ]);
+    const labels = ["", ...columns].map((label) => make("th", label));
+    const head = make("thead", "", {}, [make("tr", "", {}, labels)]);
+    const table = make("table", "", { tabIndex: 0 }, [make("caption", name), head, make("tbody", "", {}, body)]);
     table.dataset.name = name;
     return { table, cells, root: make("div", "", {}, [table, ...(bars ? [drawBars(bars)] : [])]) };
   }
 
   // Says how a number came about, and lights up the numbers that went into it.
   explain(place) {
-    const [name, i, j] = place ?? [],
-      { rows, cells, product, from = () => [] } = this.tables.get(name) ?? {};
+    const [name, i, j] = place ?? [];
+    const { rows, cells, product, from = () => [] } = this.tables.get(name) ?? {};
     if (!cells?.[i]?.[j]) return;
     this.place = place;
-    this.tables.forEach((table) => table.cells.flat().forEach((cell) => (cell.className = "")));
+    for (const td of this.root.querySelectorAll("td")) td.className = "";
     cells[i][j].className = "chosen";
-    for (const [table, row, column] of from(i, j)) {
-      const lit = this.tables.get(table).cells[row];
-      (column === null ? lit : [lit[column]]).forEach((cell) => (cell.className = "lit"));
+    for (const { table, row, column } of from(i, j)) {
+      const whole = this.tables.get(table).cells[row];
+      for (const td of column === null ? whole : [whole[column]]) td.className = "lit";
     }
     this.part("product").textContent = `${name} ${decimal(rows[i][j])} = ${product(i, j)}`;
   }
 
   // Moves from number to number by the arrow keys.
   walk(event) {
-    const [down, right] =
-      { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [];
-    if (down === undefined || !this.place) return;
+    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    if (!moves[event.key] || !this.place) return;
+    const [down, right] = moves[event.key];
     const [name, i, j] = this.place;
     this.explain([name, i + down, j + right]);
     event.preventDefault();
   }
 }
 
+// Says which logits a head changes.
+function effectOf({ changes, isOff }) {
+  if (isOff) return "This head is switched off: nothing of it is added.";
+  const [raised, lowered] = changes.map((side) => side.map(([label, by]) => `${label} ${decimal(by)}`).join(", "));
+  const most = `What it adds raises these logits of the next character most: ${raised}. It lowers these most: ${lowered}.`;
+  return `${most} What later parts make of it is not counted.`;
+}
+
 // Returns bars for numbers, upwards if they are positive, as high as the canvas for the largest one.
 function drawBars(numbers) {
-  const canvas = make("canvas", "", { width: 4 * numbers.length, height: 40 }),
-    context = canvas.getContext("2d");
-  const [low, high] = [Math.min(0, ...numbers), Math.max(0, ...numbers)],
-    unit = canvas.height / (high - low || 1);
+  const canvas = make("canvas", "", { width: 4 * numbers.length, height: 40 });
+  const context = canvas.getContext("2d");
+  const low = Math.min(0, ...numbers);
+  const high = Math.max(0, ...numbers);
+  const unit = canvas.height / (high - low || 1);
   const [red, green, blue] = colour("--series-0");
   context.fillStyle = `rgb(${red} ${green} ${blue})`;
   numbers.forEach((x, i) => context.fillRect(4 * i, (high - Math.max(0, x)) * unit, 3, Math.abs(x) * unit));

@@ -47,7 +47,7 @@ class Viewer {
       );
       this.part("grid").replaceChildren(...this.buttons);
     }
-    this.buttons.forEach((button, h) => (button.lastChild.textContent = roles[h].join(" ")));
+    this.buttons.forEach((button, h) => button.lastChild.replaceChildren(roles[h].join(" ")));
     this.part("measured").textContent = `(weight on the target, or entropy, ${measured})`;
     this.root.classList.remove("stale");
     this.offerRoles();
@@ -71,7 +71,7 @@ class Viewer {
   // Hides the heads of other roles.
   filter() {
     const role = this.part("roles").value;
-    this.buttons.forEach((button, h) => (button.hidden = role && this.roles[h][0] !== role));
+    this.buttons.forEach((button, h) => button.toggleAttribute("hidden", role && this.roles[h][0] !== role));
     if (this.buttons[this.head].hidden) this.chooseHead(this.buttons.findIndex((button) => !button.hidden));
   }
 
@@ -122,7 +122,9 @@ class Viewer {
     ]) {
       const places = upTo(this.T - 1).filter((i) => i % every === 0);
       this.part(name).replaceChildren(...places.map((i) => make("span", fits ? this.labels[i] : i)));
-      places.forEach((i, n) => (this.part(name).children[n].style[side] = `${(100 * (i + 0.5)) / this.T}%`));
+      places.forEach((i, n) => {
+        this.part(name).children[n].style[side] = `${(100 * (i + 0.5)) / this.T}%`;
+      });
     }
   }
 
@@ -155,8 +157,8 @@ class Viewer {
 
   pointAtMap(event) {
     if (!this.weights) return;
-    const box = this.part("map").getBoundingClientRect();
-    const shares = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+    const frame = this.part("map").getBoundingClientRect();
+    const shares = [(event.clientY - frame.top) / frame.height, (event.clientX - frame.left) / frame.width];
     const [q, k] = shares.map((share) => Math.min(this.T - 1, Math.max(0, Math.floor(share * this.T))));
     this.onChoose(q);
     const found = k > q ? "not visible yet" : `weight ${this.weight(this.head, q, k).toFixed(3)}`;

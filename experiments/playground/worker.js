@@ -1,14 +1,16 @@
-"use strict";
 // Answers the page's questions about one model, in a thread of its own: the page never waits for arithmetic.
 
-const SHOWN = 10,
-  IN_LENS = 3; // characters in a list of predictions, and in one of a layer's
+const SHOWN = 10; // characters in a list of predictions
+const IN_LENS = 3; // characters in a list of a layer's predictions
 const STEPS = 8; // characters whose numbers the steps of a head show
 const TURN_MS = 30; // of work before other questions get a turn
-const isByte = /^[\udc80-\udcff]$/; // a part of a character, as Python spells it
-let gpt, header, characters, codes; // codes: the id of each character
+let gpt;
+let header;
+let characters;
+let codes; // the id of each character
 let newest = 0; // the number of the text that is being written; another one or `stop` ends it
 let turn = Promise.resolve(); // texts are read one after another, because the cache of the model holds one
+let turnBegan_ms = 0;
 
 const ANSWERS = {
   async load(checkpoint) {
@@ -25,40 +27,32 @@ const ANSWERS = {
 
   // The likeliest next characters, and the surprise, in bits, of each character in the context window.
   read({ text, off }) {
-    const ids = encode(text || header.start),
-      start = windowStart(ids.length, header.config.block_size);
-    return reading(ids, off, (ids) => {
-      const bits = ids.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
-      const next = likeliest(softmax(gpt.logits[ids.length - 1]), SHOWN),
-        nats = bits.reduce((sum, each) => sum + each, 0) * Math.LN2;
+    const ids = encode(text || header.start);
+    return reading(ids, off, (window) => {
+      const bits = window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
       return {
-        next,
-        text: ids.map((id) => characters[id]),
-        shown: ids.map((id) => header.labels[id]),
-        start,
+        next: likeliest(softmax(gpt.logits[window.length - 1]), SHOWN),
+        text: window.map((id) => characters[id]),
+        shown: window.map((id) => header.labels[id]),
+        start: ids.length - window.length,
         bits,
-        nats,
+        nats: bits.reduce((sum, each) => sum + each, 0) * Math.LN2,
       };
     });
   },
 
   // The attention weights of all heads, each head's lower triangle row by row, and what each layer would predict.
   inside({ text, off }) {
-    return reading(encode(text || header.start), off, (ids) => {
+    return reading(encode(text || header.start), off, (window) => {
       const heads = header.config.layers.flatMap(({ n_head }, l) => Array.from({ length: n_head }, (_, h) => [l, h]));
-      const rows = heads.flatMap(([l, h]) => ids.map((_, t) => gpt.head(l, h, t).weights)); // (t + 1,) each
-      const weights = new Float32Array(rows.reduce((sum, row) => sum + row.length, 0));
-      rows.reduce((at, row) => (weights.set(row, at), at + row.length), 0);
-      const lens = gpt.residuals
-        .slice(1)
-        .map((outputs) => ids.map((_, t) => likeliest(softmax(gpt.predict(outputs[t])), IN_LENS)));
-      const roles = header.roles ?? rolesOn(ids, characters, heads.length, weights);
+      const weights = triangles(heads, window.length);
+      const predict = (x) => likeliest(softmax(gpt.predict(x)), IN_LENS);
       return {
         heads: heads.map(([l, h]) => `L${l}H${h}`),
         measured: header.measured ?? "on this text",
-        roles,
+        roles: header.roles ?? rolesOn(window, characters, heads.length, weights),
         weights,
-        lens,
+        lens: gpt.residuals.slice(1).map((outputs) => window.map((_, t) => predict(outputs[t]))),
       };
     });
   },
@@ -66,50 +60,39 @@ const ANSWERS = {
   // What a head computes at the last characters up to position t, the scores that its mask hides included, and which
   // logits of the next character change most by what it adds to the residual stream there.
   head({ text, off, name, t }) {
-    return reading(encode(text || header.start), off, (ids) => {
-      const [l, h] = name.match(/\d+/g).map(Number),
-        { score, slopes } = gpt.layers[l];
-      const last = Math.min(t, ids.length - 1),
-        first = Math.max(0, last - STEPS + 1),
-        places = [...ids.keys()].slice(first, last + 1);
-      const found = places.map((t) => gpt.head(l, h, t)),
-        { keys, values } = found[0],
-        row = found.at(-1);
-      const scores = found.map(({ query }, i) =>
-        places.map((s) => score(query)(keys[s]) - slopes[h] * (places[i] - s)),
-      );
-      const added = found.map(({ output }) => gpt.project(l, h, output)),
-        x = gpt.residuals.at(-1)[last];
-      const without = gpt.predict(x.map((each, i) => each - added.at(-1)[i])),
-        changes = gpt.predict(x).map((each, i) => each - without[i]);
-      const order = [...changes.keys()].sort((a, b) => changes[b] - changes[a]),
-        label = (id) => [header.labels[id], changes[id]];
-      const [k, v] = [keys, values].map((all) => places.map((s) => all[s]));
-      const weights = found.map((each) => places.map((s) => each.weights[s] ?? 0));
+    return reading(encode(text || header.start), off, (window) => {
+      const [l, h] = name.match(/\d+/g).map(Number);
+      const last = Math.min(t, window.length - 1);
+      const first = Math.max(0, last - STEPS + 1);
+      const places = [...window.keys()].slice(first, last + 1);
+      const found = places.map((place) => gpt.head(l, h, place));
+      const k = places.map((place) => found[0].keys[place]);
+      const v = places.map((place) => found[0].values[place]);
+      const added = found.map(({ output }) => gpt.project(l, h, output));
+      const { scores, weights } = found.at(-1);
       return {
         first,
         q: found.map(({ query }) => query),
         k,
         v,
-        scores,
-        weights,
+        scores: unmaskedScores(l, h, found, k),
+        weights: found.map((each) => places.map((place) => each.weights[place] ?? 0)),
         outputs: found.map(({ output }) => output),
         added,
-        row: { scores: row.scores, weights: row.weights },
+        row: { scores, weights },
         isOff: gpt.off.has(name),
-        changes: [order.slice(0, IN_LENS).map(label), order.slice(-IN_LENS).reverse().map(label)],
+        changes: changesBy(added.at(-1), gpt.residuals.at(-1)[last]),
       };
     });
   },
 
   // Passes on the pieces of a continuation, which ends before the stop text.
   async write({ text, off, length, seed, stop, temperature, top_k: topK, top_p: topP, min_p: minP }, pass) {
-    const ids = encode(text || header.start),
-      draw = makeDraw(seed),
-      spell = speller(),
-      own = ++newest;
-    let held = "",
-      ready = ""; // what may begin the stop text, and what the page has not received
+    const ids = encode(text || header.start);
+    const draw = makeDraw(seed);
+    const own = ++newest;
+    let held = ""; // what may begin the stop text
+    let ready = ""; // what the page has not received
     encode(stop);
     for (let i = 0; i < length && own === newest; i++) {
       if (await letOthersAsk()) {
@@ -118,7 +101,7 @@ const ANSWERS = {
       }
       const sampling = { temperature, topK, topP, minP };
       await reading(ids, off, (window) => ids.push(draw(probabilities(gpt.logits[window.length - 1], sampling))));
-      held += spell(ids.at(-1));
+      held += characters[ids.at(-1)];
       if (stop && held.includes(stop)) return pass(ready + held.slice(0, held.indexOf(stop)));
       let n = Math.max(0, stop.length - 1);
       while (!held.endsWith(stop.slice(0, n))) n--;
@@ -134,8 +117,11 @@ const ANSWERS = {
 };
 
 onmessage = async ({ data: { number, path, ...question } }) => {
+  const pass = (piece) => {
+    if (piece) postMessage({ number, piece });
+  };
   try {
-    postMessage({ number, answer: await ANSWERS[path](question, (piece) => piece && postMessage({ number, piece })) });
+    postMessage({ number, answer: await ANSWERS[path](question, pass) });
   } catch ({ message, position }) {
     postMessage({ number, error: message, position });
   }
@@ -156,42 +142,59 @@ function reading(ids, off, use) {
   return turn;
 }
 
-let began_ms = 0;
-
 // Lets the worker receive other questions, if it has worked for some time; returns whether it had.
 async function letOthersAsk() {
-  if (performance.now() - began_ms < TURN_MS) return false;
+  if (performance.now() - turnBegan_ms < TURN_MS) return false;
   const { port1, port2 } = new MessageChannel(); // a timer would wait for 4 ms
-  await new Promise((go) => (port1.onmessage = go) && port2.postMessage(null));
-  began_ms = performance.now();
+  await new Promise((go) => {
+    port1.onmessage = go;
+    port2.postMessage(null);
+  });
+  turnBegan_ms = performance.now();
   return true;
 }
 
 // Returns the ids of a text. Throws an error with the position of the first character that the model does not know.
 function encode(text) {
-  const bytes = new TextEncoder();
-  return [...text].flatMap((character, position) => {
-    if (header.unit === "byte")
-      return isByte.test(character) ? [character.charCodeAt(0) - 0xdc00] : [...bytes.encode(character)];
-    if (codes.has(character)) return [codes.get(character)];
+  return [...text].map((character, position) => {
+    if (codes.has(character)) return codes.get(character);
     const point = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
     const where = `(character ${(position + 1).toLocaleString("en")} of the text), which has ${header.known}`;
     throw Object.assign(new Error(`'${character}' (U+${point}) is not in the vocabulary ${where}`), { position });
   });
 }
 
-// Returns a function that turns one id after another into text; of bytes, it waits for the last one of a character.
-function speller() {
-  const decoder = new TextDecoder();
-  return header.unit === "byte" ? (id) => decoder.decode(Uint8Array.of(id), { stream: true }) : (id) => characters[id];
-}
-
-// Returns label, text and probability of the n likeliest characters; a byte that is no character has no text.
+// Returns label, text and probability of the n likeliest characters.
 function likeliest(p, n) {
   const left = p.slice();
   return Array.from({ length: Math.min(n, p.length) }, () => {
     const id = left.indexOf(left.reduce((a, b) => Math.max(a, b)));
     left[id] = -1;
-    return [header.labels[id], header.unit === "byte" && characters[id] > "~" ? "" : characters[id], p[id]];
+    return [header.labels[id], characters[id], p[id]];
   });
+}
+
+// Returns the attention weights of heads at the first T positions, one lower triangle after another.
+function triangles(heads, T) {
+  const size = (T * (T + 1)) / 2;
+  const weights = new Float32Array(heads.length * size);
+  heads.forEach(([l, h], i) => {
+    for (let t = 0; t < T; t++) weights.set(gpt.head(l, h, t).weights, i * size + (t * (t + 1)) / 2);
+  });
+  return weights;
+}
+
+// Returns the score (T, T) of each query for each key (T, D) of head h in layer l, also for those that the mask hides.
+function unmaskedScores(l, h, found, keys) {
+  const { score, slopes } = gpt.layers[l];
+  return found.map(({ query }, i) => keys.map((key, j) => score(query)(key) - slopes[h] * (i - j)));
+}
+
+// Returns the labels and changes of the logits that a head raises and lowers most, by what it added (C,) to x (C,).
+function changesBy(added, x) {
+  const without = gpt.predict(x.map((each, i) => each - added[i]));
+  const changes = gpt.predict(x).map((each, id) => each - without[id]);
+  const order = [...changes.keys()].sort((a, b) => changes[b] - changes[a]);
+  const name = (id) => [header.labels[id], changes[id]];
+  return [order.slice(0, IN_LENS).map(name), order.slice(-IN_LENS).reverse().map(name)];
 }
