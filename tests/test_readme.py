@@ -19,7 +19,8 @@ PAGES = [ROOT / name for name in NAMES]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
 RUN_BY_CI = {"python -m pytest", 'python -m pytest -m "slow and not nightly" -n 3', "mypy", "ruff check ."}
-RUN_BY_CI |= {"ruff format --check .", INSTALL}
+RUN_BY_CI |= {"ruff format --check .", INSTALL, "npm run --prefix .ci check"}
+RUN_BY_CI |= {"npm install --prefix .ci --no-package-lock --no-audit --no-fund"}
 # The first lines of README.md, which CI runs.
 FIRST = ("git clone", "cd gpt", "python3 -m venv", ".venv/bin/pip", ".venv/bin/python -m pytest")
 # tests/experiments/test_studies.py runs the reports.
