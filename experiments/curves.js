@@ -1,6 +1,7 @@
 // Shows the point of a curve that is nearest to the pointer. data-points of the SVG: [[x, y, text], ...].
 function answerToPointer(svg) {
-  const [tip, dot] = [document.createElement("p"), document.createElementNS(svg.namespaceURI, "circle")];
+  const tip = document.createElement("p");
+  const dot = document.createElementNS(svg.namespaceURI, "circle");
   tip.className = "tip";
   dot.setAttribute("r", 4);
   svg.before(tip);

@@ -4,7 +4,9 @@ function drawLosses(chart, ...curves) {
   chart.toggleAttribute("hidden", points.length < 2);
   if (points.length < 2) return;
   const last = Math.max(...points.map(([step]) => step));
-  const [low, high] = [Math.min(...points.map(([, loss]) => loss)), Math.max(...points.map(([, loss]) => loss))];
+  const losses = points.map(([, loss]) => loss);
+  const low = Math.min(...losses);
+  const high = Math.max(...losses);
   const place = ([step, loss]) => [30 + (265 * step) / last, 5 + (65 * (high - loss)) / (high - low || 1)];
   const add = (tag, attributes, text = "") => {
     const element = chart.appendChild(document.createElementNS(chart.namespaceURI, tag));

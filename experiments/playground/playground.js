@@ -46,7 +46,8 @@ function point(character, keeps = false) {
 function drawText() {
   const model = models[shown];
   if (!model.reading) return;
-  const [characters, known] = [[...box.value], [...model.readText]];
+  const characters = [...box.value];
+  const known = [...model.readText];
   const differs = known.findIndex((c, i) => c !== characters[i]); // what was typed since then has no shade yet
   model.nKnown = differs < 0 ? known.length : differs;
   sheet.show(characters, Math.max(model.characterOf(0), characters.length - model.state.measured_on[1]));
