@@ -70,9 +70,9 @@ function rotate(x, { cos, sin }) {
   return x.map((each, i) => each * cos[i % half] + (i < half ? -x[i + half] : x[i - half]) * sin[i % half]);
 }
 
-// Returns the cosines and sines (D/2,) of the angles t * base^(-2 i / D) for each position t.
-function rotaryTable(D, B, base) {
-  const angles = (t) => Float64Array.from({ length: D / 2 }, (_, i) => t * base ** ((-2 * i) / D));
+// Returns the cosines and sines (D/2,) of the angles t * 10000^(-2 i / D) for each position t.
+function rotaryTable(D, B) {
+  const angles = (t) => Float64Array.from({ length: D / 2 }, (_, i) => t * 10_000 ** ((-2 * i) / D));
   return Array.from({ length: B }, (_, t) => ({ cos: angles(t).map(Math.cos), sin: angles(t).map(Math.sin) }));
 }
 
@@ -146,8 +146,7 @@ const VALUES = {
 const SHAPES = ["layers", "n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "bias", "conv_width"];
 const NUMBERS = ["ngrams", "ngram_rows", "ngram_scale", "logit_softcap", "temperature"];
 const WITHOUT_EFFECT = ["dropout", "ngram_dropout", "attention"]; // on what a trained model computes
-const LEAVING = ["rope_base", "ngram_width", "qk_scale", "score_hidden", "score_width"];
-const OF_ANY_VALUE = [...SHAPES, ...NUMBERS, ...WITHOUT_EFFECT, ...LEAVING];
+const OF_ANY_VALUE = [...SHAPES, ...NUMBERS, ...WITHOUT_EFFECT];
 
 // Throws an error if a model has a setting or a name that this file does not implement: it would play another model.
 function refuseUnknown(config) {
@@ -188,17 +187,15 @@ class GPT {
     const own = (name) => partOf(tensors, `blocks.${l}.${name}`);
     const tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
     const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
-    const learned = tensor("qk_norm.log_scale");
-    const scale = config.score === "scaled_dot" ? config.qk_scale : "sqrt_head_size"; // length of normalised queries
-    const fixed = Number(scale) || Math.sqrt(D); // a number, or a name
+    const learned = tensor("qk_norm.log_scale"); // the length of normalised queries
     return {
       H,
       K,
       D,
       score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
-      scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(fixed),
+      scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(Math.sqrt(D)),
       slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
-      rotations: config.positions === "rope" ? rotaryTable(D, config.block_size, config.rope_base) : null,
+      rotations: config.positions === "rope" ? rotaryTable(D, config.block_size) : null,
       qkv: own("attention.qkv"),
       proj: own("attention.proj"),
       up: own("mlp.up"),
@@ -270,7 +267,8 @@ class GPT {
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
     const { rows, counts, proj } = this.memory;
-    const { ngram_width: width, ngram_scale } = this.config;
+    const { ngram_rows, ngram_scale } = this.config;
+    const width = rows.length / ngram_rows;
     const found = [];
     for (const row of this.ngramRows(t)) {
       const share = (ngram_scale * counts[row]) / (counts[row] + 4);
