@@ -1,27 +1,36 @@
-"""Show what the attention heads of a trained model do: python -m experiments.heads --checkpoint runs/shakespeare"""
+"""Measure the attention heads of a trained model: python -m experiments.heads --checkpoint runs/shakespeare"""
 
+import csv
+import io
+import math
 import os
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import command, option, replaceable
-from experiments.heads.analysis import analyse
-from experiments.heads.heads_page import make_heads_page
-from experiments.heads.heads_table import heads_table
+from experiments.command import MARK, command, option, replaceable
+from experiments.formatting import in_columns, signed
+from experiments.heads.analysis import Analysis, analyse
+from experiments.heads.measures import TARGETS, role_of
+from experiments.heads.model_access import HeadIndex
+from experiments.playground.models import make_page
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
+OUTPUT = "the page to write, with heads.csv beside it (default: playground.html in the run folder)"
 N_CHARACTERS = 20_000  # of the validation split, to silence heads over
+FIGURES = ("scale", "entropy, bits", "characters back", *TARGETS)
+COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", *FIGURES, "note")
 
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--text", metavar="TEXT", help="text to begin with (default: the start of the validation split)"),
-    option("--output", type=replaceable, metavar="FILE", help="the page to write (default: in the run folder)"),
+    option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--all", action="store_true", help=f"silence heads over the whole split, not {N_CHARACTERS:,} characters"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
     memory="analyse a model with fewer heads or a shorter context",
@@ -31,14 +40,54 @@ def main(options: Namespace) -> None:
         raise UserError("--checkpoint takes one model or two")
     opened = [load_model(path, options.device) for path in options.checkpoint]
     folder = opened[0].run_folder if len(opened) == 1 else None
-    file = replaceable(options.output or (folder or Path()) / "heads.html")
+    page = options.output or replaceable((folder or Path()) / "playground.html")
+    table = replaceable(page.with_name("heads.csv"))
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
     analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, n) for each in opened]
-    parts = [f"{each.path}\n{heads_table(analysis)}" for each, analysis in zip(opened, analyses, strict=True)]
-    replace_text(file, make_heads_page(opened, analyses, options.text))
-    parts.append(f"Page to open in a browser: {os.path.relpath(file)}")
-    print("\n\n".join(parts))  # after the file is written, because a reader may close the pipe
+    by_path = {str(each.path): analysis for each, analysis in zip(opened, analyses, strict=True)}
+    replace_text(page, make_page(opened, text=options.text, analyses=analyses))
+    replace_text(table, to_csv(by_path))
+    parts = [f"{path}\n{to_plain(analysis)}" for path, analysis in by_path.items()]
+    parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")
+    print("\n\n".join(parts))  # after the files are written, because a reader may close the pipe
+
+
+def rows_of(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return what was measured of each head by column, layer by layer; None for what could not be measured."""
+    measures, rows = analysis.measures, []
+    heads = [part for part in analysis.increases if isinstance(part, HeadIndex)]
+    for i, head in enumerate(heads):
+        increase, error = analysis.increases[head]
+        figures = {name: float(values[i]) for name, values in measures.figures.items()}
+        numbers = {"loss increase": increase, "standard error": error} | figures
+        row = {"layer": head.layer, "head": head.number, "role": role_of(measures, i)[0]}
+        rows.append(row | {name: None if math.isnan(value) else value for name, value in numbers.items()})
+    return rows
+
+
+def to_csv(analyses: dict[str, Analysis]) -> str:
+    """Return one line of unformatted numbers per head of these models, which are named by their paths."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for path, analysis in analyses.items():
+        writer.writerows({"model": path, "note": MARK} | row for row in rows_of(analysis))
+    return out.getvalue()
+
+
+def to_plain(analysis: Analysis) -> str:
+    """Return a line for a head with uniform weights, then one line per head, the most important first."""
+    rows, uniform, whole = rows_of(analysis), analysis.measures.uniform, analysis.evaluation
+    names = [name for name in FIGURES if name != "entropy, bits" and rows[0].get(name) is not None]
+    lines = [["head", "loss increase", "standard error", *names]]
+    lines.append(["uniform", "", "", *(f"{uniform[name]:.2f}" if name in uniform else "" for name in names)])
+    for row in sorted(rows, key=lambda row: -row["loss increase"]):
+        head, error = HeadIndex(row["layer"], row["head"]), row["standard error"]
+        figures = [f"{row[name]:.{2 if name in TARGETS else 1}f}" for name in names]
+        lines.append([str(head), signed(row["loss increase"]), "none" if error is None else f"{error:.4f}", *figures])
+    title = f"Validation loss {whole.loss:.4f} over {whole.measured_on('the validation split')}."
+    return f"{title}\nIts increase without each head, the most important first:\n{in_columns(lines)}"
 
 
 if __name__ == "__main__":

@@ -47,12 +47,10 @@ class HeadMeasures:
       each of TARGETS: the weight on it, over the characters that have such a target in their window; NaN if none has.
       "scale": see `scales_of`.
     uniform: the weight on each of TARGETS of a head with equal weights; a head prefers a target only if it has more.
-    similarity (N, N): cosine of two heads' weights, averaged over characters.
     """
 
     figures: dict[str, Tensor]
     uniform: dict[str, float]
-    similarity: Tensor
     n_characters: int
 
 
@@ -69,20 +67,17 @@ def measure_heads(windows: Iterable[Window], scales: Tensor | None = None) -> He
         rows = weights[:, 1:]  # the first character sees only itself
         sums["entropy, bits"] += _total(torch.special.entr(rows)) / np.log(2)
         sums["characters back"] += _total(rows * (position[1:, None] - position).float())
-        unit = (rows / rows.norm(dim=-1, keepdim=True)).flatten(1)
-        sums["similarity"] += (unit @ unit.T).double()
         equal = torch.ones(T, T, dtype=torch.float64).tril() / (position[:, None] + 1)
         for name, mask in target_masks(text).items():
             mask[0] = False
             counts[name] += int(mask.any(-1).sum())
             sums[name] += _total(weights * mask)
             uniform_sums[name] += float((equal * mask).sum())
-    similarity = sums.pop("similarity") / n
     figures = {name: total / (counts.get(name, n) or np.nan) for name, total in sums.items()}
     if scales is not None:
         figures["scale"] = scales
     uniform = {name: total / (counts[name] or np.nan) for name, total in uniform_sums.items()}
-    return HeadMeasures(figures, uniform, similarity, n)
+    return HeadMeasures(figures, uniform, n)
 
 
 def _total(values: Tensor) -> Tensor:

@@ -13,7 +13,11 @@ class Model {
     this.lookInside = oneAtATime(() => this.compute("inside", this.showInside));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
-    this.viewer = new Viewer(this.part("viewer"), (query) => point(this.characterOf(query), true));
+    this.viewer = new Viewer(
+      this.part("viewer"),
+      (query) => point(this.characterOf(query), true),
+      state.header.measured,
+    );
     this.steps = new Steps(this.part("steps"));
     const lookAtHead = oneAtATime(() => this.compute("head", this.showHead));
     this.lookAtHead = () => {
@@ -217,7 +221,8 @@ class Model {
     [...this.part("switches").children].forEach((button, i) => {
       const isOff = this.off.has(this.state.parts[i]);
       button.setAttribute("aria-pressed", !isOff);
-      button.title = isOff ? "silent" : "at work";
+      const change = this.state.header.measured?.changes[this.state.parts[i]];
+      button.title = (isOff ? "silent" : "at work") + (change ? `; ${change[1]}` : "");
     });
   }
 

@@ -1,13 +1,15 @@
 """What a page needs of its models: their weights, losses and texts."""
 
+import math
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
-from experiments.formatting import visible
-from experiments.heads.measures import HeadMeasures, role_of
+from experiments.formatting import signed, visible
+from experiments.heads.analysis import Analysis
+from experiments.heads.measures import role_of
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import NGRAMS
 from experiments.pages import render
@@ -25,21 +27,19 @@ def make_page(
     *,
     text: str | None = None,
     all_steps: bool = False,
-    measures: Sequence[HeadMeasures] = (),
-    template: str = "playground/playground.html",
-    **values: Any,
+    analyses: Sequence[Analysis] = (),
 ) -> str:
     """Return a page that is these models.
 
     text: that it begins with; None: the start of the first validation split. all_steps: with the weights of each step
-    that the runs kept. measures: of the heads of each model, for their roles. values: of the template.
+    that the runs kept. analyses: of the heads of each model, if they were measured.
     """
-    described = [describe(each, all_steps, own) for each, own in zip_longest(opened, measures)]
+    described = [describe(each, all_steps, own) for each, own in zip_longest(opened, analyses)]
     described[0]["opening"] = opening_of(opened[0]) if text is None else text
-    return render(template, models_of_this_page=described, **{"title": "Playground"} | values)
+    return render("playground/playground.html", models_of_this_page=described, title="Playground")
 
 
-def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | None) -> dict[str, Any]:
+def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) -> dict[str, Any]:
     """Return one column of a page: a model, the checkpoints that its slider has, and the losses of its run."""
     run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.model.config
     records = read_records(run.metrics) if run and run.metrics.is_file() else []
@@ -60,13 +60,38 @@ def describe(trained: TrainedModel, all_steps: bool, measures: HeadMeasures | No
             "labels": [visible(character, vocabulary.unit) for character in known],
             "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
             "start": vocabulary.default_prompt,
-            "roles": [role_of(measures, head) for head in range(len(heads))] if measures else None,
-            "measured": measures and f"over {measures.n_characters:,} characters of the validation split",
+            "measured": analysis and measured(analysis),
         },
         "measured_on": [text, config.block_size],
         "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
+    }
+
+
+def measured(analysis: Analysis) -> dict[str, Any]:
+    """Return what was measured of a model's heads, as a page shows it.
+
+    roles: of each head. over: which characters they come from. changes: for each part, how the loss changes without it,
+    as a number and in words. summary: explains the changes.
+    """
+    changes = {}
+    for part, (increase, error) in analysis.increases.items():
+        spread = "" if math.isnan(error) else f" ± {error:.4f}"
+        verb = "rises" if increase >= 0 else "falls"
+        changes[str(part)] = signed(increase), f"the loss {verb} by {abs(increase):.4f}{spread} without it"
+    whole, n_heads = analysis.evaluation, len(analysis.measures.figures["on itself"])
+    summary = [
+        "Loss: how the validation loss changes without the head (its output set to zero); ± is the standard error.",
+        f"The whole model has a loss of {whole.loss:.4f} nats per character over "
+        f"{whole.measured_on('the validation split')}.",
+        *([f"The memory of n-grams: {changes[NGRAMS][1]}."] if NGRAMS in changes else []),
+    ]
+    return {
+        "roles": [role_of(analysis.measures, head) for head in range(n_heads)],
+        "over": f"over {analysis.measures.n_characters:,} characters of the validation split",
+        "changes": changes,
+        "summary": " ".join(summary),
     }
 
 

@@ -13,9 +13,11 @@ function make(tag, text, attributes = {}, children = []) {
 }
 
 // Shows the attention of heads in an element. onChoose(query) is called for each character that is chosen here.
+// measured: see `measured` in models.py; null if the heads were not measured.
 class Viewer {
-  constructor(root, onChoose) {
-    Object.assign(this, { root, onChoose, head: null, query: 0, buttons: [], names: [], T: 0 });
+  constructor(root, onChoose, measured) {
+    Object.assign(this, { root, onChoose, measured, head: null, query: 0, buttons: [], names: [], T: 0 });
+    this.part("summary").textContent = measured?.summary ?? "";
     this.part("roles").onchange = () => this.filter();
     const map = this.part("map");
     map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
@@ -34,7 +36,7 @@ class Viewer {
   }
 
   // Shows the maps of the text; see `inside` in worker.js.
-  showMaps({ heads, roles, measured, weights }) {
+  showMaps({ heads, roles, weights }) {
     const before = String(this.names);
     Object.assign(this, { names: heads, roles, weights });
     if (String(this.names) !== before) {
@@ -43,12 +45,14 @@ class Viewer {
           make("canvas"),
           make("b", name),
           make("span"),
+          ...(this.measured ? [make("span", `loss ${this.measured.changes[name][0]}`)] : []),
         ]),
       );
       this.part("grid").replaceChildren(...this.buttons);
     }
-    this.buttons.forEach((button, h) => button.lastChild.replaceChildren(roles[h].join(" ")));
-    this.part("measured").textContent = `(weight on the target, or entropy, ${measured})`;
+    this.buttons.forEach((button, h) => button.children[2].replaceChildren(roles[h].join(" ")));
+    const over = this.measured?.over ?? "on this text";
+    this.part("measured").textContent = `(weight on the target, or entropy, ${over})`;
     this.root.classList.remove("stale");
     this.offerRoles();
     this.select(this.query);
@@ -140,9 +144,9 @@ class Viewer {
     if (!this.weights) return;
     if (this.head === null) this.head = this.sharpest();
     this.buttons.forEach((button, h) => button.setAttribute("aria-pressed", h === this.head));
-    const role = this.roles[this.head].join(", ");
-    this.part("looking").textContent =
-      `Head ${this.names[this.head]} (${role}): ${this.labels[query]} at ${query} looks at`;
+    const name = this.names[this.head];
+    const known = this.roles[this.head].join(", ") + (this.measured ? `; ${this.measured.changes[name][1]}` : "");
+    this.part("looking").textContent = `Head ${name} (${known}): ${this.labels[query]} at ${query} looks at`;
     const keys = upTo(query).sort((a, b) => this.weightOf(b) - this.weightOf(a));
     this.part("keys").replaceChildren(
       ...keys.slice(0, LISTED).map((k) => {

@@ -49,8 +49,7 @@ const ANSWERS = {
       const predict = (x) => likeliest(softmax(gpt.predict(x)), IN_LENS);
       return {
         heads: heads.map(([l, h]) => `L${l}H${h}`),
-        measured: header.measured ?? "on this text",
-        roles: header.roles ?? rolesOn(window, characters, heads.length, weights),
+        roles: header.measured?.roles ?? rolesOn(window, characters, heads.length, weights),
         weights,
         lens: gpt.residuals.slice(1).map((outputs) => window.map((_, t) => predict(outputs[t]))),
       };

@@ -14,8 +14,7 @@ from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, mean_and_error
 from experiments.heads.measures import TARGETS, measure_heads, target_masks
 from experiments.heads.model_access import all_heads
-from experiments.heads.passages import find_passages
-from experiments.heads.silence import silenced
+from experiments.heads.silence import NGRAMS, silenced
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
 
@@ -85,34 +84,6 @@ def test_target_masks_equal_targets_found_by_hand():
     assert "".join(TEXT[i] for i in where["on speaker name"][last]) == "BOB"
     assert "".join(TEXT[i] for i in where["on speaker name"][TEXT.index("no,")]) == "ANN"
     assert where["on speaker name"][5] == []  # within the name, the speaker is not known yet
-
-
-def test_similarity_is_1_for_equal_weights_and_0_for_disjoint_weights():
-    T = len(TEXT)
-    previous, itself = one_hot(seen(TEXT)["on previous"], T), one_hot({}, T)
-    half = (previous + itself) / 2
-    similarity = measure(previous, itself, half).similarity
-    assert similarity[:2, :2].tolist() == [[1, 0], [0, 1]]
-    assert similarity[2, :2].tolist() == pytest.approx([0.5**0.5] * 2)
-
-
-def test_the_passages_of_a_head_are_those_of_its_highest_weights_on_single_distant_characters():
-    """The highest weight of the first window is in its first half, and that of the third is on the character before."""
-    T, windows = 10, []
-    places = {
-        "early mark": (4, 0, 0.99),
-        "second bes": (9, 3, 0.7),
-        "previous w": (8, 7, 0.98),
-        "best text.": (6, 4, 0.8),
-    }
-    for text, (query, key, weight) in places.items():
-        weights = torch.full((1, T, T), 0.01).tril()
-        weights[0, query, key] = weight
-        windows.append((weights, text))
-    (best,) = find_passages(windows, 2)
-    found = [(p.text, p.query, p.key, pytest.approx(p.weight)) for p in best]
-    assert found == [("best text.", 6, 4, 0.8), ("second bes", 9, 3, 0.7)]
-    assert find_passages([(torch.ones(1, 2, 2).tril() / 2, "ab")], 1) == [[]]  # no character is distant
 
 
 def three_heads(**settings):
@@ -187,20 +158,18 @@ def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows
     whole = losses(model)
     assert result.evaluation.loss == loss(model)
     assert (result.evaluation.n_characters, result.evaluation.n_available) == (sum(sizes), 323)
-    assert result.heads == list(itertools.product(range(2), range(3)))
-    for layer, h in result.heads:
+    *heads, memory = result.increases
+    assert heads == list(itertools.product(range(2), range(3)))
+    for layer, h in heads:
         zeroed = copy.deepcopy(model)
         zeroed.blocks[layer].attention.proj.weight.data[:, h * 8 : h * 8 + 8] = 0
         increase, error = result.increases[layer, h]
         assert result.evaluation.loss + increase == loss(zeroed)
         assert n_characters is None or error == pytest.approx(scipy.stats.sem(losses(zeroed) - whole))
-    assert [result.increases[head][0] for head in result.order] == sorted(each for each, _ in result.increases.values())
-    for silent in range(1, 7):
-        with silenced(model, result.order[:silent]):
-            assert result.cumulative[silent - 1] == loss(model)
     assert result.measures.n_characters == 3 * 15
     model.ngrams.proj.weight.data.zero_()
-    assert result.loss_without_ngrams == loss(model)
+    assert memory == NGRAMS
+    assert result.evaluation.loss + result.increases[NGRAMS][0] == loss(model)
 
 
 def test_the_standard_error_is_that_of_a_mean_over_windows_of_which_the_last_is_shorter():

@@ -1,5 +1,6 @@
-"""The command that analyses the heads of a checkpoint."""
+"""The command that measures the heads of a checkpoint."""
 
+import csv
 import json
 import re
 
@@ -18,25 +19,38 @@ def models_in(page):
     return json.loads(re.search(r'id="models-of-this-page">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
 
 
-def test_the_page_is_written_to_the_run_folder_and_the_heads_are_listed(run, capsys):
+def figures_in(table):
+    """Return what a table holds of each head."""
+    return list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+
+
+def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(run, capsys):
     assert heads_command([]) == 0
     said = capsys.readouterr().out
     weights, best = load_checkpoint(run.best).weights, load_checkpoint(run.best).progress.best_loss
     assert f"Validation loss {best:.4f} over all 203 characters of the validation split" in said
-    assert "open in a browser: runs/tiny/heads.html" in said
+    assert said.endswith("All figures: runs/tiny/heads.csv\nPage to open in a browser: runs/tiny/playground.html\n")
     assert "nan" not in said
     heading, *lines = [line.split() for line in said.splitlines() if line[:4] in ("head", *HEADS)]
     assert " ".join(heading[:6]) == "head loss increase standard error scale"
     scales = torch.cat([weights[name].exp() for name in sorted(weights) if name.endswith("log_scale")]).tolist()
     listed = {head: float(scale) for head, _, _, scale, *_ in lines}
     assert listed == pytest.approx(dict(zip(HEADS, scales, strict=True)), abs=0.051)
-    page = (run.path / "heads.html").read_text(encoding="utf-8")
-    scales = re.findall(r"<tr>\s*<td>(L\dH\d)</td>\s*(?:<td>.*?</td>\s*){3}<td>(.*?)</td>", page)
-    assert {head: float(scale) for head, scale in scales} == listed
-    (model,) = models_in(run.path / "heads.html")
+    table = figures_in(run.path / "heads.csv")
+    assert [f"L{row['layer']}H{row['head']}" for row in table] == HEADS
+    assert [float(row["scale"]) for row in table] == pytest.approx(scales)
+    assert {row["on speaker name"] for row in table} == {""}  # no character has this target
+    page = (run.path / "playground.html").read_text(encoding="utf-8")
+    (model,) = models_in(run.path / "playground.html")
     assert model["parts"] == HEADS
-    header = model["header"]
-    assert (len(header["roles"]), header["measured"]) == (6, "over 180 characters of the validation split")
+    measured = model["header"]["measured"]
+    assert measured["over"] == "over 180 characters of the validation split"
+    assert [role for role, _ in measured["roles"]] == [row["role"] for row in table]
+    shown = {head: change for head, (change, _) in measured["changes"].items()}
+    assert shown == {head: change for head, change, *_ in lines}
+    rounded = [float(shown[head].replace("\N{MINUS SIGN}", "-")) for head in HEADS]
+    assert rounded == pytest.approx([float(row["loss increase"]) for row in table], abs=5.1e-5)
+    assert f"a loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
     assert "http" not in page.replace("http://www.w3.org/", "").replace("http-equiv", "")
 
 
@@ -47,13 +61,24 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     assert heads_command(["--checkpoint", "runs/tiny", "runs/one", "--text", "bottles of b"]) == 0
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
-    assert "open in a browser: heads.html" in said
-    first, second = models_in(workplace / "heads.html")
+    assert "open in a browser: playground.html" in said
+    first, second = models_in(workplace / "playground.html")
     assert first["opening"] == "bottles of b"
     assert second["parts"] == ["L0H0", "L1H0"]
-    page = (workplace / "heads.html").read_text(encoding="utf-8")
-    assert all(f'"name": "{name}"' in page for name in ("tiny", "one"))
-    assert page.count("<th>scale<") == 1  # a model without normalised queries has no scales
+    assert [first["name"], second["name"]] == ["tiny", "one"]
+    scales = [row["scale"] != "" for row in figures_in(workplace / "heads.csv")]
+    assert scales == [True] * 6 + [False] * 2  # a model without normalised queries has no scales
+
+
+def test_the_page_says_how_the_loss_changes_without_the_memory_of_ngrams(workplace):
+    settings = ["model.ngrams=[2]", "model.ngram_rows=50", "train.max_steps=10"]
+    assert train.main(["--config", "tiny.yaml", *settings]) == 0
+    assert heads_command([]) == 0
+    (model,) = models_in(workplace / "runs/tiny/playground.html")
+    measured = model["header"]["measured"]
+    assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams"]
+    assert measured["summary"].endswith(f" The memory of n-grams: {measured['changes']['n-grams'][1]}.")
+    assert len(figures_in(workplace / "runs/tiny/heads.csv")) == 6
 
 
 @pytest.mark.parametrize(
@@ -80,7 +105,7 @@ def test_the_page_of_a_model_of_bytes_begins_with_whole_characters_and_has_a_lab
     settings = ["data.level=byte", "data.split=[961,159,0]", "train.max_steps=2"]  # 159 of the 160 bytes of é
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     assert heads_command([]) == 0
-    (model,) = models_in(workplace / "runs/tiny/heads.html")
+    (model,) = models_in(workplace / "runs/tiny/playground.html")
     assert model["opening"] == "é" * 7
     labels = model["header"]["labels"]
     assert " ".join(labels[byte] for byte in "b è\t\x01\n".encode()) == r"b ␣ \xC3 \xA8 ⇥ \x01 ⏎"

@@ -91,7 +91,7 @@ def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(fol
     assert load_config(Path("runs/theirs/config.yaml")).model.dropout == 0.2
     for command in (sample.main, score, heads):
         assert command(["--checkpoint", "runs/theirs"]) == 0
-    assert Path("runs/theirs/heads.html").exists()
+    assert Path("runs/theirs/heads.csv").exists()
     capsys.readouterr()
     assert train.main(["--resume", "runs/theirs", "train.max_steps=2004"]) == 2  # it has no optimiser's state
     assert "start a new run from its weights with --from" in capsys.readouterr().err
