@@ -25,7 +25,7 @@ ORIGIN = {"text": str, "vocabulary": str, "ancestor": str | None, "arithmetic": 
 def identity_of(config: Config, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identity of a run: its settings by section.name, and its origin.
 
-    origin: see `origin_of`; without it, before the text is open or from an earlier version, the settings stand for it.
+    origin: see `origin_of`; without it, before the text is open, the settings stand for it.
     """
     left_out = WITHOUT_EFFECT | (RESOLVED if origin else set())
     sections = dataclasses.asdict(config)

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.command import run_command, whole
+from cli.command import run_command
 from cli.errors import UserError, printable
 from data.files import is_locked, replace_text
 from experiments.command import command, option, replaceable
 from experiments.drawing import stand_alone
 from experiments.pages import render
 from experiments.report.charts import draw_charts
-from experiments.report.comparison import MARGIN, compare
+from experiments.report.comparison import compare
+from experiments.report.find_runs import find_runs
 from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
-from experiments.report.packed_sweep import ENDING, pack
-from experiments.report.runs import Variant, find_runs, name_of
-from experiments.report.table import contrast_table, table, to_csv, to_plain
+from experiments.report.packed_sweep import ENDING, name_of, pack
+from experiments.report.table import table, to_plain
+from experiments.report.variants import Variant
 from experiments.sweep.sweep_folder import PLAN_FILE
 from training.config_file import to_yaml
 from training.identity import SEED, what_differs
@@ -31,11 +32,8 @@ SAMPLE_LENGTH = 300
 @command(
     option("runs", nargs="*", type=Path, metavar="RUN", help="runs, sweeps or packed sweeps (none: list runs/)"),
     option("--pack", type=replaceable, metavar="FILE", help="also pack the sweep's results into FILE.jsonl"),
-    option("--output", type=Path, metavar="PATH", help="write PATH.html, .md and .csv (default: RUN/report)"),
+    option("--output", type=Path, metavar="PATH", help="write PATH.html and PATH.md (default: RUN/report)"),
     option("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)"),
-    option("--contrast", dest="contrasts", action="append", metavar="'A - B'", help="test only this (repeatable)"),
-    option("--margin", type=float, metavar="LOSS", help=f"smaller differences count as equal ({MARGIN})"),
-    option("--tests", dest="n_tests", type=whole(1), metavar="N", help="planned tests, if some were not run"),
     option("--target", type=float, metavar="LOSS", help="report the time to this validation loss"),
     option("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)"),
     option("--title", metavar="TEXT", help="title of the report"),
@@ -52,16 +50,9 @@ def main(options: Namespace) -> None:
 
 
 def write_report(options: Namespace) -> str:
-    """Compare the runs, write the page, Markdown, CSV and charts, and return text for the console."""
+    """Compare the runs, write the page, Markdown and charts, and return text for the console."""
     found = find_runs(options.runs)
-    comparison = compare(
-        found.variants,
-        baseline=options.baseline,
-        target=options.target,
-        contrasts=options.contrasts or (),
-        margin=MARGIN if options.margin is None else options.margin,
-        n_tests=options.n_tests,
-    )
+    comparison = compare(found.variants, baseline=options.baseline, target=options.target)
     runs = [run for variant in found.variants for run in variant.runs.values()]
     notes = render("report/notes.txt", comparison=comparison, runs=runs, left_out=found.left_out).splitlines()
     sentences = conclusions(comparison)
@@ -77,8 +68,7 @@ def write_report(options: Namespace) -> str:
         "name": output.name,
         "is_running": is_running,
         "sentences": sentences,
-        "contrasts": contrast_table(comparison),
-        "variants": table(comparison),
+        "table": table(comparison),
         "notes": notes,
         "charts": draw_charts(comparison),
         "samples": samples,
@@ -88,7 +78,6 @@ def write_report(options: Namespace) -> str:
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
     files[Path(f"{output}.html")] = render("report/report.html", **values)
     files[Path(f"{output}.md")] = render("report/markdown.txt", **values)
-    files[Path(f"{output}.csv")] = to_csv(comparison)
     for file in [*map(replaceable, files)]:
         replace_text(file, printable(files[file]))
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
@@ -115,7 +104,7 @@ def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[di
 def _output(given: Path | None, runs: Sequence[Path]) -> Path:
     """Return the path of the report without an ending."""
     if given:
-        return given.with_suffix("") if given.suffix in (".html", ".md", ".csv") else given
+        return given.with_suffix("") if given.suffix in (".html", ".md") else given
     if len(runs) > 1:
         return Path("report")
     return runs[0].with_suffix("") if runs[0].suffix == ENDING else runs[0] / "report"

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from statistics import fmean
 
 from experiments.drawing import INK, Chart, draw_svg, line_style, plain
-from experiments.report.comparison import LONGEST_LABEL, Comparison, Contrast
-from experiments.report.runs import Variant
+from experiments.report.comparison import LONGEST_LABEL, Comparison
 from experiments.report.significance import PairedTest, paired_difference
+from experiments.report.variants import Variant
 from experiments.sweep.values import labelled
 from training.identity import SEED
 
@@ -28,9 +28,11 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         title, height = f"Difference from {comparison.baseline.label}", 1.2 + 0.35 * len(rows)
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         add("difference", title, caption, _differences, comparison, height=height)
-    if progress := {each.label: steps for each in comparison.contrasts if len(steps := over_steps(each)) > 1}:
+    compared = {row.mark: over_steps(row.variant, comparison.baseline) for row in rows if row.difference}
+    if progress := {mark: steps for mark, steps in compared.items() if len(steps) > 1}:
+        title = f"Difference from {comparison.baseline.label} over the run"
         caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
-        add("progress", "Differences over the run", caption, _progress, progress)
+        add("progress", title, caption, _progress, progress)
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         add("curves", "Validation loss over the run", caption, _curves, comparison)
@@ -98,9 +100,9 @@ def _differences(axes, comparison: Comparison) -> None:
     axes.set_xlabel("difference in validation loss, nats per character (left: better)")
 
 
-def over_steps(contrast: Contrast) -> dict[int, PairedTest]:
+def over_steps(variant: Variant, baseline: Variant) -> dict[int, PairedTest]:
     """Return the difference after each evaluation that all runs of both variants have, by step."""
-    ours, theirs = contrast.variant.losses_by_step(), contrast.other.losses_by_step()
+    ours, theirs = variant.losses_by_step(), baseline.losses_by_step()
     differences = {step: paired_difference(ours[step], theirs[step]) for step in ours if step in theirs}
     return {step: test for step, test in differences.items() if isinstance(test, PairedTest)}
 

@@ -1,32 +1,24 @@
-"""The tables of a comparison as cells, plain text and CSV."""
+"""The table of a comparison as cells and plain text."""
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.command import MARK
 from experiments.formatting import in_columns, signed
-from experiments.report.comparison import Comparison, Contrast, Row
+from experiments.report.comparison import Comparison, Row
 from experiments.report.runs import Run
 from experiments.report.significance import PairedTest
 
 
 class Column(NamedTuple):
-    """A column of a table, with the value of a row and how it is shown; `missing` replaces None.
-
-    heading: on the page, in Markdown and on the console; "" for a column of the CSV file alone. name: in the CSV file;
-    "" for a column that it lacks.
-    """
+    """A column of the table: its heading, the value of a row, how it is shown, and what `missing` shows for None."""
 
     heading: str
-    name: str
-    value: Callable[[Any], Any]
+    value: Callable[[Row], Any]
     shown: Callable[[Any], str] = str
     missing: str = ""
 
-    def cell(self, item: Any) -> str:
-        value = self.value(item)
+    def cell(self, row: Row) -> str:
+        value = self.value(row)
         return self.missing if value is None else self.shown(value)
 
 
@@ -34,13 +26,13 @@ def shown_loss(row: Row) -> str:
     return f"{row.loss:.4f}" + ("" if row.loss_error is None else f" ± {row.loss_error:.4f}")
 
 
-def shown_difference(item: Row | Contrast) -> str:
+def _shown_difference(row: Row) -> str:
     """Return the difference with its interval and, if it covers fewer pairs than the variant has runs, their number."""
-    difference = item.difference
+    difference = row.difference
     if difference is None:
         return ""
     interval = f" [{signed(difference.low)}, {signed(difference.high)}]" if isinstance(difference, PairedTest) else ""
-    pairs = "" if difference.n == len(item.variant.runs) else f" of {difference.n} pairs"
+    pairs = "" if difference.n == len(row.variant.runs) else f" of {difference.n} pairs"
     return signed(difference.mean) + interval + pairs
 
 
@@ -64,68 +56,35 @@ def _seconds_to_target(row: Row) -> float | None:
     return row.median(lambda run: next((s for _, s, loss in run.evaluations if loss <= row.target), None))
 
 
-SEEDS = Column("seeds", "seeds", lambda item: len(item.variant.runs))
-DIFFERENCE = Column("difference{origin} [95 % interval]", "", shown_difference)
-VERDICT = Column("verdict", "verdict", lambda item: item.verdict)
 # RESULTS are on the console, too. A new column is one line of COLUMNS.
-RESULTS = [Column("variant", "", _name), SEEDS, Column("validation loss", "", shown_loss), DIFFERENCE, VERDICT]
-COLUMNS = [
-    Column("", "variant", lambda row: row.variant.label),
-    *RESULTS,
-    Column("", "loss", lambda row: row.loss),
-    Column("", "loss_error", lambda row: row.loss_error),
-    Column("", "difference_mean", lambda row: getattr(row.difference, "mean", None)),
-    Column("", "difference_low", lambda row: getattr(row.difference, "low", None)),
-    Column("", "difference_high", lambda row: getattr(row.difference, "high", None)),
-    Column("", "difference_p", lambda row: getattr(row.difference, "p", None)),
-    Column("", "adjusted_p", lambda row: row.p),
-    Column("", "adjusted_equal_p", lambda row: row.equal_p),
-    Column("parameters", "n_parameters", _parameters, "{:,}".format, "unknown"),
-    Column("characters/s", "tokens_per_s", lambda row: row.median(lambda run: run.tokens_per_s), "{:,.0f}".format),
-    Column("memory", "peak_memory_bytes", lambda row: row.median(_memory), lambda n: f"{n / 1e6:,.0f} MB", "unknown"),
-    Column("time to {target:g}", "seconds_to_{target:g}", _seconds_to_target, "{:.0f} s".format, "not reached"),
-    Column("time", "elapsed_s", lambda row: row.median(lambda run: run.evaluations[-1][1]), "{:.0f} s".format),
+RESULTS = [
+    Column("variant", _name),
+    Column("seeds", lambda row: len(row.variant.runs)),
+    Column("validation loss", shown_loss),
+    Column("difference{origin} [95 % interval]", _shown_difference),
+    Column("adjusted p", lambda row: row.p, _shown_p),
+    Column("verdict", lambda row: row.verdict),
 ]
-CONTRASTS = [
-    Column("contrast", "", lambda contrast: contrast.label),
-    *(SEEDS, DIFFERENCE, VERDICT),
-    Column("adjusted p: no difference", "", lambda contrast: contrast.p, _shown_p),
-    Column("adjusted p: beyond {margin:g}", "", lambda contrast: contrast.equal_p, _shown_p),
+COLUMNS = [
+    *RESULTS,
+    Column("parameters", _parameters, "{:,}".format, "unknown"),
+    Column("characters/s", lambda row: row.median(lambda run: run.tokens_per_s), "{:,.0f}".format),
+    Column("memory", lambda row: row.median(_memory), lambda n: f"{n / 1e6:,.0f} MB", "unknown"),
+    Column("time to {target:g}", _seconds_to_target, "{:.0f} s".format, "not reached"),
+    Column("time", lambda row: row.median(lambda run: run.evaluations[-1][1]), "{:.0f} s".format),
 ]
 
 
 def table(comparison: Comparison) -> list[list[str]]:
     """Return the table with one row per variant, its head first."""
-    origin = f" from {comparison.baseline.label}"
-    return _lines(COLUMNS, comparison.rows, origin=origin, target=comparison.target)
-
-
-def contrast_table(comparison: Comparison) -> list[list[str]]:
-    """Return the table of the given contrasts, its head first, or nothing if none were given."""
-    if not comparison.has_own_contrasts:
-        return []
-    return _lines(CONTRASTS, comparison.contrasts, origin="", margin=comparison.margin)
-
-
-def _lines(columns: Sequence[Column], items: Iterable[Any], **values: Any) -> list[list[str]]:
-    shown = [column for column in columns if column.heading]
-    head = [column.heading.format(**values) for column in shown]
-    return [head, *([column.cell(item) for column in shown] for item in items)]
+    return _lines(COLUMNS, comparison, origin=f" from {comparison.baseline.label}")
 
 
 def to_plain(comparison: Comparison) -> str:
     """Return the results, aligned, for a console."""
-    tables = _lines(RESULTS, comparison.rows, origin=""), contrast_table(comparison)
-    return "\n\n".join(in_columns(lines) for lines in tables if lines)
+    return in_columns(_lines(RESULTS, comparison, origin=""))
 
 
-def to_csv(comparison: Comparison) -> str:
-    """Return the table as unformatted numbers, with the loss of each seed."""
-    out, seeds, columns = io.StringIO(), comparison.seeds, [column for column in COLUMNS if column.name]
-    names = [column.name.format(target=comparison.target) for column in columns]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, *(f"loss_seed_{seed}" for seed in seeds), "note"])
-    for row in comparison.rows:
-        values = [column.value(row) for column in columns]
-        writer.writerow([*values, *(row.variant.losses.get(seed) for seed in seeds), MARK])
-    return out.getvalue()
+def _lines(columns: Sequence[Column], comparison: Comparison, *, origin: str) -> list[list[str]]:
+    head = [column.heading.format(origin=origin, target=comparison.target) for column in columns]
+    return [head, *([column.cell(row) for column in columns] for row in comparison.rows)]

@@ -1,4 +1,3 @@
-import csv
 import shutil
 
 import pytest
@@ -6,6 +5,9 @@ from conftest import SHORT
 from helpers import assert_mistake, finished_sweep
 
 from experiments.report.__main__ import main as report_command
+from experiments.report.comparison import compare
+from experiments.report.find_runs import find_runs
+from experiments.report.table import table
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder
 from training.config_file import read_settings
@@ -19,14 +21,18 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
     assert report_command(["runs/packed", "--pack", str(file)]) == 0
     edited.write_text(edited.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
     assert_mistake(capsys, report_command, ["runs/packed", "--pack", str(file)], "was trained with other settings")
-    rows = (runs_folder / "runs" / "packed" / "report.csv").read_text(encoding="utf-8").splitlines()
+    of_runs = compare(find_runs([runs_folder / "runs" / "packed"]).variants)
     shutil.move(runs_folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
     assert report_command([str(file)]) == 0
-    again = (tmp_path / "heads.csv").read_text(encoding="utf-8").splitlines()
-    speed = rows[0].split(",").index("tokens_per_s")  # packed as an integer
-    for ours, theirs in zip(csv.reader(rows[1:]), csv.reader(again[1:]), strict=True):
-        assert float(ours.pop(speed)) == pytest.approx(float(theirs.pop(speed)), abs=0.6)
-        assert ours == theirs
+    of_file = compare(find_runs([file]).variants)
+    speed = table(of_file)[0].index("characters/s")  # packed as an integer
+    for ours, theirs in zip(table(of_runs), table(of_file), strict=True):
+        assert ours[:speed] + ours[speed + 1 :] == theirs[:speed] + theirs[speed + 1 :]
+    for ours, theirs in zip(of_runs.rows, of_file.rows, strict=True):
+        assert ours.variant.losses == theirs.variant.losses
+        assert ours.median(lambda run: run.tokens_per_s) == pytest.approx(
+            theirs.median(lambda run: run.tokens_per_s), abs=0.6
+        )
     assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
 
 
@@ -56,8 +62,7 @@ def test_packed_sweeps_with_the_same_file_name_can_be_compared(runs_folder, tmp_
         assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
         shutil.move(runs_folder / "runs" / f"alike{n}", tmp_path)
     assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0
-    rows = list(csv.DictReader((tmp_path / "both.csv").open(encoding="utf-8")))
-    assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2"]
+    assert [variant.label for variant in find_runs(files).variants] == ["n_head=1", "n_head=2"]
 
 
 def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):

@@ -1,4 +1,3 @@
-import csv
 import html
 import json
 import re
@@ -11,14 +10,14 @@ import pytest
 from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT
 from helpers import assert_mistake, finished_sweep, losses, metrics, train_run
 
-from cli.errors import UserError
+from experiments.formatting import signed
 from experiments.heads.__main__ import main as heads
 from experiments.playground.__main__ import main as playground
 from experiments.report.__main__ import main as report
 from experiments.report.charts import draw_charts
 from experiments.report.comparison import compare
-from experiments.report.runs import find_runs
-from experiments.report.table import table, to_csv, to_plain
+from experiments.report.find_runs import find_runs
+from experiments.report.table import table, to_plain
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder
 from training.config_file import read_settings
@@ -30,8 +29,9 @@ def best_losses(n):
 
 
 def cells(comparison):
-    """Return the rows of the CSV file."""
-    return list(csv.DictReader(to_csv(comparison).splitlines()))
+    """Return the rows of the table, by the headings of their columns."""
+    head, *lines = table(comparison)
+    return [dict(zip(head, line, strict=True)) for line in lines]
 
 
 def test_the_table_agrees_with_the_metrics(runs_folder, runs):
@@ -40,37 +40,43 @@ def test_the_table_agrees_with_the_metrics(runs_folder, runs):
     base = best_losses(1)
     for row, n in zip(rows, HEADS, strict=True):
         ours = best_losses(n)
-        assert float(row["loss"]) == pytest.approx(statistics.mean(ours))
-        assert float(row["loss_error"]) == pytest.approx(statistics.stdev(ours) / 2**0.5)
-        if n > 1:
-            difference = statistics.mean(a - b for a, b in zip(ours, base, strict=True))
-            assert float(row["difference_mean"]) == pytest.approx(difference)
+        assert row["validation loss"] == f"{statistics.mean(ours):.4f} ± {statistics.stdev(ours) / 2**0.5:.4f}"
+        difference = signed(statistics.mean(a - b for a, b in zip(ours, base, strict=True))) if n > 1 else ""
+        assert row["difference from n_head=1 [95 % interval]"].partition(" ")[0] == difference
         both = [metrics(Path(f"runs/{n}-{seed}")) for seed in SEEDS]
-        assert float(row["elapsed_s"]) == pytest.approx(statistics.median(r[-2]["elapsed_s"] for r in both))
+        assert row["time"] == f"{statistics.median(r[-2]['elapsed_s'] for r in both):.0f} s"
         speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
-        assert float(row["tokens_per_s"]) == pytest.approx(statistics.median(map(statistics.harmonic_mean, speeds)))
-        assert int(row["n_parameters"]) == both[0][-1]["n_parameters"]
+        assert row["characters/s"] == f"{statistics.median(map(statistics.harmonic_mean, speeds)):,.0f}"
+        assert row["parameters"] == f"{both[0][-1]['n_parameters']:,}"
 
 
-def seconds_to(target, variants):
-    (row,) = cells(compare(variants, target=target))
-    return float(row[f"seconds_to_{target:g}"])
-
-
-def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(runs_folder, runs):
-    evaluations = [r for r in metrics(runs[0]) if "val_loss" in r]
+def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(runs_folder, runs, tmp_path):
+    """Each evaluation is a hundred seconds after the one before, because the table shows whole seconds."""
+    slow = RunFolder(shutil.copytree(runs[0], tmp_path / "slow"))
+    records = metrics(slow.path)
+    evaluations = [record for record in records if "val_loss" in record]
+    for i, record in enumerate(evaluations, start=1):
+        record["elapsed_s"] = 100 * i
+    slow.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    variants = find_runs([slow.path]).variants
     target = evaluations[1]["val_loss"]
-    variants = find_runs(runs[:1]).variants
-    assert seconds_to(target, variants) == evaluations[1]["elapsed_s"]
-    with_its_other_seed = runs[0], runs[3]
-    seconds = [next(r["elapsed_s"] for r in metrics(run) if "val_loss" in r) for run in with_its_other_seed]
-    both = find_runs(with_its_other_seed).variants
-    assert seconds_to(99, both) == pytest.approx(statistics.mean(seconds))
-    assert "not reached" in table(compare(variants, target=0.01))[1]
+    assert target < evaluations[0]["val_loss"]
+
+    def time_to(target):
+        (row,) = cells(compare(variants, target=target))
+        return row[f"time to {target:g}"]
+
+    assert (time_to(target), time_to(99), time_to(0.01)) == ("200 s", "100 s", "not reached")
     assert "not reached" not in table(compare(variants))[1]  # by default, one that every run reaches
 
 
-def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
+def test_a_figure_of_several_seeds_is_their_median(runs):
+    seconds = [next(r["elapsed_s"] for r in metrics(run) if "val_loss" in r) for run in (runs[0], runs[3])]
+    (row,) = compare(find_runs([runs[0], runs[3]]).variants).rows
+    assert row.median(lambda run: run.evaluations[0][1]) == pytest.approx(statistics.mean(seconds))
+
+
+def test_page_and_markdown_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
     assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
@@ -81,18 +87,18 @@ def test_page_markdown_and_csv_have_the_same_values_and_need_no_other_file(runs_
     markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
     table = [line.strip("| \n").split(" | ") for line in markdown.splitlines() if line.startswith("| n_head")]
     assert [html.unescape(cell).strip() for cell in cells] == [cell.strip() for row in table for cell in row]
-    with (tmp_path / "out.csv").open(encoding="utf-8") as file:
-        for row, n in zip(csv.DictReader(file), HEADS, strict=True):
-            assert [float(row[f"loss_seed_{s}"]) for s in SEEDS] == best_losses(n)
-            assert f"{float(row['loss']):.4f}" in markdown
-            assert f"n_head={n}" in said
+    for row, n in zip(table, HEADS, strict=True):
+        assert row[2] == f"{statistics.mean(best_losses(n)):.4f} ± {statistics.stdev(best_losses(n)) / 2**0.5:.4f}"
+        assert f"n_head={n}" in said
+    assert {path.suffix for path in tmp_path.iterdir()} == {".html", ".md", ".svg"}
     assert "context length 16" in markdown
 
 
 def test_the_console_shows_the_results_alone_whatever_columns_the_table_has(runs):
     comparison = compare(find_runs(runs).variants)
     head, *rows = to_plain(comparison).splitlines()
-    assert re.split("  +", head) == ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
+    headings = ["variant", "seeds", "validation loss", "difference [95 % interval]", "adjusted p", "verdict"]
+    assert re.split("  +", head) == headings
     for shown, row in zip(rows, comparison.rows, strict=True):
         assert re.fullmatch(rf"{row.mark}  2 +{row.loss:.4f} ± \d.\d{{4}}  .*  {row.verdict}", shown)
 
@@ -146,8 +152,6 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
     base, other = comparison.rows
     assert (other.verdict, other.difference) == ("not comparable: measured on something else", None)
     assert comparison.comparable_rows == comparison.finished_rows == [base]
-    with pytest.raises(UserError, match="were not measured on the same"):
-        compare(variants, contrasts=[f"{variants[1].label} - {variants[0].label}"])
     capsys.readouterr()
     assert report([]) == 0
     assert sum(" text=" in line for line in capsys.readouterr().out.splitlines()) == 1
@@ -237,6 +241,14 @@ def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_pat
         find_runs([tmp_path / "cut"])
 
 
+@pytest.mark.parametrize("name", ["settings", "origin"])
+def test_metrics_without_the_settings_or_the_origin_of_the_run_are_an_error(runs, tmp_path, capsys, name):
+    run = RunFolder(shutil.copytree(runs[0], tmp_path / "odd"))
+    lines = [{key: value for key, value in record.items() if key != name} for record in metrics(run.path)]
+    run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert_mistake(capsys, report, [str(run.path)], f"its metrics lack the {name} of the run")
+
+
 def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
     cut(runs[1], Path("runs/zzz/point"), n_lines=4)
     cut(runs[1], Path("runs/zzz/damaged"), n_lines=4).metrics.write_text("{\n")
@@ -268,7 +280,7 @@ def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
     *lines, last = run.metrics.read_text().splitlines(keepends=True)
     run.metrics.write_text("".join([*lines, json.dumps(json.loads(last) | {"machine": "\x1b[31mCPU"}), "\n"]))
     assert report([str(run.path)]) == 0
-    for ending in ("html", "md", "csv"):
+    for ending in ("html", "md"):
         assert "\x1b" not in (run.path / f"report.{ending}").read_text()
     assert "\\x1b[31mCPU" in (run.path / "report.md").read_text()
 

@@ -1,9 +1,15 @@
 import random
+from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from experiments.report.significance import PairedTest, paired_difference, standard_error
+from experiments.report.charts import over_steps
+from experiments.report.comparison import compare
+from experiments.report.runs import Run
+from experiments.report.significance import PairedTest, holm, paired_difference, standard_error
+from experiments.report.variants import Variant
+from training.runs.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 9])
@@ -20,28 +26,6 @@ def test_means_intervals_and_p_values_equal_those_of_scipy(n):
     assert ours.n == n
 
 
-@pytest.mark.parametrize("n_tests", [1, 14])
-@pytest.mark.parametrize("n", [4, 8, 16])
-def test_the_detectable_difference_is_found_in_80_percent_of_studies_at_the_strictest_level(n, n_tests):
-    """The exact power is that of scipy's noncentral t distribution."""
-    numbers = random.Random(n)
-    differences = [numbers.gauss(0.004, 0.003) for _ in range(n)]
-    ours = paired_difference(dict(enumerate(differences)), dict.fromkeys(range(n), 0.0))
-    shift, critical = ours.detectable(n_tests) / stats.sem(differences), stats.t.ppf(1 - 0.025 / n_tests, n - 1)
-    # Without the other tail, which is below 1e-4 here, and for which scipy returns NaN in some places.
-    assert stats.nct.sf(critical, n - 1, shift) == pytest.approx(0.8, abs=2e-4)
-
-
-@pytest.mark.parametrize("margin", [0.001, 0.01, 0.1])
-def test_the_equivalence_test_equals_two_one_sided_tests_of_scipy(margin):
-    numbers = random.Random(5)
-    differences = [numbers.gauss(-0.004, 0.003) for _ in range(8)]
-    ours = paired_difference(dict(enumerate(differences)), dict.fromkeys(range(8), 0.0))
-    too_low = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
-    too_high = stats.ttest_1samp(differences, margin, alternative="less").pvalue
-    assert ours.equal_p(margin) == pytest.approx(max(too_low, too_high), rel=1e-9, abs=1e-13)
-
-
 def test_differences_are_paired_over_common_seeds_only():
     difference = paired_difference({0: 1.0, 1: 2.5, 7: 9.0}, {1: 2.0, 0: 1.1, 3: 0.0})
     assert (difference.mean, difference.n) == (pytest.approx(0.2), 2)
@@ -53,6 +37,47 @@ def test_differences_are_paired_over_common_seeds_only():
 
 
 def test_differences_without_spread_have_p_values_of_0_or_1():
-    always_half = paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0})
-    assert (always_half.p, always_half.equal_p(0.6), always_half.equal_p(0.5)) == (0, 0, 1)
+    assert paired_difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0}).p == 0
     assert paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p == 1
+
+
+class Loss(Variant):
+    """A finished variant with these losses of seeds 0, 1 and so on, by evaluation."""
+
+    def __init__(self, label, *losses):
+        each = [[loss] if isinstance(loss, float) else loss for loss in losses]
+        runs = {}
+        for seed, values in enumerate(each):
+            evaluations = [(i, 0.0, loss) for i, loss in enumerate(values)]
+            runs[seed] = Run(RunFolder(Path(label)), None, 1, evaluations, 1.0, {"step": 1}, "", "", "")
+        super().__init__({"variants": label}, runs)
+
+
+BASE, HIGHER = Loss("a", 1.50, 1.51, 1.52, 1.53), Loss("b", 1.501, 1.512, 1.521, 1.532)
+MUCH_HIGHER, NOISY = Loss("c", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8, 1.2)
+
+
+def test_the_comparisons_with_the_baseline_are_adjusted_together_for_their_number():
+    rows = compare([BASE, HIGHER, MUCH_HIGHER, NOISY]).rows
+    base = [*BASE.losses.values()]
+    found = [stats.ttest_rel([*each.losses.values()], base).pvalue for each in (MUCH_HIGHER, HIGHER, NOISY)]
+    assert found == sorted(found)
+    lowest, middle, highest = found
+    by_hand = [3 * lowest, max(3 * lowest, 2 * middle), max(2 * middle, highest)]  # Holm's method
+    assert [rows[i].p for i in (2, 1, 3)] == pytest.approx(by_hand, rel=1e-6)
+    verdicts = [row.verdict for row in rows]
+    assert verdicts == ["the baseline", "higher (worse)", "higher (worse)", "not significant"]
+    assert compare([BASE, HIGHER], baseline="b").rows[0].verdict == "lower (better)"
+
+
+def test_the_adjustment_keeps_the_order_of_the_p_values_and_never_exceeds_1():
+    assert holm([0.04, 0.01, 0.02, 0.03]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_the_difference_over_the_run_covers_the_steps_that_all_runs_evaluated():
+    early, late = Loss("early", [2.0, 1.5, 1.4], [2.2, 1.6, 1.5]), Loss("late", [3.0, 2.5], [3.1, 2.7])
+    steps = over_steps(late, early)
+    assert list(steps) == [0, 1]
+    assert [test.mean for test in steps.values()] == pytest.approx([0.95, 1.05])

@@ -16,7 +16,7 @@ import experiments.sweep.__main__ as command
 import train
 from data import corpus
 from data.files import exclusive, is_locked
-from experiments.report.runs import find_runs
+from experiments.report.find_runs import find_runs
 from experiments.sweep.__main__ import main as sweep
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder

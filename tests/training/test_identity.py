@@ -5,7 +5,7 @@ import pytest
 from conftest import TINY_TEXT
 from helpers import differences, losses, metrics, resume, train_run
 
-from experiments.report.runs import find_runs
+from experiments.report.find_runs import find_runs
 from training.config import Config
 from training.config_file import KEYS, build_config
 from training.identity import RESOLVED, SEED, WITHOUT_EFFECT, identity_of, what_differs

@@ -12,15 +12,15 @@ FIELDS: dict[str, Any] = {  # the types of the fields that are read
     **dict.fromkeys(("step", "n_parameters", "val_characters", "val_split_characters", "val_context"), int),
     **dict.fromkeys(("elapsed_s", "val_loss", "tokens_per_s", "peak_memory_bytes"), float),
     **dict.fromkeys(("train_loss", "best_val_loss"), float | None),
-    **dict.fromkeys(("corpus", "text", "val_passage", "machine", "date"), str),
-    "commit": str | None,
+    **dict.fromkeys(("date", "commit"), str | None),
+    **dict.fromkeys(("corpus", "val_passage", "machine"), str),
     "settings": dict,
     "finished": bool,
 }
 
 NEEDED = {  # which fields a record must have, by one that it has
-    "val_loss": {"elapsed_s", "corpus", "val_characters", "val_split_characters", "val_context"},
-    "finished": {"elapsed_s", "best_val_loss", "machine", "n_parameters", "peak_memory_bytes"},
+    "val_loss": {"elapsed_s", "corpus", "val_passage", "val_characters", "val_split_characters", "val_context"},
+    "finished": {"elapsed_s", "best_val_loss", "machine", "n_parameters", "peak_memory_bytes", "date", "commit"},
 }
 
 

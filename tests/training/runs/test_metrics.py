@@ -5,7 +5,7 @@ import pytest
 from training.runs.metrics import read_newest_record, read_records
 from training.runs.run_folder import RunFolder, cut_records
 
-EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25}
+EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25, "val_passage": "b"}
 EVALUATION |= dict.fromkeys(("val_characters", "val_split_characters", "val_context"), 9)
 RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, EVALUATION]
 WRONG = [b'{"step": -1}', b'{"step": true}', b'{"step": 1, "machine": 5}', b'{"step": 1, "settings": {"a": {}}}']

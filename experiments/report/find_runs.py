@@ -1,0 +1,60 @@
+"""Find the runs of run folders, sweeps and packed sweeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.errors import UserError
+from experiments.report.packed_sweep import ENDING, unpack
+from experiments.report.runs import Run, make_run, read_run
+from experiments.report.variants import Variant, make_variants
+from experiments.sweep.plan import Plan
+from experiments.sweep.sweep_folder import read_plan
+from training.runs.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class FoundRuns:
+    """The runs at some paths: the variants in order, and the names of the runs that are left out, by the reason."""
+
+    variants: list[Variant]
+    left_out: dict[str, list[str]]
+
+
+def find_runs(paths: Sequence[Path]) -> FoundRuns:
+    """Read the runs of run folders, sweep folders and packed sweeps. Raises UserError if no run has a loss."""
+    found: dict[Path, Run | None] = {}
+    plans: dict[Path, Plan] = {}
+    for path in paths:
+        if path.suffix == ENDING:
+            plans[path], records = unpack(path)
+            for point in plans[path].points:
+                found[path / point.name] = make_run(RunFolder(path / point.name), records[point.name], point.config)
+        else:
+            plan = read_plan(path) if path.is_dir() else None
+            plans |= {path: plan} if plan else {}
+            found |= {folder: read_run(RunFolder(folder)) for folder in _run_folders(path, plan)}
+    runs = [run for run in found.values() if run]
+    without_loss = [folder.name for folder, run in found.items() if not run]
+    if not runs:
+        places, names = ", ".join(map(str, paths)), ", ".join(without_loss)
+        raise UserError(f"{places}: no run with a validation loss yet ({names}); wait for the first evaluation")
+    variants = make_variants(runs, plans)
+    kept = [run for variant in variants for run in variant.runs.values()]
+    repeated = [run.folder.path.name for run in runs if run not in kept]
+    left_out = {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
+    return FoundRuns(variants, left_out)
+
+
+def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
+    """Return the run folders of a path; those of a sweep are in the order of its plan."""
+    if (path / "config.yaml").is_file():
+        return [path]
+    inside = sorted(file.parent for file in path.glob("*/config.yaml"))
+    if inside:
+        planned = [path / point.name for point in plan.points] if plan else []
+        return [*dict.fromkeys([*(folder for folder in planned if folder in inside), *inside])]
+    if path.is_dir():
+        raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
+    reason = "neither a folder nor a packed sweep" if path.exists() else "no such folder"
+    raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
