@@ -28,11 +28,10 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         title, height = f"Difference from {comparison.baseline.label}", 1.2 + 0.35 * len(rows)
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         add("difference", title, caption, _differences, comparison, height=height)
-    compared = {row.mark: over_steps(row.variant, comparison.baseline) for row in rows if row.difference}
-    if progress := {mark: steps for mark, steps in compared.items() if len(steps) > 1}:
+    if any(row.difference and len(over_steps(row.variant, comparison.baseline)) > 1 for row in rows):
         title = f"Difference from {comparison.baseline.label} over the run"
         caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
-        add("progress", title, caption, _progress, progress)
+        add("progress", title, caption, _progress, comparison)
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         add("curves", "Validation loss over the run", caption, _curves, comparison)
@@ -107,12 +106,14 @@ def over_steps(variant: Variant, baseline: Variant) -> dict[int, PairedTest]:
     return {step: test for step, test in differences.items() if isinstance(test, PairedTest)}
 
 
-def _progress(axes, progress: dict[str, dict[int, PairedTest]]) -> None:
-    """Draw how each difference changes over the run, with its interval as a band."""
-    for i, (label, steps) in enumerate(progress.items()):
-        _draw_band(axes, i, label, {step: (test.low, test.mean, test.high) for step, test in steps.items()})
+def _progress(axes, comparison: Comparison) -> None:
+    """Draw how each difference changes over the run, with its interval as a band, in the colours of `_curves`."""
+    for i, row in enumerate(comparison.comparable_rows):
+        steps = over_steps(row.variant, comparison.baseline) if row.difference else {}
+        if len(steps) > 1:
+            _draw_band(axes, i, row.mark, {step: (test.low, test.mean, test.high) for step, test in steps.items()})
     axes.axhline(0, color=INK, linewidth=1.2)
-    _finish_steps(axes, "difference, nats per character", ncols=2)
+    _finish_steps(axes, "difference, nats per character")
 
 
 def _curves(axes, comparison: Comparison) -> None:
@@ -126,7 +127,7 @@ def _curves(axes, comparison: Comparison) -> None:
     if late and max(late) > min(late):
         margin = 0.06 * (max(late) - min(late))
         axes.set_ylim(min(late) - margin, max(late) + margin)
-    _finish_steps(axes, "validation loss, nats per character", ncols=3)
+    _finish_steps(axes, "validation loss, nats per character")
 
 
 def _draw_band(axes, i: int, label: str, steps: dict[int, tuple[float, float, float]]) -> None:
@@ -136,11 +137,11 @@ def _draw_band(axes, i: int, label: str, steps: dict[int, tuple[float, float, fl
     axes.fill_between([*steps], low, high, color=f"C{i}", alpha=0.18, linewidth=0)
 
 
-def _finish_steps(axes, ylabel: str, *, ncols: int) -> None:
+def _finish_steps(axes, ylabel: str) -> None:
     _widen(axes.get_ylim, axes.set_ylim)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step", ylabel=ylabel)
-    axes.figure.legend(loc="outside lower center", ncols=ncols)
+    axes.figure.legend(loc="outside lower center", ncols=3)
 
 
 def _widen(get_limits: Callable, set_limits: Callable) -> None:

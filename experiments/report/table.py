@@ -37,7 +37,7 @@ def _shown_difference(row: Row) -> str:
 
 
 def _shown_p(p: float) -> str:
-    return f"{p:.4f}" if p >= 0.0001 else "below 0.0001"
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
 def _name(row: Row) -> str:
