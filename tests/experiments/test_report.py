@@ -70,12 +70,6 @@ def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(ru
     assert "not reached" not in table(compare(variants))[1]  # by default, one that every run reaches
 
 
-def test_a_figure_of_several_seeds_is_their_median(runs):
-    seconds = [next(r["elapsed_s"] for r in metrics(run) if "val_loss" in r) for run in (runs[0], runs[3])]
-    (row,) = compare(find_runs([runs[0], runs[3]]).variants).rows
-    assert row.median(lambda run: run.evaluations[0][1]) == pytest.approx(statistics.mean(seconds))
-
-
 def test_page_and_markdown_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
     assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
