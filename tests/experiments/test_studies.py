@@ -176,7 +176,10 @@ def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
         assert row.replace("-", "\N{MINUS SIGN}") in PAGES
 
 
-@pytest.mark.parametrize("part", [part for part in PLANNED if [*STUDIES.glob(f"*/{part}.yaml")]])
+# The sweeps over positions vary a setting that is gone.
+@pytest.mark.parametrize(
+    "part", [part for part in PLANNED if [*STUDIES.glob(f"*/{part}.yaml")] and "positions" not in part]
+)
 def test_a_packed_part_has_the_settings_of_its_sweep(part):
     (sweep,) = STUDIES.glob(f"*/{part}.yaml")
     plans = make_plan(json.loads(packed_lines(part)[0])), make_plan(read_settings(sweep))
