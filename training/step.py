@@ -34,8 +34,7 @@ class TrainingStep:
         self.forward = model or state.model
         if settings.compile:
             self.forward = torch.compile(self.forward, dynamic=False)  # type: ignore[assignment] # it has the same calls
-        # One CUDA graph per step: a GPU finishes small products before Python launches the next ones. With several
-        # processes, PyTorch documents this only for NCCL without its error handling, which ends a run that is stuck.
+        # One CUDA graph per step: a GPU finishes small products before Python launches the next ones.
         self.update: Callable[..., None] = self._update
         if device.type == "cuda" and settings.cuda_graphs and self.forward is state.model:
             self.update = CapturedFunction(self._update, state.model, frozen=self._frozen)

@@ -18,7 +18,6 @@ from torch import Tensor
 from cli.errors import UserError
 from data.files import read_file, replacing
 from data.vocabulary import Vocabulary, make_vocabulary
-from model.cache import KVCache
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
@@ -183,7 +182,7 @@ def check_weights(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
     config = checkpoint.config.model
     with torch.device("meta"):
-        model, cache = GPT(config, len(checkpoint.vocabulary)), KVCache(config, 1, device="meta")
+        model = GPT(config, len(checkpoint.vocabulary))
     shapes = {name: x.shape for name, x in model.state_dict().items()}
     needed = {f"model.{name}": shape for name, shape in shapes.items()}
     allowed = needed | {f"trained.{name}": shape for name, shape in shapes.items()}
@@ -192,8 +191,8 @@ def check_weights(checkpoint: Checkpoint) -> None:
     if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
     weights, tables = (sum(x.nbytes for x in each) for each in (model.parameters(), model.buffers()))
-    cached = [x for layer in cache.layers for x in (layer.keys, layer.values, layer.inputs.stored)]
-    if (n_bytes := tables + sum(x.nbytes for x in cached)) > max(MOST_BYTES, 100 * weights):
+    cached = 4 * sum(2 * layer.n_kv_head * layer.head_size + config.n_embd for layer in config.layers)  # a position
+    if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
         raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
         is_number = x.dtype in REAL or (name.startswith("optimizer.") and not x.is_floating_point())  # it may count

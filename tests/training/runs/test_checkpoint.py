@@ -158,8 +158,8 @@ def test_a_file_of_a_later_format_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("positions", "n_bytes"),
     [
-        ("rope", 6_400_000_000),  # cosines and sines as in the cache below
-        ("none", 3_200_000_000),  # a cache of 400 channels of keys and as many of values
+        ("rope", 6_404_000_000),  # cosines and sines as in the cache below
+        ("none", 3_204_000_000),  # a cache of 400 channels of keys and as many of values
     ],
 )
 def test_a_small_file_cannot_ask_for_large_tables_or_a_large_cache(tmp_path, positions, n_bytes):
