@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cli.marks import Mark
 from cli.rules import check_rules
@@ -14,7 +14,7 @@ DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
-    # `shakespeare`, `selmere`, `enwik8`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
+    # `shakespeare`, `selmere`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
     # or a glob pattern
     corpus: Annotated[str, Mark.RESOLVED] = "shakespeare"
     # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
@@ -23,9 +23,7 @@ class DataConfig:
     # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
     # characters
     split: Annotated[tuple[float, ...], Mark.FIXED] = DEFAULT_SPLIT
-    # `byte`: any file at all, with a vocabulary of the 256 bytes
-    level: Annotated[Literal["character", "byte"], Mark.FIXED] = "character"
-    encoding: str = "utf-8"  # encoding of the text
+    encoding: str = "utf-8"  # encoding of the text; `latin-1` reads any file, each byte as one character
     # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's
     characters: Annotated[str | None, Mark.RESOLVED] = None
 
@@ -42,10 +40,6 @@ class DataConfig:
             raise ValueError(f"data.split={split} must be three fractions below 1 or three whole numbers of characters")
         if self.val_corpus is not None and self.split != DEFAULT_SPLIT:
             raise ValueError("data.split divides one text; leave it out with data.val_corpus, or the other way round")
-        if self.level == "byte" and self.encoding != "utf-8":
-            raise ValueError(f"data.encoding={self.encoding} has no meaning with data.level=byte; leave it out")
-        if self.level == "byte" and self.characters:
-            raise ValueError("data.characters has no meaning with data.level=byte; leave it out")
         try:
             "".encode(self.encoding)
         except (LookupError, UnicodeError):

@@ -10,7 +10,7 @@ from cli.errors import UserError
 from data.config import DataConfig
 from data.encoded_text import EncodedText, cached_text, combined
 from data.sources import DownloadError, cache_folder, find_files
-from data.vocabulary import ByteVocabulary, Vocabulary, make_vocabulary
+from data.vocabulary import Vocabulary
 
 
 class Split(NamedTuple):
@@ -32,8 +32,7 @@ class Corpus:
     ids: the character ids, read from a file as they are needed.
     digest: SHA-256 of the file, or of the digests of several files in order.
     n_files: the number of files that were read. n_train: the length of the training text, if the rest of ids is a
-    separate validation text, whose digest is val_digest. encoding: of the files; "bytes" if the ids are bytes. n_bytes:
-    of the files on disk.
+    separate validation text, whose digest is val_digest. encoding: of the files. n_bytes: of the files on disk.
     fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
@@ -105,19 +104,17 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
             raise
         instead = dataclasses.replace(config, corpus=config.fallback, fallback=None)
         return dataclasses.replace(open_corpus(instead, cache=cache), fallback_reason=str(error))
-    encoding, characters = config.encoding, config.characters or ""
-    if config.level == "byte":
-        encoding, characters = "latin-1", ByteVocabulary().characters  # latin-1 gives byte n the character chr(n)
-    text = cached_text(train_files + val_files, encoding, cache / "encoded", characters=characters)
+    folder, characters = cache / "encoded", config.characters or ""
+    text = cached_text(train_files + val_files, config.encoding, folder, characters=characters)
     n_train = sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
     return Corpus(
         name=config.corpus,
         digest=combined(text.digests),
-        vocabulary=make_vocabulary(text.characters, config.level),
+        vocabulary=Vocabulary(text.characters),
         ids=text.ids,
-        encoding="bytes" if config.level == "byte" else config.encoding,
+        encoding=config.encoding,
         n_files=sum(map(bool, text.file_characters)),
         n_bytes=sum(path.stat().st_size for path in train_files + val_files),
         n_train=n_train if val_files else None,

@@ -3,12 +3,9 @@
 import difflib
 import glob
 import hashlib
-import io
 import os
 import sys
 import urllib.request
-import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -33,7 +30,7 @@ class MissingTextError(UserError):
 
 @dataclass(frozen=True)
 class Download:
-    """A text on the web, perhaps as the only file of a .zip archive. sha256, n_bytes: of the text."""
+    """A text on the web."""
 
     url: str
     sha256: str
@@ -47,12 +44,6 @@ NAMED: dict[str, Download | Path] = {
         n_bytes=1_115_394,
     ),
     "selmere": BUNDLED / "selmere.txt",
-    # The first 10^8 bytes of the English Wikipedia of 3 March 2006 (Hutter Prize).
-    "enwik8": Download(
-        url="https://mattmahoney.net/dc/enwik8.zip",
-        sha256="2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
-        n_bytes=100_000_000,
-    ),
 }
 
 
@@ -136,13 +127,10 @@ def _download(name: str, source: Download, target: Path) -> bytes:
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
                 content = response.read(source.n_bytes + 1)
-            if url.endswith(".zip"):
-                with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                    content = archive.read(archive.namelist()[0])
             if hashlib.sha256(content).hexdigest() == source.sha256:
                 return content
             reasons.append(f"{url}: {len(content):,} bytes without the SHA-256 {source.sha256[:12]}...")
-        except (OSError, ValueError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
     raise DownloadError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "

@@ -1,7 +1,6 @@
-"""The mapping between characters, or bytes, and ids."""
+"""The mapping between characters and ids."""
 
-import codecs
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -25,8 +24,6 @@ class Vocabulary:
 
     Raises ValueError if one is no character: it could be sampled, but not written.
     """
-
-    unit = "character"
 
     def __init__(self, characters: Iterable[str]):
         self.characters = "".join(sorted(set(characters)))
@@ -57,50 +54,9 @@ class Vocabulary:
             raise UnknownCharacterError(text[position], position, self.characters)
         return ids.astype(self.dtype, copy=False)
 
-    def spell(self, ids: Iterable[int]) -> str:
-        """Return one character for each id."""
-        return "".join(self.characters[i] for i in ids)
-
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids."""
-        return self.spell(ids)
-
-    def stream_decoder(self) -> Callable[[int], str]:
-        """Return a function that turns one id after another into text."""
-        return self.characters.__getitem__
-
-
-class ByteVocabulary(Vocabulary):
-    """The 256 bytes; the id of a byte is its value. Text is UTF-8; bytes that are not become U+FFFD."""
-
-    unit = "byte"
-
-    def __init__(self) -> None:
-        super().__init__(map(chr, range(256)))
-
-    def __contains__(self, character: str) -> bool:
-        return True
-
-    def encode(self, text: str) -> np.ndarray:
-        """Return the bytes of a text in UTF-8. Bytes that Python has read as surrogates are restored."""
-        try:
-            content = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError as error:  # half of a surrogate pair
-            raise UnknownCharacterError(text[error.start], error.start, self.characters) from None
-        return np.frombuffer(bytearray(content), dtype=np.uint8)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return bytes(ids).decode("utf-8", "replace")
-
-    def stream_decoder(self) -> Callable[[int], str]:
-        """Return a function that turns one byte after another into text; it waits for the last byte of a character."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return lambda i: decoder.decode(bytes([i]))
-
-
-def make_vocabulary(characters: str, level: str) -> Vocabulary:
-    """Return the vocabulary of a model trained with `data.level`."""
-    return ByteVocabulary() if level == "byte" else Vocabulary(characters)
+        return "".join(self.characters[i] for i in ids)
 
 
 def code_points(text: str) -> np.ndarray:

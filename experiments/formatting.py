@@ -11,12 +11,10 @@ def signed(value: float) -> str:
     return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
 
 
-def visible(character: str, unit: str) -> str:
-    """Return a visible label of a character or, if the unit is "byte", of the byte with its code point."""
+def visible(character: str) -> str:
+    """Return a visible label of a character."""
     if character in BLANKS:
         return BLANKS[character]
-    if unit == "byte" and not "!" <= character <= "~":
-        return f"\\x{ord(character):02X}"
     is_right_to_left = unicodedata.bidirectional(character) in ("R", "AL")  # would change the order of the others
     is_plain = character.isprintable() and not is_right_to_left
     return character if is_plain else f"U+{ord(character):04X}"

@@ -29,7 +29,7 @@ MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
         help="runs or checkpoints (default: the best saved last)",
     ),
     option("--split", choices=Split._fields, help="part of the corpus (validation)"),
-    option("--text", type=Path, metavar="FILE", help="a UTF-8 text instead"),
+    option("--text", type=Path, metavar="FILE", help="a text instead, in the encoding of the corpus"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
     memory="score a shorter text",
 )
@@ -59,11 +59,11 @@ def main(options: Namespace) -> None:
 
 def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
     """Return the ids (T,) of a text. Raises UserError if the model does not know one of its characters."""
-    errors = "surrogateescape" if opened.vocabulary.unit == "byte" else "strict"
+    encoding = opened.checkpoint.config.data.encoding
     try:  # reading it as text would convert its line ends
-        ids = opened.vocabulary.encode(read_file(file).decode("utf-8", errors))
+        ids = opened.vocabulary.encode(read_file(file).decode(encoding))
     except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text: byte {error.start:,} ({error.reason}); convert it") from None
+        raise UserError(f"{file} is not {encoding}: byte {error.start:,} ({error.reason}); convert it") from None
     if len(ids) < 2:
         raise UserError(f"{file} is too short; the loss needs two characters or more")
     return ids

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from helpers import make_checkpoint
 
-from data.vocabulary import make_vocabulary
+from data.vocabulary import Vocabulary
 from experiments.playground import weights as packing
 from model.gpt import GPT
 
 
-def packed(config, level):
+def packed(config):
     """Return a random model, header and weights of its page, and the model in float64 with the weights of the page."""
-    vocabulary = make_vocabulary("abcdefghijkl\n", level)
+    vocabulary = Vocabulary("abcdefghijkl\n")
     model = GPT(config, len(vocabulary))
     with torch.no_grad():
         for name, x in model.named_parameters():

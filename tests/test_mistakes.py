@@ -60,12 +60,12 @@ IN_A_SETTING = [
     *((f"train.name={name}", "must be a folder name") for name in ("a\nb", "a.", "Lock", "x.HTML", "con", "Com1.5")),
     ("data.corpus=empty.txt", "is empty"),
     ("data.corpus=latin.txt", "byte 3"),
+    ("data.corpus=latin.txt", "latin-1 reads any file"),
     ("data.split=[0.9,0.1]", "0.1] must be three numbers"),
     ("data.split=[1,0,0]", "training and validation must be above 0"),
     ("data.split=[0.8,0.1,0]", "fractions must add up to 1"),
     ("data.split=[1000,0.1,0]", "whole numbers of characters"),
     ("data.encoding=utf-9", "data.encoding=utf-9 is not a text encoding"),
-    ("data.encoding=latin-1 data.level=byte", "data.encoding=latin-1 has no meaning with data.level=byte"),
     ("data.val_corpus=val.txt data.split=[0.8,0.1,0.1]", "data.split divides one text"),
     ("model.block_size=500", "is too short"),
 ]

@@ -30,6 +30,7 @@ GONE: dict[str, Any] = {
     "model.qk_scale": "learned",
     "model.score_hidden": 16,
     "model.score_width": None,
+    "data.level": "character",
     "optim.ngram_lr": 0.2,
     "optim.muon_momentum": 0.95,
     "train.deterministic": False,

@@ -44,7 +44,7 @@ def origin_of(corpus: Corpus, arithmetic: str) -> dict[str, Any]:
     digest = hashlib.sha256(characters.encode()).hexdigest()
     return {
         "text": corpus.digest[:16] + (f" and {corpus.val_digest[:16]}" if corpus.n_train is not None else ""),
-        "vocabulary": f"{len(characters)} {corpus.vocabulary.unit}s ({digest[:8]})",
+        "vocabulary": f"{len(characters)} characters ({digest[:8]})",
         "ancestor": None,
         "arithmetic": arithmetic,
         "earlier": {},

@@ -41,9 +41,8 @@ class TextSampler:
         """Return an iterator over the pieces of the continuations, without the prompt: one of each stream at a time.
 
         The continuations have `length` characters, or end before their first stop text. A piece is the next character,
-        or empty while more characters decide: whether a stop text follows or, with a vocabulary of bytes, which
-        character begins (`length` counts bytes). first: the number of the first stream; a continuation depends on the
-        prompt, the seed and its number only. An empty prompt means the start of a line.
+        or empty while more characters decide whether a stop text follows. first: the number of the first stream; a
+        continuation depends on the prompt, the seed and its number only. An empty prompt means the start of a line.
 
         This call encodes, and raises UnknownCharacterError if a character of the prompt is not in the vocabulary.
         Reading the iterator samples; at its end, the model's training mode is restored.
@@ -54,11 +53,10 @@ class TextSampler:
     def _pieces(self, ids: np.ndarray, length: int, seed: int, first: int, stops: Sequence[str]) -> Iterator[list[str]]:
         n_streams, device = self.sampler.n_streams, self.sampler.drawn.device
         prompts = torch.from_numpy(ids.astype(np.int64)).to(device).expand(n_streams, -1)  # (B, T)
-        decoders = [self.vocabulary.stream_decoder() for _ in range(n_streams)]
         texts = [StopText(stops) for _ in range(n_streams)]
         with evaluation_mode(self.sampler.model):
             for drawn in self.sampler.generate(prompts, length, seed=seed, first=first):
-                characters = [decode(i) for decode, i in zip(decoders, drawn.tolist(), strict=True)]
+                characters = self.vocabulary.decode(drawn.tolist())
                 yield [text.add(character) for text, character in zip(texts, characters, strict=True)]
                 if all(text.reached for text in texts):
                     return

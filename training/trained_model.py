@@ -105,11 +105,8 @@ class TrainedModel:
         return folder if (folder / "config.yaml").is_file() else None
 
     def opening(self, length: int) -> str:
-        """Return the first `length` characters or bytes of the validation split, as a text that `encode` accepts."""
-        ids = self.split("validation")[1 : 1 + length]
-        if self.vocabulary.unit == "byte":
-            return ids.tobytes().decode("utf-8", "surrogateescape")  # `encode` restores the first bytes of a character
-        return self.vocabulary.decode(ids)
+        """Return the first `length` characters of the validation split."""
+        return self.vocabulary.decode(self.split("validation")[1 : 1 + length])
 
     def generate(
         self,
@@ -138,8 +135,8 @@ class TrainedModel:
 
         Each is predicted from the earlier characters of its window of block_size, as `experiments.score` does: their
         mean is minus its loss. as_generated: predict each as `generate` does, whose window moves by half its size, at
-        temperature 1; put `vocabulary.default_prompt` before a text that was generated without a prompt. A model of
-        bytes gives one for each byte. Raises UserError as `generate` does.
+        temperature 1; put `vocabulary.default_prompt` before a text that was generated without a prompt.
+        Raises UserError as `generate` does.
         """
         runtime = replace(self.runtime, dtype=torch.float32) if as_generated else self.runtime
         losses = character_losses(self.model, self.vocabulary.encode(text), runtime, as_generated=as_generated)
@@ -158,7 +155,7 @@ class TrainedModel:
         ids = self.vocabulary.encode(text)
         longest = self.model.config.block_size
         if not 2 <= len(ids) <= longest:
-            given = f"the text has {len(ids)} {self.vocabulary.unit}s"
+            given = f"the text has {len(ids)} characters"
             raise UserError(f"{given}; give 2 to {longest}, the context length of {self.path}")
         return ids
 

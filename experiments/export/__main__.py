@@ -70,9 +70,9 @@ def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name
     block_size, loss = checkpoint.config.model.block_size, progress.best_loss
     is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
     rows = {
-        "vocabulary": f"{len(vocabulary):,} {vocabulary.unit}s",
+        "vocabulary": f"{len(vocabulary):,} characters",
         "parameters": f"{trained.model.n_parameters():,}",
-        "context length": f"{block_size} {vocabulary.unit}s",
+        "context length": f"{block_size} characters",
         "text": f"{corpus['name']}, SHA-256 {corpus['digest']}",
         "steps": f"{checkpoint.step:,}",
         "validation loss": f"{f'{loss:.4f} nats' if is_of_best else 'not measured'}, context length {block_size}",

@@ -56,8 +56,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
         "header": {  # of every checkpoint
             "characters": known,
-            "unit": vocabulary.unit,
-            "labels": [visible(character, vocabulary.unit) for character in known],
+            "labels": [*map(visible, known)],
             "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
             "start": vocabulary.default_prompt,
             "measured": analysis and measured(analysis),
@@ -96,9 +95,8 @@ def measured(analysis: Analysis) -> dict[str, Any]:
 
 
 def opening_of(trained: TrainedModel) -> str:
-    """Return the text that a page begins with, without a part of a character."""
+    """Return the text that a page begins with."""
     try:
-        text = trained.opening(min(OPENING, trained.model.config.block_size))
+        return trained.opening(min(OPENING, trained.model.config.block_size))
     except (UserError, OSError):  # the text is not on this machine
         return ""
-    return text.encode("utf-8", "ignore").decode()

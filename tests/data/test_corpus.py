@@ -119,10 +119,8 @@ def test_characters_may_be_added_to_the_vocabulary_of_a_text(write, cache):
 
 
 @pytest.mark.parametrize("content", [ANY_BYTES, b"aaab"])
-def test_at_the_level_of_bytes_the_ids_of_any_file_are_its_bytes(write, cache, content):
+def test_in_latin_1_each_byte_of_any_file_is_a_character(write, cache, content):
     path = write(any=content)
-    corpus = load_corpus(path, level="byte", cache=cache)
-    assert corpus.ids[:].tobytes() == content
-    assert corpus.ids.dtype == np.uint8
-    assert len(corpus.vocabulary) == 256
-    assert len(load_corpus(path, "latin-1", cache=cache).vocabulary) == len(set(content))
+    corpus = load_corpus(path, "latin-1", cache=cache)
+    assert [ord(character) for character in corpus.vocabulary.decode(corpus.ids[:])] == [*content]
+    assert len(corpus.vocabulary) == len(set(content))

@@ -2,7 +2,6 @@ import functools
 import hashlib
 import threading
 import time
-import zipfile
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -51,17 +50,6 @@ def test_a_named_corpus_is_downloaded_once_and_again_if_it_is_damaged(served, ca
         (cache / "story.txt").write_bytes(damaged)
         assert story(cache) == TEXT
     (served / "origin.txt").unlink()
-    assert story(cache) == TEXT
-
-
-def test_a_download_may_be_a_zip_archive(served, cache, monkeypatch):
-    url = sources.NAMED["story"].url
-    name_story(monkeypatch, url.replace(".txt", ".zip"))
-    (served / "origin.zip").write_bytes(b"PK no archive")
-    with pytest.raises(DownloadError, match=r"not a zip file"):
-        story(cache)
-    with zipfile.ZipFile(served / "origin.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("text", TEXT)
     assert story(cache) == TEXT
 
 

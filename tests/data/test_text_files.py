@@ -58,11 +58,10 @@ def test_a_compressed_text_is_the_same_corpus_as_the_text(load, suffix, monkeypa
     assert corpus.digest == hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("level", ["character", "byte"])
-def test_the_name_of_a_link_says_how_its_file_is_compressed(tmp_path, cache, level):
+def test_the_name_of_a_link_says_how_its_file_is_compressed(tmp_path, cache):
     (tmp_path / "blob").write_bytes(gzip.compress(TEXT.encode()))
     (tmp_path / "a.txt.gz").symlink_to("blob")
-    corpus = open_corpus(DataConfig(corpus=str(tmp_path / "a.txt.gz"), level=level), cache=cache)
+    corpus = open_corpus(DataConfig(corpus=str(tmp_path / "a.txt.gz")), cache=cache)
     assert decoded(corpus) == TEXT
 
 

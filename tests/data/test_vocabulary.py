@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data.vocabulary import ByteVocabulary, UnknownCharacterError, Vocabulary
+from data.vocabulary import UnknownCharacterError, Vocabulary
 
 TEXTS = {
     "ascii": "First Citizen:\nBefore we proceed any further, hear me speak.\n",
@@ -14,13 +14,10 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("vocabulary", [Vocabulary, lambda text: ByteVocabulary()], ids=["characters", "bytes"])
-def test_decoding_restores_any_encoded_text(vocabulary, text):
-    vocabulary = vocabulary(text)
+def test_decoding_restores_any_encoded_text(text):
+    vocabulary = Vocabulary(text)
     for each in (text, text[::-1]):
         assert vocabulary.decode(vocabulary.encode(each)) == each
-        decode = vocabulary.stream_decoder()
-        assert "".join(map(decode, vocabulary.encode(each).tolist())) == each
 
 
 def test_ids_follow_the_order_of_the_code_points():
@@ -48,11 +45,3 @@ def test_the_error_for_an_unknown_character_gives_the_character_and_its_position
 def test_the_default_prompt_is_a_line_break_if_the_vocabulary_has_one():
     assert Vocabulary("ab\n").default_prompt == "\n"
     assert Vocabulary("xyz").default_prompt == "x"
-
-
-def test_bytes_become_text_when_a_character_is_complete():
-    vocabulary = ByteVocabulary()
-    decode = vocabulary.stream_decoder()
-    assert [decode(i) for i in vocabulary.encode("a🙂é\n").tolist()] == ["a", "", "", "", "🙂", "", "é", "\n"]
-    assert vocabulary.decode([0xC3, 97]) == "\ufffda"
-    assert "🙂" in vocabulary

@@ -98,14 +98,3 @@ def test_mistakes_produce_a_one_line_error_before_any_work(run, capsys, argument
     said = capsys.readouterr()
     assert (status, said.out, said.err.count("\n")) == (2, "", 1)
     assert message in said.err
-
-
-def test_the_page_of_a_model_of_bytes_begins_with_whole_characters_and_has_a_label_for_each_byte(workplace):
-    (workplace / "text.txt").write_text("99 bottles of bière\t\x01;\n" * 40 + "é" * 80, encoding="utf-8")
-    settings = ["data.level=byte", "data.split=[961,159,0]", "train.max_steps=2"]  # 159 of the 160 bytes of é
-    assert train.main(["--config", "tiny.yaml", *settings]) == 0
-    assert heads_command([]) == 0
-    (model,) = models_in(workplace / "runs/tiny/playground.html")
-    assert model["opening"] == "é" * 7
-    labels = model["header"]["labels"]
-    assert " ".join(labels[byte] for byte in "b è\t\x01\n".encode()) == r"b ␣ \xC3 \xA8 ⇥ \x01 ⏎"

@@ -9,7 +9,7 @@ from model.config import ModelConfig
 
 
 def test_weights_are_rounded_to_16_bits_and_rows_of_ngrams_to_8():
-    model, header, _, rounded = packed(ModelConfig(n_embd=12, n_head=2, ngrams=(1, 2), ngram_rows=90), "character")
+    model, header, _, rounded = packed(ModelConfig(n_embd=12, n_head=2, ngrams=(1, 2), ngram_rows=90))
     found, counts = rounded.state_dict(), model.ngrams.counts
     unread = counts == 0
     assert header["tensors"][packing.ROWS]["shape"] == [(~unread).sum(), 32]
@@ -26,4 +26,4 @@ def test_weights_are_rounded_to_16_bits_and_rows_of_ngrams_to_8():
 def test_a_page_that_no_browser_would_open_is_refused(monkeypatch):
     monkeypatch.setattr(packing, "LARGEST_MB", 0.01)
     with pytest.raises(UserError, match=r"the page would have 0 MB, .* smaller model.n_layer or model.n_embd"):
-        packed(ModelConfig(n_embd=36, n_head=2), "character")
+        packed(ModelConfig(n_embd=36, n_head=2))

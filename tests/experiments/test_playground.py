@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from experiments.formatting import visible
 from experiments.playground.__main__ import main as playground
 from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.runs.run_folder import RunFolder
@@ -22,6 +23,10 @@ def beside_the_run(trained, monkeypatch):
 def models_in(page):
     found = re.search(r'id="models-of-this-page">(.*?)</script>', Path(page).read_text(encoding="utf-8"), re.DOTALL)
     return json.loads(found[1])
+
+
+def test_a_character_that_cannot_be_seen_has_a_label():
+    assert [visible(character) for character in "b \t\n\x01א"] == ["b", "␣", "⇥", "⏎", "U+0001", "U+05D0"]
 
 
 def test_a_run_becomes_a_page_in_its_folder_with_its_losses_and_the_weights_of_every_kept_step(trained, capsys):

@@ -55,7 +55,7 @@ def test_the_scores_of_several_models_end_with_their_mean_and_standard_deviation
         (["--text", "no.txt"], "no.txt: No such file or directory"),
         (["--text", "strange.txt"], "'X' (U+0058) is not in the vocabulary (character 3 of the text)"),
         (["--text", "short.txt"], "short.txt is too short"),
-        (["--text", "binary.txt"], "binary.txt is not UTF-8 text: byte 1"),
+        (["--text", "binary.txt"], "binary.txt is not utf-8: byte 1"),
     ],
 )
 def test_mistakes_produce_a_one_line_error(run, workplace, capsys, arguments, message):
@@ -79,5 +79,5 @@ def test_only_seeds_of_one_variant_have_a_mean(run, capsys):
 
     same = ["optim.average_fraction=0.1", "train.seed=1", "train.dtype=float32"]
     assert last_line("data.split=[0.8,0.1,0.1]").startswith("mean of 2 models")
-    assert last_line("data.split=[0.8,0.1,0.1]", "data.level=byte").endswith("differ in data.level, vocabulary")
+    assert last_line("data.split=[0.8,0.1,0.1]", "data.encoding=latin-1").endswith("differ in data.encoding")
     assert last_line().endswith("no mean: the models are not seeds of one variant; they differ in data.split")

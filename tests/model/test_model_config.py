@@ -1,6 +1,5 @@
 import pytest
 
-from data.config import DataConfig
 from model.config import ModelConfig
 
 
@@ -23,5 +22,5 @@ def test_each_layer_can_have_a_different_head_count():
 
 
 def test_a_name_that_a_setting_does_not_have_is_refused_in_python_too():
-    with pytest.raises(ValueError, match=r"data\.level=nonsense must be one of character, byte"):
-        DataConfig(level="nonsense")
+    with pytest.raises(ValueError, match=r"model\.norm=nonsense must be one of rms, layer"):
+        ModelConfig(norm="nonsense")

@@ -43,10 +43,10 @@ def test_a_head_count_may_be_a_list_in_a_file_and_on_the_command_line(tmp_path, 
 
 
 def test_a_config_holds_what_differs_from_its_base_whose_sweep_it_leaves_out(tmp_path):
-    base = "sweep: {train.seed: 0..7}\nmodel: {n_head: 8, n_embd: 64}\ndata: {level: byte}"
+    base = "sweep: {train.seed: 0..7}\nmodel: {n_head: 8, n_embd: 64}\ndata: {encoding: cp1252}"
     (tmp_path / "base.yaml").write_text(base)
     config = load(tmp_path, "base: base.yaml\nmodel: {n_head: 2}\ntrain: {max_steps: 9}", "model.n_layer=3")
-    whole = "model: {n_head: 2, n_embd: 64, n_layer: 3}\ndata: {level: byte}\ntrain: {max_steps: 9}"
+    whole = "model: {n_head: 2, n_embd: 64, n_layer: 3}\ndata: {encoding: cp1252}\ntrain: {max_steps: 9}"
     assert config == load(tmp_path, whole)
     (tmp_path / "sweep.yaml").write_text("base: base.yaml\nsweep: {model.n_head: [1, 2]}\nmodel:\n")
     points = make_plan(read_settings(tmp_path / "sweep.yaml")).points

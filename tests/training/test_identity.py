@@ -86,7 +86,6 @@ def test_a_validation_text_and_an_ancestor_are_known_by_their_content(workplace)
     ("setting", "differing"),
     [
         ("data.characters=äöü", ["vocabulary"]),
-        ("data.level=byte", ["data.level", "vocabulary"]),
         ("data.encoding=latin-1", ["data.encoding"]),
         ("optim.lr=0.002", ["optim.lr"]),
         ("train.eval_every_steps=4", ["train.eval_every_steps"]),
@@ -99,9 +98,8 @@ def test_runs_that_differ_in_more_than_the_seed_are_no_seeds_of_one_variant(work
     assert what_differs(identities(one, other)) == differing
 
 
-@pytest.mark.parametrize("setting", ["data.level=byte", "data.encoding=latin-1"])
-def test_losses_per_byte_and_per_character_or_in_two_encodings_are_not_compared(workplace, setting):
-    runs = [run("one").path, run("other", setting).path]
+def test_losses_in_two_encodings_are_not_compared(workplace):
+    runs = [run("one").path, run("other", "data.encoding=latin-1").path]
     one, other = (variant.first.measured_on for variant in find_runs(runs).variants)
     assert one != other
 

@@ -31,7 +31,6 @@ class RunLog:
 
     def __init__(self, run: RunFolder, state: TrainingState, clock: Clock):
         self.run, self.state, self.clock = run, state, clock
-        self._unit = state.corpus.vocabulary.unit
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
         self._product_rate = product_rate(state.runtime)
@@ -59,7 +58,7 @@ class RunLog:
         n_test = len(test_ids) - 1
         self._console.say(
             f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
-            f"{self._unit}s, a vocabulary of {len(corpus.vocabulary):,}; "
+            f"characters, a vocabulary of {len(corpus.vocabulary):,}; "
             f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
             + (f", {n_test:,} for the test" if n_test else "")
         )
@@ -109,7 +108,7 @@ class RunLog:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", self._last_sample)
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
-            f"{result.bits_per_character:.3f} bits per {self._unit}  {result.extent}  "
+            f"{result.bits_per_character:.3f} bits per character  {result.extent}  "
             f"{self.clock.elapsed_s:.0f} s"
         )
 
@@ -145,7 +144,7 @@ class RunLog:
         if has_loss:
             self._console.say(
                 f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
-                f"{self._unit}, context {config.model.block_size}, at step {progress.best_step:,}"
+                f"character, context {config.model.block_size}, at step {progress.best_step:,}"
             )
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say("To sample text:")

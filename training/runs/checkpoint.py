@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cli.errors import UserError
 from data.files import read_file, replacing
-from data.vocabulary import Vocabulary, make_vocabulary
+from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
@@ -160,7 +160,7 @@ def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
         raise ValueError(f"a later version wrote it, with format {header['format']}; update the project")
     config = build_config(read_json(header["settings"]))
     characters = read_json(header["vocabulary"])
-    vocabulary = make_vocabulary(characters, config.data.level)
+    vocabulary = Vocabulary(characters)
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
     corpus = checked(read_json(header["corpus"]), CORPUS, ("name", "digest"))

@@ -102,7 +102,7 @@ def doubts(state: TrainingState) -> Iterator[str]:
         yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
     if config.optim.warmup_steps > config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
-    if config.data.level == "character" and "\0" in corpus.vocabulary.characters:
+    if "\0" in corpus.vocabulary.characters:
         yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
 
 
