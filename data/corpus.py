@@ -32,7 +32,7 @@ class Corpus:
     ids: the character ids, read from a file as they are needed.
     digest: SHA-256 of the file, or of the digests of several files in order.
     n_files: the number of files that were read. n_train: the length of the training text, if the rest of ids is a
-    separate validation text, whose digest is val_digest. encoding: of the files. n_bytes: of the files on disk.
+    separate validation text, whose digest is val_digest. encoding: of the files.
     fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
@@ -42,7 +42,6 @@ class Corpus:
     ids: EncodedText
     encoding: str
     n_files: int
-    n_bytes: int
     n_train: int | None = None
     val_digest: str = ""
     fallback_reason: str | None = None
@@ -116,7 +115,6 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
         ids=text.ids,
         encoding=config.encoding,
         n_files=sum(map(bool, text.file_characters)),
-        n_bytes=sum(path.stat().st_size for path in train_files + val_files),
         n_train=n_train if val_files else None,
         val_digest=combined(text.digests[len(train_files) :]) if val_files else "",
     )

@@ -83,13 +83,6 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
 
 
-def known_file(name: str) -> Path | None:
-    """Return the file of a corpus if it is one file on this machine, not packed; a named one is not downloaded."""
-    source = NAMED.get(name, Path(name))
-    file = cache_folder() / f"{name}.txt" if isinstance(source, Download) else source
-    return file.absolute() if file.is_file() and not is_packed(file) else None
-
-
 def _without_runs_and_packed_copies(paths: Iterable[Path]) -> list[Path]:
     """Return the files among the paths, sorted, without those of run folders and without a.txt.gz beside a.txt."""
     files: dict[Path, Path] = {}

@@ -5,16 +5,13 @@ import statistics
 from argparse import Namespace
 from pathlib import Path
 
-import numpy as np
-
 from cli.command import run_command
 from cli.errors import UserError
 from data.corpus import Split
-from data.files import read_file
 from experiments.command import command, option
 from training.evaluation import evaluate
 from training.identity import what_differs
-from training.trained_model import TrainedModel, load_model
+from training.trained_model import load_model
 
 MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
 
@@ -29,7 +26,7 @@ MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
         help="runs or checkpoints (default: the best saved last)",
     ),
     option("--split", choices=Split._fields, help="part of the corpus (validation)"),
-    option("--text", type=Path, metavar="FILE", help="a text instead, in the encoding of the corpus"),
+    option("--text", type=Path, metavar="FILE", help="a text in place of the corpus, in its encoding"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
     memory="score a shorter text",
 )
@@ -38,10 +35,9 @@ def main(options: Namespace) -> None:
         raise UserError("give --split or --text, not both")
     losses, identities, part = [], [], options.split or "validation"
     for path in options.checkpoint:
-        opened = load_model(path, options.device)
+        opened = load_model(path, options.device, text=options.text)
         name = options.text or f"the {part} split of {opened.corpus.name}"
-        ids = read_text(opened, options.text) if options.text else opened.split(part)
-        result = evaluate(opened.model, ids, opened.runtime, progress="Scoring")
+        result = evaluate(opened.model, opened.split(part), opened.runtime, progress="Scoring")
         losses.append(result.loss)
         identities.append(opened.checkpoint.identity)
         print(
@@ -55,18 +51,6 @@ def main(options: Namespace) -> None:
     elif len(losses) > 1:
         mean, deviation = statistics.mean(losses), statistics.stdev(losses)
         print(f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
-
-
-def read_text(opened: TrainedModel, file: Path) -> np.ndarray:
-    """Return the ids (T,) of a text. Raises UserError if the model does not know one of its characters."""
-    encoding = opened.checkpoint.config.data.encoding
-    try:  # reading it as text would convert its line ends
-        ids = opened.vocabulary.encode(read_file(file).decode(encoding))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not {encoding}: byte {error.start:,} ({error.reason}); convert it") from None
-    if len(ids) < 2:
-        raise UserError(f"{file} is too short; the loss needs two characters or more")
-    return ids
 
 
 if __name__ == "__main__":

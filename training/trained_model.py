@@ -16,10 +16,9 @@ from torch import Tensor
 
 from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
-from data.corpus import Corpus, open_corpus
-from data.encoded_text import EncodedText, combined
-from data.files import sha256_of
-from data.sources import known_file
+from data.batches import Ids
+from data.corpus import Corpus
+from data.files import read_file
 from data.vocabulary import Vocabulary
 from model.generate import Sampler, Sampling
 from model.gpt import GPT, Intermediates
@@ -34,12 +33,16 @@ from training.sampling import TextSampler
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A checkpoint, and its model on its device; `load_model` returns one."""
+    """A checkpoint, and its model on its device; `load_model` returns one.
+
+    text: a file that takes the place of every part of the corpus.
+    """
 
     path: Path
     checkpoint: Checkpoint
     model: GPT
     runtime: Runtime
+    text: Path | None = None
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -49,28 +52,20 @@ class TrainedModel:
     def corpus(self) -> Corpus:
         """The text that the model was trained on. Raises UserError if it is missing or has changed.
 
-        A model that lies in no run folder may be a stranger's. Its text is a file that has the recorded content, and
-        nothing else that its settings name is read or downloaded.
+        Only the text of a run folder, or that of the bundled model, is opened: another file may be a stranger's.
         """
-        data, recorded = self.checkpoint.config.data, self.checkpoint.corpus
-        if self.run_folder:
-            corpus = open_text_of_run(data, "put it back")
-            if corpus.digest == recorded["digest"]:
-                return corpus
+        if not self.run_folder and self.path.resolve() != BUNDLED_MODEL.resolve():
+            raise UserError(f"{self.path} is not in a run folder, so no text that it names is read; add --text FILE")
+        corpus = open_text_of_run(self.checkpoint.config.data, "put it back")
+        if corpus.digest != self.checkpoint.corpus["digest"]:
             original = "restore the original text"
             raise UserError(f"the text {corpus.name} is not the one that {self.path} was trained on; {original}")
-        names = [name for name in (data.corpus, data.val_corpus) if name is not None]
-        files = [file for name in names if (file := known_file(name))]
-        size = sum(file.stat().st_size for file in files)
-        has_size = len(files) == len(names) and size == recorded.get("n_bytes", size)  # earlier versions had none
-        if not has_size or combined([*map(sha256_of, files)]) != recorded["digest"]:
-            problem = f"is not in a run folder, and {' and '.join(names)} is not the file that it was trained on"
-            raise UserError(f"{self.path} {problem}; put that file there, or give experiments.score a --text")
-        own = replace(data, corpus=str(files[0]), val_corpus=data.val_corpus and str(files[1]), fallback=None)
-        return replace(open_corpus(own), name=data.corpus)
+        return corpus
 
-    def split(self, part: str) -> EncodedText:
-        """Return the ids of a part of the corpus; see `Corpus.split`. Raises UserError if it is empty."""
+    def split(self, part: str) -> Ids:
+        """Return the ids of a part of the corpus, see `Corpus.split`, or of `text`. Raises UserError if it is empty."""
+        if self.text:
+            return self._read(self.text)
         config = self.checkpoint.config
         ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
         if len(ids) < 2:
@@ -78,6 +73,16 @@ class TrainedModel:
                 f"{self.path} has no {part} split (data.split={list(config.data.split)}); train with a split such as "
                 "data.split=[0.81, 0.09, 0.1]"
             )
+        return ids
+
+    def _read(self, file: Path) -> np.ndarray:
+        encoding = self.checkpoint.config.data.encoding
+        try:  # reading it as text would convert its line ends
+            ids = self.vocabulary.encode(read_file(file).decode(encoding))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file} is not {encoding}: byte {error.start:,} ({error.reason}); convert it") from None
+        if len(ids) < 2:
+            raise UserError(f"{file} is too short; give two characters or more")
         return ids
 
     @property
@@ -174,12 +179,12 @@ def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
     return [weights[0].float().cpu() for weights in look_inside(model, ids).weights]
 
 
-def load_model(path: Path | str | None = None, device: str = "auto") -> TrainedModel:
+def load_model(path: Path | str | None = None, device: str = "auto", *, text: Path | None = None) -> TrainedModel:
     """Load a checkpoint, the best of a run folder, or the best that was saved last; see `find_checkpoint`.
 
-    path: also hf:USER/NAME, of the Hub. device: auto, cpu, cuda, cuda:1 or mps. Raises UserError if there is no such
-    checkpoint or device.
+    path: also hf:USER/NAME, of the Hub. device: auto, cpu, cuda, cuda:1 or mps. text: see `TrainedModel`. Raises
+    UserError if there is no such checkpoint or device.
     """
     path, checkpoint = open_checkpoint(None if path is None else Path(path))
     runtime = choose_runtime(device, checkpoint.config.train.dtype)
-    return TrainedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), runtime)
+    return TrainedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), runtime, text)

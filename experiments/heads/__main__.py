@@ -29,7 +29,8 @@ COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", 
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
-    option("--text", metavar="TEXT", help="text to begin with (default: the start of the validation split)"),
+    option("--text", type=Path, metavar="FILE", help="a text in place of the validation split, in its encoding"),
+    option("--prompt", metavar="TEXT", help="text that the page begins with (default: the start of that text)"),
     option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--all", action="store_true", help=f"silence heads over the whole split, not {N_CHARACTERS:,} characters"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
@@ -38,15 +39,18 @@ COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", 
 def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
-    opened = [load_model(path, options.device) for path in options.checkpoint]
+    opened = [load_model(path, options.device, text=options.text) for path in options.checkpoint]
+    texts = [each.split("validation") for each in opened]
     folder = opened[0].run_folder if len(opened) == 1 else None
     page = options.output or replaceable((folder or Path()) / "playground.html")
     table = replaceable(page.with_name("heads.csv"))
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
-    analyses = [analyse(each.model, each.vocabulary, each.split("validation"), each.runtime, n) for each in opened]
+    analyses = [
+        analyse(each.model, each.vocabulary, ids, each.runtime, n) for each, ids in zip(opened, texts, strict=True)
+    ]
     by_path = {str(each.path): analysis for each, analysis in zip(opened, analyses, strict=True)}
-    replace_text(page, make_page(opened, text=options.text, analyses=analyses))
+    replace_text(page, make_page(opened, text=options.prompt, analyses=analyses))
     replace_text(table, to_csv(by_path))
     parts = [f"{path}\n{to_plain(analysis)}" for path, analysis in by_path.items()]
     parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")

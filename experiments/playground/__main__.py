@@ -16,7 +16,7 @@ from training.trained_model import load_model
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help="a run or a checkpoint, or two"),
     option("--all-steps", action="store_true", help="with a slider over the weights that train.keep_checkpoints kept"),
-    option("--text", metavar="TEXT", help="text to begin with (default: the start of the validation split)"),
+    option("--prompt", metavar="TEXT", help="text to begin with (default: the start of the validation split)"),
     option("--output", type=replaceable, metavar="FILE", help="the page to write (default: in the run folder)"),
     option("--no-browser", action="store_true", help="open no browser"),
 )
@@ -24,7 +24,7 @@ def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
     opened = [load_model(path, "cpu") for path in options.checkpoint]
-    page = make_page(opened, text=options.text, all_steps=options.all_steps)
+    page = make_page(opened, text=options.prompt, all_steps=options.all_steps)
     folder = opened[0].run_folder if len(opened) == 1 else None
     file = options.output or replaceable((folder or Path()) / "playground.html")
     replace_text(file, page)

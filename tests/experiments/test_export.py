@@ -60,7 +60,7 @@ def test_safetensors_are_loaded_by_every_command_with_identical_logits(tmp_path,
     assert opened.checkpoint.config.model == original.checkpoint.config.model
     assert opened.checkpoint.tensors.keys() < original.checkpoint.tensors.keys()  # without the optimisers'
     assert opened.path.stat().st_size < original.path.stat().st_size / 1.5
-    for command, options in ((sample.main, ["--length", "40"]), (score, ["--device", "cpu"])):
+    for command, options in ((sample.main, ["--length", "40"]), (score, ["--device", "cpu", "--text", "words.txt"])):
         capsys.readouterr()
         assert command(["--checkpoint", f"runs/{run}", *options]) == 0
         of_run = capsys.readouterr().out.replace(f"runs/{run}/checkpoints/best.safetensors", "")
@@ -83,7 +83,7 @@ def test_every_command_takes_a_model_from_the_cache_of_the_hub_by_its_name_there
         (tmp_path / "models--ann--play" / folder).mkdir(parents=True)
     (tmp_path / "models--ann--play/refs/main").write_text(commit := "0123456789" * 4)
     exported(tmp_path, "modern", "safetensors").rename(tmp_path / f"models--ann--play/snapshots/{commit}")
-    assert score(["--checkpoint", "hf:ann/play", "--device", "cpu"]) == 0
+    assert score(["--checkpoint", "hf:ann/play", "--device", "cpu", "--text", "words.txt"]) == 0
     train_tiny(Path(), *MODERN, "train.ancestor=hf:ann/play", "data.corpus=words.txt")
     assert load_model("hf:ann/play", "cpu").name == "play"
     message = "hf:ann/other: cannot be downloaded: LocalEntryNotFoundError"

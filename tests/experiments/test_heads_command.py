@@ -58,7 +58,7 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     settings = ["train.name=one", "model.n_head=1", "model.qk_norm=false", "train.max_steps=10"]
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     capsys.readouterr()
-    assert heads_command(["--checkpoint", "runs/tiny", "runs/one", "--text", "bottles of b"]) == 0
+    assert heads_command(["--checkpoint", "runs/tiny", "runs/one", "--prompt", "bottles of b"]) == 0
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
     assert "open in a browser: playground.html" in said

@@ -51,8 +51,8 @@ def folder(tmp_path_factory):
         patch.chdir(folder)
         runs = [f"runs/{n}-{seed}" for seed in (0, 1) for n in (2, 3)]
         assert report_command([*runs, "--output", "report"]) == 0
-        assert heads_command(["--checkpoint", "runs/2-0", "--text", READ, "--output", "heads.html"]) == 0
-        two = ["--checkpoint", "runs/2-0", "runs/3-0", "--text", READ, "--output", "two.html"]
+        assert heads_command(["--checkpoint", "runs/2-0", "--prompt", READ, "--output", "heads.html"]) == 0
+        two = ["--checkpoint", "runs/2-0", "runs/3-0", "--prompt", READ, "--output", "two.html"]
         assert heads_command(two) == 0
     return folder
 

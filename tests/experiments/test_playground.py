@@ -39,7 +39,7 @@ def test_a_run_becomes_a_page_in_its_folder_with_its_losses_and_the_weights_of_e
     assert [each["step"] for each in model["checkpoints"]] == sorted([*kept, 40])
     assert model["checkpoints"][model["chosen"]]["step"] == 40
     assert [step for step, _ in model["val_loss"]] == [20, 40]
-    assert playground(["--no-browser", "--text", "9 b"]) == 0  # in its place
+    assert playground(["--no-browser", "--prompt", "9 b"]) == 0  # in its place
     (model,) = models_in(page)
     assert (len(model["checkpoints"]), model["opening"]) == (1, "9 b")
     assert playground(["--no-browser", "--checkpoint", "runs/tiny", "runs/tiny"]) == 0

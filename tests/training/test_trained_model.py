@@ -1,6 +1,5 @@
 """Use of a trained model from Python, against the commands and the definitions."""
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from conftest import ROOT
 
 import sample
 from cli.errors import UserError
-from data.sources import NAMED
 from model.generate import Sampling
 from training.config_file import load_config
 from training.evaluation import evaluate
@@ -85,33 +83,13 @@ def test_the_bundled_model_is_small_and_has_the_recipe_and_the_loss_of_its_page(
     assert f"**{bundled.checkpoint.progress.best_loss:.3f}**" in (ROOT / "data/README.md").read_text(encoding="utf-8")
 
 
-def lone_text(run, corpus, **recorded):
-    """Return the text of the run's model outside of its folder, with another name and description of the text."""
+@pytest.mark.parametrize("corpus", ["text.txt", "*.txt", "gone.txt", "shakespeare", "selmere"])
+def test_a_model_outside_of_a_run_folder_opens_no_text_that_it_names(run, corpus, capsys):
     checkpoint = load_checkpoint(run.latest)
     config = replace(checkpoint.config, data=replace(checkpoint.config.data, corpus=corpus))
-    save_checkpoint(replace(checkpoint, config=config, corpus=recorded), Path("lone"))
-    return load_model("lone", "cpu").corpus
-
-
-def test_the_text_of_a_model_outside_of_a_run_folder_is_a_file_with_the_recorded_content(run):
-    recorded = load_checkpoint(run.latest).corpus
-    assert recorded["n_bytes"] == Path("text.txt").stat().st_size
-    for known in (recorded, {name: recorded[name] for name in ("name", "digest")}):  # of earlier versions
-        assert lone_text(run, "text.txt", **known).digest == recorded["digest"]
-    with pytest.raises(UserError, match=r"put that file there, or give experiments\.score a --text"):
-        lone_text(run, "text.txt", **recorded | {"n_bytes": 5})
-
-
-@pytest.mark.parametrize("corpus", ["text", "text/*", "text.txt.gz", "other.txt", "gone.txt", "shakespeare"])
-def test_a_model_outside_of_a_run_folder_names_no_other_path_and_starts_no_download(run, corpus, monkeypatch, capsys):
-    text, recorded = Path("text.txt").read_bytes(), load_checkpoint(run.latest).corpus
-    Path("text").mkdir()
-    Path("text/text.txt").write_bytes(text)
-    Path("text.txt.gz").write_bytes(gzip.compress(text))
-    Path("other.txt").write_bytes(text[::-1])
-    if corpus == "shakespeare":
-        recorded = recorded | {"digest": NAMED[corpus].sha256, "n_bytes": NAMED[corpus].n_bytes}
-        monkeypatch.setattr("data.sources.cache_folder", lambda: run.path / "cache")
-    with pytest.raises(UserError, match="is not in a run folder, and "):
-        lone_text(run, corpus, **recorded)
+    save_checkpoint(replace(checkpoint, config=config), Path("lone"))
+    with pytest.raises(UserError, match=r"lone is not in a run folder, .*; add --text FILE"):
+        load_model("lone", "cpu").split("validation")
     assert "Downloading" not in capsys.readouterr().err
+    named = load_model("lone", "cpu", text=Path("text.txt"))
+    assert named.vocabulary.decode(named.split("validation")) == Path("text.txt").read_text()

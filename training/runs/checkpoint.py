@@ -30,7 +30,7 @@ FORMAT = 2  # of the files; it rises when a setting goes
 LAST_READERS = {1: "6d72dbe"}  # the commit that reads all files of an earlier format
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-CORPUS = {"name": str, "digest": str, "n_train": int | None, "n_bytes": int}  # earlier versions lack the last two
+CORPUS = {"name": str, "digest": str, "n_train": int | None}  # earlier versions lack the last one
 MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
@@ -43,7 +43,7 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    corpus: name, digest, n_train and n_bytes of the text, see `Corpus`. origin: see `origin_of`; {} in files of earlier
+    corpus: name, digest and n_train of the text, see `Corpus`. origin: see `origin_of`; {} in files of earlier
     versions. progress, tensors: see `TrainingState.state_dict`.
     """
 
