@@ -16,7 +16,15 @@ import time
 from pathlib import Path
 
 STARTED_S = time.perf_counter()  # before the import of torch, which is part of a run's time
-LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "yaml", "safetensors")  # which train.py and sample.py import
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "tqdm",
+    "fsspec",
+    "filelock",
+    "yaml",
+    "safetensors",
+)  # which train.py and sample.py import
 
 
 def require(*libraries: str) -> None:

@@ -6,21 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.encoded_text import EncodedText
-
-Ids = np.ndarray | EncodedText
+Ids = np.ndarray  # of characters, (T,)
 BYTES_ON_DEVICE = 1 << 30  # texts up to this size, at 4 bytes per character, are stored on the GPU
-BATCHES_AHEAD = 64  # computing the start positions of 64 takes little longer than of one
-ROUNDS = 6  # of the Feistel network; 4 rounds suffice with ideal round functions (Luby and Rackoff, 1988)
 
 
 class TrainingBatches:
     """Random access to the training batches: each is a pure function of the seed and the number of its first window.
 
     Each epoch cuts the text into adjacent windows at a new offset and visits them in a new order. The first and the
-    last window shift inwards to fit, so every epoch covers every character. Batches share no state: a resumed run
-    restores nothing, and memory does not grow with the corpus. If the text is small enough, it is stored on the GPU,
-    and only the start positions of the windows are sent there.
+    last window shift inwards to fit, so every epoch covers every character. Batches share no state, so a resumed run
+    restores nothing. The order of an epoch takes 8 bytes of memory for each window. If the text is small enough, it is
+    stored on the GPU, and only the start positions of the windows are sent there.
 
     part: the windows of a batch that are wanted, for a process that computes a part of it.
     """
@@ -38,12 +34,12 @@ class TrainingBatches:
         assert len(ids) > block_size, (len(ids), block_size)  # see Corpus.split
         self.device, self.ids_on_device = torch.device(device), None
         if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
-            self.ids_on_device = torch.from_numpy(ids[:].astype(np.int32)).to(self.device)
+            self.ids_on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
             self.offsets = torch.arange(block_size + 1, device=self.device)
         self.ids, self.block_size, self.batch_size, self.seed, self.part = ids, block_size, batch_size, seed, part
         self.last_start = len(ids) - 1 - block_size
-        self.first_known, self.known_starts = 0, np.empty(0, dtype=np.int64)  # the most recent ones
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
+        self.newest: tuple[int, np.ndarray] = (-1, np.empty(0))  # the newest epoch, and the starts of its windows
 
     def at(self, window: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of the part of the batch that begins with this window of the run.
@@ -63,20 +59,20 @@ class TrainingBatches:
 
         first: the number of the batch's first window in the run.
         """
-        at = first - self.first_known
-        if not 0 <= at <= len(self.known_starts) - self.batch_size:
-            self.known_starts = self._starts(first + np.arange(BATCHES_AHEAD * self.batch_size))
-            self.first_known, at = first, 0
-        return self.known_starts[at : at + self.batch_size]
+        epochs, places = np.divmod(first + np.arange(self.batch_size), self.windows_per_epoch)
+        return np.concatenate([self._starts_of(epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
 
-    def _starts(self, windows: np.ndarray) -> np.ndarray:
-        epoch, place = np.divmod(windows, self.windows_per_epoch)
-        starts = np.empty(len(windows), dtype=np.int64)
-        for e in np.unique(epoch):
-            *keys, offset = np.random.SeedSequence([self.seed, int(e)]).generate_state(ROUNDS + 1, np.uint64)
-            window = permute(place[epoch == e], self.windows_per_epoch, keys)
-            starts[epoch == e] = window * self.block_size - int(offset % np.uint64(self.block_size))
-        return starts.clip(0, self.last_start)
+    def _starts_of(self, epoch: int) -> np.ndarray:
+        """Return the start positions of an epoch's windows in their order, and keep them until another epoch's."""
+        kept, starts = self.newest
+        if kept != epoch:
+            rng = np.random.default_rng([self.seed, epoch])
+            starts = rng.permutation(self.windows_per_epoch)
+            starts *= self.block_size  # in place: there may be many windows
+            starts -= rng.integers(self.block_size)
+            starts.clip(0, self.last_start, out=starts)
+            self.newest = epoch, starts  # at once, for threads
+        return starts
 
 
 def evaluation_windows(
@@ -107,29 +103,3 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 def _read_windows(ids: Ids, starts: Iterable[int], block_size: int) -> np.ndarray:
     """Return windows with one more character for the last target, (windows, block_size + 1) int64."""
     return np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)
-
-
-def permute(index: np.ndarray, n: int, keys: list[np.uint64]) -> np.ndarray:
-    """Map each index through a pseudo-random permutation of 0 to n - 1. The keys, one per round, select it.
-
-    The method is a Feistel network over the smallest even number of bits that holds n - 1. It is applied again to
-    results of n or more (cycle walking: Black and Rogaway, 2002). Memory does not grow with n.
-    """
-    half = np.uint64(max(1, -(-(n - 1).bit_length() // 2)))
-    mask = np.uint64((1 << int(half)) - 1)
-    result = index.astype(np.uint64)
-    outside = np.ones(len(result), dtype=bool)
-    while outside.any():
-        left, right = result[outside] >> half, result[outside] & mask
-        for key in keys:
-            left, right = right, left ^ (_mix(right + key) & mask)
-        result[outside] = left << half | right
-        outside = result >= n
-    return result.astype(np.int64)
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """Spread every bit over all 64 bits (the finaliser of SplitMix64: Steele, Lea and Flood, 2014)."""
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from cli.errors import UserError
 from data.config import DataConfig
-from data.encoded_text import EncodedText, cached_text, combined
+from data.encoded_text import cached_text, combined
 from data.sources import DownloadError, cache_folder, find_files
 from data.vocabulary import Vocabulary
 
@@ -20,9 +22,9 @@ class Split(NamedTuple):
     test part, `test` has this character only. A separate validation text starts with its own first character.
     """
 
-    train: EncodedText
-    validation: EncodedText
-    test: EncodedText
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Corpus:
     name: str
     digest: str
     vocabulary: Vocabulary
-    ids: EncodedText
+    ids: np.ndarray
     encoding: str
     n_files: int
     n_train: int | None = None
@@ -77,15 +79,14 @@ class Corpus:
                     f"{self.name} is too short: model.block_size={block_size} needs {needed:,} characters for {name}, "
                     f"but there are {size:,}; lower model.block_size, change data.split or use a longer text"
                 )
-        train_ids, validation_ids, test_ids = map(self.ids.part, (0, cuts[0] - context, cuts[1] - 1), cuts)
-        return Split(train_ids, validation_ids, test_ids)
+        starts = (0, cuts[0] - context, cuts[1] - 1)
+        return Split(*(self.ids[start:cut] for start, cut in zip(starts, cuts, strict=True)))
 
-    def passage(self, part: EncodedText) -> str:
-        """Return what identifies a part of the text, whatever its path: digest, encoding and place."""
-        start, digest = part.start, self.digest
-        if self.n_train is not None and start >= self.n_train:
-            start, digest = start - self.n_train, self.val_digest
-        return f"the text {digest[:16]} in {self.encoding} from {start:,} to {start + len(part):,}"
+    def passage(self, split: Split) -> str:
+        """Return what identifies the validation part of the text, whatever its path: digest, encoding and place."""
+        is_own = self.n_train is not None
+        start, digest = (0, self.val_digest) if is_own else (len(split.train) - 1, self.digest)
+        return f"the text {digest[:16]} in {self.encoding} from {start:,} to {start + len(split.validation):,}"
 
 
 def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:

@@ -1,4 +1,4 @@
-"""A text as character ids in a file, read piece by piece: it may be larger than memory.
+"""A text as character ids in a file that is mapped into memory: it may be larger than memory.
 
 A text is encoded once, and again if it changes. The file is one line of JSON, which describes the text, and the ids.
 `head -1` shows the line. Text files may be compressed, which the end of their name tells.
@@ -7,13 +7,12 @@ A text is encoded once, and again if it changes. The file is one line of JSON, w
 import codecs
 import hashlib
 import json
-import os
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
@@ -29,44 +28,6 @@ UNICODE = 0x110000
 
 
 @dataclass(frozen=True)
-class EncodedText:
-    """The ids of a text, or of a part of it. A slice of at most 2 GB reads its ids from the file into an array (n,).
-
-    Each read names its position, so threads and forked processes may share the open file. A file that has become
-    shorter is an error; if it were memory-mapped, it would be a signal that ends the process.
-
-    first_byte: the place of the whole text in the file. start: where the part begins in the text.
-    """
-
-    file: BinaryIO
-    dtype: np.dtype
-    first_byte: int
-    length: int
-    start: int = 0
-
-    def __len__(self) -> int:
-        return self.length
-
-    def part(self, start: int, stop: int) -> "EncodedText":
-        """Return the text from start to stop without reading it."""
-        return replace(self, start=self.start + start, length=stop - start)
-
-    def __getitem__(self, piece: slice) -> np.ndarray:
-        start, stop, _ = piece.indices(self.length)
-        n_bytes = max(0, stop - start) * self.dtype.itemsize
-        position = self.first_byte + (self.start + start) * self.dtype.itemsize
-        if hasattr(os, "pread"):
-            content = os.pread(self.file.fileno(), n_bytes, position)
-        else:  # Windows
-            with Path(self.file.name).open("rb") as own:
-                own.seek(position)
-                content = own.read(n_bytes)
-        if len(content) < n_bytes:
-            raise UserError(f"{self.file.name}: has become shorter; start again, and the text is encoded again")
-        return np.frombuffer(content, self.dtype)
-
-
-@dataclass(frozen=True)
 class CachedText:
     """An encoded text.
 
@@ -77,7 +38,7 @@ class CachedText:
     digests: list[str]
     characters: str
     file_characters: list[int]
-    ids: EncodedText
+    ids: np.ndarray
 
 
 def cached_text(files: list[Path], encoding: str, folder: Path, *, characters: str = "") -> CachedText:
@@ -103,12 +64,12 @@ def cached_text(files: list[Path], encoding: str, folder: Path, *, characters: s
 def _open(path: Path, source: list) -> CachedText | None:
     """Return the text of this file if the file is whole and was made from this source."""
     try:
-        file = path.open("rb")
-        header = json.loads(file.readline())
-        dtype, length, first_byte = Vocabulary(header["characters"]).dtype, sum(header["file_characters"]), file.tell()
+        with path.open("rb") as file:
+            header, first_byte = json.loads(file.readline()), file.tell()
+        dtype, length = Vocabulary(header["characters"]).dtype, sum(header["file_characters"])
         if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
             return None
-        return CachedText(**header, ids=EncodedText(file, dtype, first_byte, length))
+        return CachedText(**header, ids=np.memmap(path, dtype, "r", first_byte, (length,)))
     except (FileNotFoundError, ValueError, LookupError, TypeError):  # another version may have written it
         return None
 

@@ -2,18 +2,18 @@
 
 import contextlib
 import hashlib
-import math
 import os
 import secrets
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout, lock_descriptor
+
 from cli.errors import UserError
 
-SHORT_WAIT_S, POLL_S = 0.5, 0.05  # waits for a lock: `is_locked` holds one for an instant
+SHORT_WAIT_S = 0.5  # for a lock: `is_locked` holds one for an instant
 
 
 def read_file(path: Path) -> bytes:
@@ -81,48 +81,35 @@ def remove_partial_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[BinaryIO]:
-    """Let one process at a time do some work in a folder, and yield the lock, which a dead process releases.
+def exclusive(folder: Path, work: str, *, waits: bool = False) -> Iterator[None]:
+    """Let one process at a time do some work in a folder; a process that dies releases its lock.
 
     If another process does it, raise UserError or, with `waits`, print a message and wait. If the file system has no
     locks, print a warning and go on.
     """
+    path = folder / "lock"
     folder.mkdir(parents=True, exist_ok=True)
-    path, end_s = folder / "lock", time.monotonic() + SHORT_WAIT_S
-    with path.open("ab") as file:
-        try:
-            while not _take(file):
-                if time.monotonic() > end_s:
-                    if not waits:
-                        raise UserError(f"{folder}: another process {work}; wait for it or stop it")
-                    advice = f"if none is, delete {path} and start again"
-                    print(f"Waiting for {folder}: another process {work}; {advice}", file=sys.stderr, flush=True)
-                    end_s = math.inf
-                time.sleep(POLL_S)
-        except OSError as error:
-            advice = f"its file system has no locks ({error.strerror}), so let only one process use it"
-            print(f"warning: {folder}: {advice}", file=sys.stderr, flush=True)
-        yield file
+    path.touch()  # an error here is not one of locks
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive its process
+    try:
+        lock.acquire(timeout=SHORT_WAIT_S)
+    except Timeout:
+        if not waits:
+            raise UserError(f"{folder}: another process {work}; wait for it or stop it") from None
+        advice = f"if none is, delete {path} and start again"
+        print(f"Waiting for {folder}: another process {work}; {advice}", file=sys.stderr, flush=True)
+        lock.acquire()
+    except OSError as error:
+        advice = f"its file system has no locks ({error.strerror}), so let only one process use it"
+        print(f"warning: {folder}: {advice}", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_locked(folder: Path) -> bool:
     """Return whether a process has locked the folder. This needs no write permission."""
     with contextlib.suppress(OSError), (folder / "lock").open("rb") as file:  # no such file, or no locks
-        return not _take(file, shared=True)
+        return not lock_descriptor(file.fileno(), blocking=False)
     return False
-
-
-def _take(file: BinaryIO, *, shared: bool = False) -> bool:
-    """Lock a file, and return False if another process has locked it. Raises OSError if the system has no locks."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
-    except (BlockingIOError, PermissionError):
-        return False
-    return True

@@ -77,7 +77,7 @@ def test_a_file_that_repeats_another_counts_once_and_never_as_training_text_if_i
 def test_a_passage_is_identified_by_its_text_not_by_its_path(write, cache):
     def passage(**options):
         corpus = load_corpus(cache=cache, **options)
-        return corpus.passage(corpus.split(DataConfig().split, 2).validation)
+        return corpus.passage(corpus.split(DataConfig().split, 2))
 
     a, b = write(a="abcd" * 5), write(b="abce" * 5)
     moved = write(moved="abcd" * 5)

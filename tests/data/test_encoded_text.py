@@ -5,7 +5,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import ROOT
 from helpers import load_corpus
@@ -14,7 +13,6 @@ from torch.utils.data import DataLoader
 from cli.errors import UserError
 from data import encoded_text
 from data.batches import TrainingBatches
-from data.encoded_text import EncodedText
 from data.files import exclusive
 
 TEXT = "some text, some more text\n" * 50
@@ -57,24 +55,16 @@ def test_a_changed_text_is_encoded_again(cache, text_file, later):
 
 @pytest.mark.parametrize("keep", [None, 0, 5, 400])
 def test_a_missing_or_truncated_encoded_file_is_written_again(cache, text_file, keep):
-    file = Path(load_corpus(text_file, cache=cache).ids.file.name)
+    file = Path(load_corpus(text_file, cache=cache).ids.filename)
     file.unlink() if keep is None else os.truncate(file, keep)
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
 
 
 @pytest.mark.parametrize("fields", [("characters", "letters"), ("digests", "digest")])
 def test_a_file_with_the_fields_of_another_version_is_written_again(cache, text_file, fields):
-    file = Path(load_corpus(text_file, cache=cache).ids.file.name)
+    file = Path(load_corpus(text_file, cache=cache).ids.filename)
     file.write_bytes(file.read_bytes().replace(*(f'"{field}"'.encode() for field in fields)))
     assert decoded(load_corpus(text_file, cache=cache)) == TEXT
-
-
-def test_a_file_that_becomes_shorter_while_it_is_in_use_is_an_error(cache, text_file):
-    ids = load_corpus(text_file, cache=cache).ids
-    os.truncate(ids.file.name, ids.first_byte + 20)
-    assert len(ids[:20]) == 20
-    with pytest.raises(UserError, match=r"ids: has become shorter; start again, and the text is encoded again"):
-        ids[10:21]
 
 
 @pytest.mark.parametrize("later", [TEXT.upper(), TEXT[::-1]])
@@ -93,24 +83,8 @@ def test_a_text_that_changes_while_it_is_read_is_an_error_and_leaves_no_file(cac
     assert names(cache) == ["lock"]
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
-def test_slices_and_parts_equal_those_of_an_array(tmp_path, dtype):
-    array = np.arange(200, dtype=dtype)
-    (tmp_path / "ids").write_bytes(b"header\n" + array.tobytes())
-    with (tmp_path / "ids").open("rb") as file:
-        text = EncodedText(file, np.dtype(dtype), first_byte=7, length=200)
-        assert (len(text), text[:].dtype) == (200, np.dtype(dtype))
-        part, same = text.part(50, 150).part(10, 90), array[60:140]
-        for piece in (slice(None), slice(3, 9), slice(-5, None), slice(70, 999), slice(9, 3), slice(80, 90)):
-            assert np.array_equal(part[piece], same[piece])
-
-
-@pytest.mark.parametrize("pread", [True, False], ids=["pread", "as on Windows"])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker")
-def test_workers_of_a_data_loader_and_threads_read_the_batches_of_the_main_process(cache, monkeypatch, pread):
-    """They share an open file, so a position in it would be one for all."""
-    if not pread:
-        monkeypatch.delattr(os, "pread")
+def test_workers_of_a_data_loader_and_threads_read_the_batches_of_the_main_process(cache):
     ids, n = load_corpus("selmere", cache=cache).ids, 400
     batches = TrainingBatches(ids, block_size=64, batch_size=16, seed=0)
     expected = [batches.at(16 * number)[0] for number in range(n)]

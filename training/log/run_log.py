@@ -101,7 +101,7 @@ class RunLog:
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
         """Log a validation loss and a sampled text."""
         settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
-        self._record(**result.record(), val_passage=corpus.passage(self.state.split.validation))
+        self._record(**result.record(), val_passage=corpus.passage(self.state.split))
         # The same seed for every sample, so that samples can be compared.
         self._last_sample = self._sampler.text("", settings.sample_length, seed=settings.seed)
         if self._last_sample:
