@@ -1,7 +1,6 @@
 """Files: read regular files only, write each completely or not at all, and lock folders."""
 
 import contextlib
-import hashlib
 import os
 import secrets
 import sys
@@ -67,11 +66,6 @@ def append(path: Path, text: str) -> None:
             file.write(text.encode())
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_partial_files(folder: Path) -> None:

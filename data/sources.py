@@ -7,13 +7,13 @@ import os
 import sys
 import urllib.request
 from collections.abc import Iterable
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import NamedTuple
 
 from cli.errors import UserError
 from data.encoded_text import PACKED, is_packed
-from data.files import exclusive, replacing, sha256_of
+from data.files import exclusive, replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
 TXT = (".txt", *(f".txt{suffix}" for suffix in PACKED))  # the files that a folder stands for
@@ -28,20 +28,17 @@ class MissingTextError(UserError):
     """There is nothing at the path of a corpus."""
 
 
-@dataclass(frozen=True)
-class Download:
+class Download(NamedTuple):
     """A text on the web."""
 
     url: str
     sha256: str
-    n_bytes: int
 
 
 NAMED: dict[str, Download | Path] = {
     "shakespeare": Download(
         url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-        n_bytes=1_115_394,
     ),
     "selmere": BUNDLED / "selmere.txt",
 }
@@ -96,15 +93,10 @@ def _without_runs_and_packed_copies(paths: Iterable[Path]) -> list[Path]:
 def _downloaded(name: str, source: Download, cache: Path) -> Path:
     """Return the file of a named corpus; download it if the cache does not have it, or has another text."""
     target = cache / f"{name}.txt"
-
-    def is_there() -> bool:
-        return target.is_file() and sha256_of(target) == source.sha256
-
-    if not is_there():
-        with exclusive(cache, "is downloading a corpus", waits=True):
-            if not is_there():
-                with replacing(target) as file:
-                    file.write(_download(name, source, target))
+    with exclusive(cache, "is downloading a corpus", waits=True):
+        if not (target.is_file() and _sha256(target.read_bytes()) == source.sha256):
+            with replacing(target) as file:
+                file.write(_download(name, source, target))
     return target
 
 
@@ -119,8 +111,8 @@ def _download(name: str, source: Download, target: Path) -> bytes:
         print(f"Downloading {url}", file=sys.stderr, flush=True)
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-                content = response.read(source.n_bytes + 1)
-            if hashlib.sha256(content).hexdigest() == source.sha256:
+                content = response.read()
+            if _sha256(content) == source.sha256:
                 return content
             reasons.append(f"{url}: {len(content):,} bytes without the SHA-256 {source.sha256[:12]}...")
         except (OSError, ValueError, HTTPException) as error:
@@ -130,3 +122,7 @@ def _download(name: str, source: Download, target: Path) -> bytes:
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
         "data.corpus=selmere"
     )
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

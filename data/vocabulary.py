@@ -8,10 +8,9 @@ from cli.errors import UserError
 
 
 class UnknownCharacterError(UserError):
-    """A text contains a character that is not among the known ones; `position` is its index in the text."""
+    """A text contains a character that is not among the known ones."""
 
     def __init__(self, character: str, position: int, known: str):
-        self.position = position
         name = f"{character!r} (U+{ord(character):04X})"
         known = f"{known[:100]!r}{'...' * (len(known) > 100)}"
         hint = "; in bash, $'\\n' is a line break" if character == "\\" else ""

@@ -106,7 +106,7 @@ def test_in_latin_1_a_model_trains_on_any_file(workplace, capsys):
 
 
 def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
-    monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64, 9))
+    monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64))
     train_run("tiny", "data.corpus=story", "data.fallback=text.txt", "train.max_steps=20")
     captured = capsys.readouterr()
     assert "this run trains on the corpus text.txt INSTEAD, so its results are not comparable" in captured.err
