@@ -24,7 +24,7 @@ LIBRARIES = (
     "filelock",
     "yaml",
     "safetensors",
-)  # which train.py and sample.py import
+)  # of train.py and sample.py
 
 
 def require(*libraries: str) -> None:

@@ -146,7 +146,7 @@ def test_the_random_settings_include_every_value_of_every_setting():
 
 @pytest.mark.parametrize("setting", ["positions", "norm", "mlp", "score", "qk_norm", "a_new_setting"])
 def test_the_page_refuses_a_model_with_a_setting_or_name_that_it_does_not_implement(page, setting):
-    _, header, weights, _ = packed(ModelConfig(n_embd=12, n_head=2), "character")
+    _, header, weights, _ = packed(ModelConfig(n_embd=12, n_head=2))
     script = """const [{ config, tensors }, weights, done] = arguments, build = (found) => new GPT(config, found);
         unpack(tensors, weights).then(build).then(() => done("built"), ({ message }) => done(message))"""
     assert page.execute_async_script(script, header, weights) == "built"
