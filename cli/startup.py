@@ -16,15 +16,7 @@ import time
 from pathlib import Path
 
 STARTED_S = time.perf_counter()  # before the import of torch, which is part of a run's time
-LIBRARIES = (
-    "torch",
-    "numpy",
-    "tqdm",
-    "fsspec",
-    "filelock",
-    "yaml",
-    "safetensors",
-)  # of train.py and sample.py
+LIBRARIES = ("torch", "numpy", "tqdm", "fsspec", "filelock", "yaml", "safetensors")
 
 
 def require(*libraries: str) -> None:
@@ -42,7 +34,7 @@ is_command = Path(sys.argv[0]).name in ("train.py", "sample.py", "-m")  # -m: wh
 if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-require(*LIBRARIES)
+require(*LIBRARIES)  # of train.py and sample.py
 
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "8000"

@@ -83,11 +83,8 @@ class TrainingState:
         model.NAME is a weight to sample with; if it is an average, trained.NAME is the weight that training continues
         with. optimizer.KIND.NAME is what an optimiser remembers of a weight, such as optimizer.exp_avg.lm_head.weight.
         """
-        weights = self.average.model.state_dict()
-        tensors = {f"model.{name}": x for name, x in weights.items()}
-        for name, x in self.model.state_dict().items():
-            if x.data_ptr() != weights[name].data_ptr():  # tensors that both models share are saved once
-                tensors[f"trained.{name}"] = x
+        tensors = {f"model.{name}": x for name, x in self.average.model.state_dict().items()}
+        tensors |= {f"trained.{name}": self.model.get_parameter(name) for name in self.average.names}
         for name, parameter in self.model.named_parameters():
             for optimizer in self.optimizers:
                 for kind, value in optimizer.state.get(parameter, {}).items():

@@ -9,7 +9,7 @@ ends with an error at its next log line.
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from model.gpt import GPT
@@ -81,14 +81,17 @@ class WeightAverage:
     Karras et al., 2024, section 3.1). At any time, an average predicts about like a model whose learning rate has
     fallen, and overfits less.
 
-    trained: the model that training changes. model: another one, which receives the averages.
+    trained: the model that training changes. model: another one, which receives the averages, or the same one, if there
+    are none. names: of the parameters that are averaged; both models have the same buffers and sparse parameters.
     """
 
     def __init__(self, trained: GPT, model: GPT, fraction: float):
         self.trained, self.model, self.fraction = trained, model, fraction
         sparse = set(trained.sparse_parameters())
-        for name, x in [*trained.named_parameters(), *trained.named_buffers()]:
-            if x in sparse or not isinstance(x, nn.Parameter):  # not averaged: both models have the same tensor
+        parameters = dict(trained.named_parameters())
+        self.names = [name for name, p in parameters.items() if p not in sparse and model is not trained]
+        for name, x in [*parameters.items(), *trained.named_buffers()]:
+            if name not in self.names:
                 owner, _, own_name = name.rpartition(".")
                 setattr(model.get_submodule(owner), own_name, x)
 
@@ -96,6 +99,6 @@ class WeightAverage:
     def update(self, n_steps: int) -> None:
         """Add the present weights to the average. n_steps: how many steps it then has, 1, 2, ..."""
         share = 1 / (1 + self.fraction / (1 - self.fraction) * (n_steps - 1))  # 1 for the first weights
-        pairs = zip(self.model.parameters(), self.trained.parameters(), strict=True)
-        averages, weights = zip(*(pair for pair in pairs if pair[0] is not pair[1]), strict=True)
+        averages: list[Tensor] = [self.model.get_parameter(name) for name in self.names]
+        weights: list[Tensor] = [self.trained.get_parameter(name) for name in self.names]
         torch._foreach_lerp_(averages, weights, share)
