@@ -17,8 +17,6 @@ class TrainingBatches:
     last window shift inwards to fit, so every epoch covers every character. Batches share no state, so a resumed run
     restores nothing. The order of an epoch takes 8 bytes of memory for each window. If the text is small enough, it is
     stored on the GPU, and only the start positions of the windows are sent there.
-
-    part: the windows of a batch that are wanted, for a process that computes a part of it.
     """
 
     def __init__(
@@ -29,24 +27,23 @@ class TrainingBatches:
         batch_size: int,
         seed: int,
         device: torch.device | str = "cpu",
-        part: slice = slice(None),
     ):
         assert len(ids) > block_size, (len(ids), block_size)  # see Corpus.split
         self.device, self.ids_on_device = torch.device(device), None
         if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
             self.ids_on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
             self.offsets = torch.arange(block_size + 1, device=self.device)
-        self.ids, self.block_size, self.batch_size, self.seed, self.part = ids, block_size, batch_size, seed, part
+        self.ids, self.block_size, self.batch_size, self.seed = ids, block_size, batch_size, seed
         self.last_start = len(ids) - 1 - block_size
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
         self.newest: tuple[int, np.ndarray] = (-1, np.empty(0))  # the newest epoch, and the starts of its windows
 
     def at(self, window: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of the part of the batch that begins with this window of the run.
+        """Return inputs and targets of the batch that begins with this window of the run.
 
-        Each is (windows, block_size) int64, on the device.
+        Each is (batch_size, block_size) int64, on the device.
         """
-        starts = self.starts(window)[self.part]
+        starts = self.starts(window)
         if self.ids_on_device is None:
             windows = to_device(torch.from_numpy(_read_windows(self.ids, starts, self.block_size)), self.device)
         else:

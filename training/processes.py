@@ -67,14 +67,17 @@ class SharedStep(TrainingStep):
     """A step that all processes take together: the gradients are means over their shares of the batch."""
 
     def __init__(self, state: TrainingState):
-        share = state.config.train.batch_size // dist.get_world_size()
-        first = share * dist.get_rank()
         model = DistributedDataParallel(state.model, broadcast_buffers=False, gradient_as_bucket_view=True)
-        super().__init__(state, model=model, part=slice(first, first + share))
+        super().__init__(state, model=model)
 
     def run(self) -> None:
         _give("step")
         super().run()
+
+    def _update(self, inputs: Tensor, targets: Tensor) -> None:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        torch.manual_seed(torch.initial_seed() + rank)  # each share has its own dropout
+        super()._update(inputs.chunk(size, dim=1)[rank], targets.chunk(size, dim=1)[rank])
 
     def shared(self, loss: Tensor) -> Tensor:
         dist.all_reduce(loss)

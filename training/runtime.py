@@ -34,17 +34,14 @@ class Runtime:
     @property
     def arithmetic(self) -> str:
         """What the device computes with: on another one of this kind, a run differs in the last bits only."""
-        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}{self._several}"
-
-    @property
-    def _several(self) -> str:
-        return f" in {self.n_processes} processes" if self.n_processes > 1 else ""
+        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}"
 
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()
         threads = f", {n_threads} thread{'s' * (n_threads > 1)}" if self.device.type == "cpu" else ""
-        return f"{name}{threads}, {str(self.dtype).removeprefix('torch.')}{self._several}"
+        processes = f" in {self.n_processes} processes" if self.n_processes > 1 else ""
+        return f"{name}{threads}, {str(self.dtype).removeprefix('torch.')}{processes}"
 
 
 def choose_runtime(device: str, dtype: str) -> Runtime:

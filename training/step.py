@@ -17,11 +17,11 @@ from training.state import TrainingState
 class TrainingStep:
     """The step that a run repeats. It depends on the state alone, so a resumed run takes the same steps.
 
-    model, part: for one of several processes (see `SharedStep`), its wrapped model and its windows of each batch.
+    model: that of the state, wrapped for one of several processes (see `SharedStep`).
     """
 
-    def __init__(self, state: TrainingState, *, model: nn.Module | None = None, part: slice = slice(None)):
-        self.state, self.part = state, part
+    def __init__(self, state: TrainingState, *, model: nn.Module | None = None):
+        self.state = state
         settings, device = state.config.train, state.runtime.device
         self.batches = TrainingBatches(
             state.split.train,
@@ -29,7 +29,6 @@ class TrainingStep:
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=device,
-            part=part,
         )
         self.forward = model or state.model
         if settings.compile:
@@ -43,9 +42,8 @@ class TrainingStep:
         """Take one step: the next batches, new weights, and the progress."""
         config, progress = self.state.config, self.state.progress
         step, accumulate = progress.step, config.train.accumulate
-        # Dropout depends on (seed, step, part) only, hashed into the 32 bits of a CPU seed: no state is saved.
-        entropy = [config.train.seed, step, self.part.start or 0]
-        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        # Dropout depends on (seed, step) only, hashed into the 32 bits of a CPU seed: no state is saved.
+        torch.manual_seed(int(np.random.SeedSequence([config.train.seed, step]).generate_state(1)[0]))
         set_lr(self.state.optimizers, lr_factor(config.optim, step, config.train.max_steps))
         size = self.batches.batch_size
         batches = [self.batches.at(progress.windows + micro_step * size) for micro_step in range(accumulate)]
