@@ -41,7 +41,6 @@ def bigram_loss(table, ids):
     p = table.exp() / table.exp().sum(1, keepdim=True)
     return -sum(p[a, b].log() for a, b in zip(ids, ids[1:])) / (len(ids) - 1)
 """
-ENDLESS = "has not ended after 3 s: look for an endless loop"
 MISTAKES = [
     ("average_of_the_past", "x.cumsum(1) /", "x.mean(1, True) + 0 *", "the mean of all"),
     ("masked_softmax", "e.sum(-1,", "e.sum(-2,", "the softmax runs over the queries"),
@@ -137,7 +136,6 @@ def test_the_exercise_is_written_once_and_checked_up_to_the_first_function_that_
     assert capsys.readouterr().out.startswith("".join(f"{name} is right.\n" for name in EXERCISES))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -145,13 +143,9 @@ def test_the_exercise_is_written_once_and_checked_up_to_the_first_function_that_
         ("x = 1\ndef f(:", " stops: SyntaxError: invalid syntax (mine.py, line 2)"),
         ("import nowhere", " stops in line 1: ModuleNotFoundError: No module named 'nowhere'"),
         (SOLUTION.replace("def head", "def heat"), " has no function head"),
-        ("while True:\n    pass", f": the file {ENDLESS}"),
-        (SOLUTION.replace("q, k, v =", "while True: pass;"), f": head {ENDLESS}"),
-        (SOLUTION.replace("q, k, v =", "__import__('os')._exit(0);"), ": head ended Python itself"),
     ],
 )
-def test_a_file_that_cannot_be_checked_is_one_line(code, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("textbook.exercise.check.SECONDS", 3)
+def test_a_file_that_cannot_be_checked_is_one_line(code, message, tmp_path, capsys):
     file = tmp_path / "mine.py"
     if code:
         file.write_text(code, encoding="utf-8")

@@ -1,14 +1,8 @@
-"""Write the exercise, and check what a reader made of it: which functions are right, and what is wrong in the next one.
+"""Write the exercise, and check what a reader made of it: which functions are right, and what is wrong in the next."""
 
-The reader's code runs in a process of its own, because it may never end.
-"""
-
-import multiprocessing
 import runpy
-import sys
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -19,7 +13,7 @@ from torch import Tensor
 from cli.errors import UserError, one_line
 from textbook.exercise.exercises import EXERCISES, Exercise
 
-TEMPLATE, SECONDS = Path(__file__).parent / "attention_exercise.py", 10  # for one function
+TEMPLATE = Path(__file__).parent / "attention_exercise.py"
 SIZES = ((2, 4, 5, 6, 3), (1, 3, 2, 4, 2), (3, 7, 2, 8, 1))  # B, T, S, C and H
 
 
@@ -72,49 +66,23 @@ def stop(error: BaseException, file: str) -> str:
     return f"stops{place}: {type(error).__name__}: {one_line(str(error))}"
 
 
-def answer(file: str, connection: Connection) -> None:
-    """Send an empty text, then what is wrong with the file, then with each function; empty texts if nothing is."""
-    connection.send("")
-    functions: dict[str, Any] = {}
-    try:
-        functions = runpy.run_path(file)
-        found = next((f"has no function {name}" for name in EXERCISES if not callable(functions.get(name))), "")
-    except (Exception, SystemExit) as error:
-        found = stop(error, file)
-    connection.send(found)
-    for name, exercise in EXERCISES.items():
-        found = found or fault(functions[name], exercise, file)
-        sys.stdout.flush()  # what the function prints, before this process is stopped
-        connection.send(found)
-
-
 def check(file: Path) -> int:
     """Print whether each function of the file is right, up to the first that is not; return 0 if all are.
 
-    Raises UserError if the file cannot be run, or a function is missing or does not end.
+    Raises UserError if the file cannot be run, or a function is missing.
     """
-    file.read_bytes()  # a missing file is this process's error
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(str(file), sender), daemon=True)
-    process.start()
-    sender.close()
+    file.read_bytes()  # an error here is not one of the file's code
     try:
-        receiver.recv()  # the process has started
-        for name in ("the file", *EXERCISES):
-            if not receiver.poll(SECONDS):
-                raise UserError(f"{file}: {name} has not ended after {SECONDS} s: look for an endless loop")
-            found = receiver.recv()
-            if found and name == "the file":
-                raise UserError(f"{file} {found}")
-            if found:
-                print(fill(f"{name} {found}", 80))
-                return 1
-            if name != "the file":
-                print(f"{name} is right.")
-    except EOFError:
-        raise UserError(f"{file}: {name} ended Python itself") from None
-    finally:
-        process.kill()
+        functions = runpy.run_path(str(file))
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{file} {stop(error, str(file))}") from None
+    for name in EXERCISES:
+        if not callable(functions.get(name)):
+            raise UserError(f"{file} has no function {name}")
+    for name, exercise in EXERCISES.items():
+        if found := fault(functions[name], exercise, str(file)):
+            print(fill(f"{name} {found}", 80))
+            return 1
+        print(f"{name} is right.", flush=True)
     print("All are right. Read model/attention.py next: you have written what it computes.")
     return 0
