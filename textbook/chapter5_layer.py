@@ -9,8 +9,8 @@ The heads stand side by side (Concat), and a last map mixes them:
 In this formula, Q, K and V are the inputs of the layer; in chapter 3 and below, they are the products. A layer takes
 eight steps: linear maps, split into heads, scores, mask, softmax, sum of values, join (merge), last map.
 
-One big map holds the W_i^Q of all heads as blocks of its columns. The maps have no biases here; bias=True and
-output_bias=True add them, as some texts do.
+One big map holds the W_i^Q of all heads as blocks of its columns. The maps have no biases here; bias=True adds them, as
+some texts do.
 
 In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
 attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A
@@ -60,9 +60,9 @@ def combine_masks(
 class MultiHeadAttention(nn.Module):
     """Several heads side by side and one output map, with a result of `width` channels (Vaswani et al., 2017).
 
-    Each head compares queries of head_size channels (by default width / n_head) with keys of key_head_size, which only
-    some scores allow to differ, and sums values of value_head_size; head_size=width gives wide heads. The inputs have
-    query_size, key_size and value_size channels: by default width, and as many as the input before.
+    Each head has queries, keys and values of head_size channels, by default width / n_head; head_size=width gives wide
+    heads. The queries come from query_size channels, by default width, the keys and values from key_size, by default
+    query_size.
     """
 
     def __init__(
@@ -71,13 +71,9 @@ class MultiHeadAttention(nn.Module):
         n_head: int,
         *,
         head_size: int | None = None,
-        key_head_size: int | None = None,
-        value_head_size: int | None = None,
         query_size: int | None = None,
         key_size: int | None = None,
-        value_size: int | None = None,
         bias: bool = False,
-        output_bias: bool = False,
         score: Score = scaled_dot,
     ):
         super().__init__()
@@ -88,40 +84,31 @@ class MultiHeadAttention(nn.Module):
         key_size = key_size or query_size
         self.n_head, self.score = n_head, score
         self.query = nn.Linear(query_size, n_head * head_size, bias=bias)
-        self.key = nn.Linear(key_size, n_head * (key_head_size or head_size), bias=bias)
-        self.value = nn.Linear(value_size or key_size, n_head * (value_head_size or head_size), bias=bias)
-        self.proj = nn.Linear(self.value.out_features, width, bias=output_bias)
+        self.key = nn.Linear(key_size, n_head * head_size, bias=bias)
+        self.value = nn.Linear(key_size, n_head * head_size, bias=bias)
+        self.proj = nn.Linear(n_head * head_size, width, bias=bias)
 
     def forward(self, *inputs: Tensor, **masks) -> Tensor:
         """Return the output (B, T, width) for one to three inputs; see `trace`."""
         return self.trace(*inputs, **masks)["output"]
 
     def trace(self, queries: Tensor, keys=None, values=None, *, causal=False, **masks) -> dict[str, Tensor]:
-        """Attend from queries (B, T, query_size) to keys (B, S, key_size) and values (B, S, value_size).
+        """Attend from queries (B, T, query_size) to keys and values (B, S, key_size).
 
         keys default to the queries (self-attention), values to the keys. causal hides later keys; masks: see
-        `combine_masks`. Returns every value by name: X, the queries; Q (B, H, T, D), K and V (B, H, S, ...); scores
-        before masks and weights (B, H, T, S); heads (B, H, T, ...); joined (B, T, H ...); output (B, T, width).
+        `combine_masks`. Returns every value by name: X, the queries; Q (B, H, T, D), K and V (B, H, S, D); scores
+        before masks and weights (B, H, T, S); heads (B, H, T, D); joined (B, T, H D); output (B, T, width).
         """
         keys = queries if keys is None else keys
         values = keys if values is None else values
-        inputs = {"queries": (self.query, queries), "keys": (self.key, keys), "values": (self.value, values)}
-        for name, (linear, x) in inputs.items():
-            if x.ndim != 3 or x.size(-1) != linear.in_features:
-                raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (B, length, {linear.in_features})")
-        if values.shape[:2] != keys.shape[:2]:
-            raise ValueError(f"values has shape {tuple(values.shape)}; expected (B, S) = {tuple(keys.shape[:2])} first")
-        if len(keys) != len(queries):
-            raise ValueError(f"keys has shape {tuple(keys.shape)}; expected B = {len(queries)}, that of the queries")
-        if causal and queries.size(1) > keys.size(1):
-            raise ValueError(f"causal attention to {keys.size(1)} keys allows at most as many queries")
-        q, k, v = (split_heads(linear(x), self.n_head) for linear, x in inputs.values())  # (B, H, T or S, D)
+        inputs = ((self.query, queries), (self.key, keys), (self.value, values))
+        q, k, v = (split_heads(linear(x), self.n_head) for linear, x in inputs)  # (B, H, T or S, D)
         scores = self.score(q, k)  # (B, H, T, S)
         visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
         # A query that sees no key: zeros in place of NaN. The mask also keeps the NaN out of the gradients.
         weights = masked_softmax(scores, visible=visible, causal=causal).nan_to_num()
-        heads = weights @ v  # (B, H, T, D')
-        joined = join_heads(heads)  # (B, T, H D')
+        heads = weights @ v  # (B, H, T, D)
+        joined = join_heads(heads)  # (B, T, H D)
         found = {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads}
         return found | {"joined": joined, "output": self.proj(joined)}  # (B, T, width)
 
@@ -165,7 +152,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
         yield f"  {name:12}{''.join(f'{tuple(values[name].shape)!s:20}' for values in traced)}".rstrip()
     n_parameters = [sum(p.numel() for p in layer.parameters()) for layer in (two, wide, cross)]
     yield f"  parameters  {''.join(f'{n:<20,}' for n in n_parameters)}".rstrip() + "\n"
-    n = sum(p.numel() for p in MultiHeadAttention(16, 2, query_size=10, bias=True, output_bias=True).parameters())
+    n = sum(p.numel() for p in MultiHeadAttention(16, 2, query_size=10, bias=True).parameters())
     yield f"The first layer has {n:,} parameters with 16 biases in each of its maps."
     equal = "the same" if torch.allclose(one_head_at_a_time(two, x), two(x), atol=1e-6) else "DIFFERENT results"
     yield f"One head at a time, each with 8 columns of every map, gives {equal}.\n"

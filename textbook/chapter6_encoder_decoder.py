@@ -29,7 +29,7 @@ class EncoderBlock(nn.Module):
     def __init__(self, width: int, n_head: int):
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, n_head, bias=True, output_bias=True)
+        self.attention = MultiHeadAttention(width, n_head, bias=True)
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
@@ -45,9 +45,9 @@ class DecoderBlock(nn.Module):
     def __init__(self, width: int, n_head: int):
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, n_head, bias=True, output_bias=True)
+        self.attention = MultiHeadAttention(width, n_head, bias=True)
         self.cross_norm = nn.LayerNorm(width)
-        self.cross_attention = MultiHeadAttention(width, n_head, bias=True, output_bias=True)
+        self.cross_attention = MultiHeadAttention(width, n_head, bias=True)
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 

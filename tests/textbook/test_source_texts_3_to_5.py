@@ -9,11 +9,10 @@ from helpers import make_model
 from torch import randn
 
 from model.attention import attend
-from model.scoring import Additive, Gaussian, dot, uniform
+from model.scoring import Gaussian, dot, uniform
 from textbook.chapter1_average import average_by_loop, average_by_matrix, average_by_softmax
 from textbook.chapter2_similarity import attend_by_loop, attend_by_matrix
 from textbook.chapter3_head import one_head
-from textbook.chapter4_heads import join_heads
 from textbook.chapter5_layer import MultiHeadAttention
 from textbook.chapter7_scores import (
     epanechnikov_kernel,
@@ -108,19 +107,6 @@ def test_text_3_w_is_the_inverse_of_the_width_that_is_printed():
     assert (w, width) == (pytest.approx(learned, abs=0.005), pytest.approx(1 / learned, abs=0.005))
     at_one_width = kernel(learned * torch.tensor(1 / learned))
     assert at_one_width.item() == pytest.approx(math.log(math.exp(-1 / 2)))
-
-
-def test_text_3_a_layer_with_additive_scores_compares_queries_and_keys_of_different_widths():
-    score = Additive(3, 5, hidden=8)
-    layer, x, memory = (
-        MultiHeadAttention(8, H, head_size=3, key_head_size=5, score=score),
-        randn(N, T, 8),
-        randn(N, S, 8),
-    )
-    traced = layer.trace(x, memory)
-    assert (traced["Q"].shape, traced["K"].shape) == ((N, H, T, 3), (N, H, S, 5))
-    weights = torch.softmax(score(traced["Q"], traced["K"]), dim=-1)
-    torch.testing.assert_close(layer(x, memory), layer.proj(join_heads(weights @ traced["V"])))
 
 
 # 4. Self-attention from first principles
