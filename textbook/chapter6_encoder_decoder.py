@@ -33,9 +33,9 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
-    def forward(self, x: Tensor, **masks: Tensor | None) -> Tensor:
-        """Map x (B, S, C) to (B, S, C). padding_mask (B, S) and attention_mask (S, S) are 0 where a key is hidden."""
-        x = x + self.attention(self.attention_norm(x), **masks)
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """Map x (B, S, C) to (B, S, C). padding_mask (B, S) is 0 where a key is hidden."""
+        x = x + self.attention(self.attention_norm(x), padding_mask=padding_mask)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -51,15 +51,10 @@ class DecoderBlock(nn.Module):
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = MLP("gelu", width, bias=True, dropout=0.0)
 
-    def forward(self, x: Tensor, memory: Tensor, *, memory_padding_mask=None, memory_mask=None, **masks) -> Tensor:
-        """Map x (B, T, C) to (B, T, C), reading a memory (B, S, C).
-
-        Masks are 0 where a key is hidden: padding_mask (B, T) and attention_mask (T, T) in self-attention,
-        memory_padding_mask (B, S) and memory_mask (T, S) in cross-attention.
-        """
-        x = x + self.attention(self.attention_norm(x), causal=True, **masks)
-        y = self.cross_norm(x)
-        x = x + self.cross_attention(y, memory, padding_mask=memory_padding_mask, memory_mask=memory_mask)
+    def forward(self, x: Tensor, memory: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """Map x (B, T, C) to (B, T, C), reading a memory (B, S, C), whose padding_mask (B, S) is 0 for hidden keys."""
+        x = x + self.attention(self.attention_norm(x), causal=True)
+        x = x + self.cross_attention(self.cross_norm(x), memory, padding_mask=padding_mask)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -75,35 +70,30 @@ class EncoderDecoder(nn.Module):
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, vocab_size, bias=False)
 
-    def forward(self, source: Tensor, target: Tensor, *, source_padding_mask=None, source_attention_mask=None, **masks):
+    def forward(self, source: Tensor, target: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         """Return scores (logits) (B, T, V) for the id after each position of target (B, T), given source (B, S).
 
-        Masks are 0 where a key is hidden: source_padding_mask (B, S) in every attention to the source,
-        source_attention_mask (S, S) in the encoder, and those of `DecoderBlock` but the memory's padding in the
-        decoder. Raises ValueError if a shape is wrong.
+        padding_mask (B, S) is 0 where the source is only filled up: there, no attention reads it.
         """
         memory = self._embed(source)
         for block in self.encoder:
-            memory = block(memory, padding_mask=source_padding_mask, attention_mask=source_attention_mask)
+            memory = block(memory, padding_mask)
         memory = self.encoder_norm(memory)  # (B, S, C)
         x = self._embed(target)
         for block in self.decoder:
-            x = block(x, memory, memory_padding_mask=source_padding_mask, **masks)
+            x = block(x, memory, padding_mask)
         return self.lm_head(self.decoder_norm(x))
 
     @torch.inference_mode()
-    def greedy(self, source: Tensor, start: int, length: int, **masks: Tensor) -> Tensor:
-        """Return the likeliest ids (B, length) after `start`, one by one. masks: those of the source."""
+    def greedy(self, source: Tensor, start: int, length: int, padding_mask: Tensor | None = None) -> Tensor:
+        """Return the likeliest ids (B, length) after `start`, one by one."""
         ids = source.new_full((len(source), 1), start)
         for _ in range(length):
-            logits = self(source, ids, **masks)  # (B, t, V); a cache would be faster, and longer
+            logits = self(source, ids, padding_mask)  # (B, t, V); a cache would be faster, and longer
             ids = torch.cat((ids, logits[:, -1:].argmax(-1)), dim=1)  # (B, t + 1)
         return ids[:, 1:]
 
     def _embed(self, ids: Tensor) -> Tensor:
-        block_size = self.position_embedding.num_embeddings
-        if ids.ndim != 2 or ids.size(1) > block_size:
-            raise ValueError(f"ids have shape {tuple(ids.shape)}; expected (B, length), length at most {block_size}")
         return self.token_embedding(ids) + self.position_embedding.weight[: ids.size(1)]  # (B, length, C)
 
 
@@ -158,7 +148,7 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
         source, mask, target = reversal_batch(BATCH_SIZE, generator)
         seen.update(map(tuple, target.tolist()))
         inputs = F.pad(target[:, :-1], (1, 0), value=START)  # the decoder reads the target one place later
-        logits = model(source, inputs, source_padding_mask=mask)  # (B, T, V)
+        logits = model(source, inputs, mask)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -170,7 +160,7 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
     source, mask, target = reversal_batch(N_TEST, generator)
     unseen = torch.tensor([tuple(row) not in seen for row in target.tolist()])
     source, mask = source[unseen], mask[unseen]
-    answers = model.eval().greedy(source, START, LONGEST + 1, source_padding_mask=mask)
+    answers = model.eval().greedy(source, START, LONGEST + 1, mask)
     pairs = [(spell(s), spell(answer)) for s, answer in zip(source.where(mask, END), answers, strict=True)]
     for string, answer in pairs[:N_SHOWN]:
         yield f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}"
