@@ -1,15 +1,13 @@
-"""The pictures in textbook/ are those that the code draws, and show numbers that follow from their inputs."""
+"""The pictures in textbook/ show numbers that follow from their inputs."""
 
 import math
 import re
 
 import numpy as np
-import pytest
 import torch
 from conftest import ROOT
 
 from textbook.chapter5_layer import MultiHeadAttention
-from textbook.pictures import PICTURES, svg
 
 X = np.array([[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]])
 
@@ -28,12 +26,6 @@ def written(matrix, digits=2):
 
 def softmax(scores):
     return np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-
-
-@pytest.mark.parametrize("draw", PICTURES)
-def test_the_file_is_what_the_code_draws_and_the_page_shows_it(draw):
-    assert drawn(draw.__name__) == svg(draw)
-    assert f"]({draw.__name__}.svg)" in (ROOT / "textbook/README.md").read_text(encoding="utf-8")
 
 
 def test_one_head_shows_the_worked_example_of_text_2():
