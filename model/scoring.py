@@ -7,14 +7,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
 ADDITIVE_HIDDEN = 16  # hidden width of the additive score
-
-# Elements of the additive score's T x S x hidden intermediate that are in memory at once.
-ADDITIVE_ELEMENTS = 1 << 22
 
 
 def uniform(q: Tensor, k: Tensor) -> Tensor:
@@ -38,8 +34,7 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 class Additive(nn.Module):
     """w_v . tanh(W_q q + W_k k) (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
 
-    The sums of all queries and keys, (..., T, S, hidden), would fill the memory. They are computed for a few queries at
-    a time, and recomputed in the backward pass.
+    The sums of all queries and keys take `hidden` times the memory of the scores.
     """
 
     def __init__(self, query_size: int, key_size: int, hidden: int):
@@ -49,35 +44,20 @@ class Additive(nn.Module):
         self.weight = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        q, k = self.query(q), self.key(k)  # (..., T, hidden), (..., S, hidden)
-        queries_at_once = max(1, ADDITIVE_ELEMENTS // max(1, k.numel()))
-        pieces = q.split(queries_at_once, dim=-2)
-        if torch.is_grad_enabled():
-            scores = [
-                checkpoint(self._score, piece, k, use_reentrant=False, preserve_rng_state=False) for piece in pieces
-            ]
-        else:
-            scores = [self._score(piece, k) for piece in pieces]
-        return torch.cat(scores, dim=-2)
-
-    def _score(self, q: Tensor, k: Tensor) -> Tensor:
-        sums = q.unsqueeze(-2) + k.unsqueeze(-3)  # (..., T, S, hidden)
+        sums = self.query(q).unsqueeze(-2) + self.key(k).unsqueeze(-3)  # (..., T, S, hidden)
         return self.weight(torch.tanh(sums)).squeeze(-1)
 
 
 class Gaussian(nn.Module):
     """-|(q - k) w|^2 / 2, the exponent of a Gaussian kernel of width 1/w (Nadaraya, 1964; Watson, 1964).
 
-    w is the given value: the initial value if learned, otherwise a constant. Exact for vectors near zero, such as the
-    model's queries and keys; `textbook/chapter7_scores.py` is exact everywhere.
+    w is learned, from the given value on. Exact for vectors near zero, such as the model's queries and keys;
+    `textbook/chapter7_scores.py` is exact everywhere.
     """
 
-    def __init__(self, w: float = 1.0, *, learned: bool = True):
+    def __init__(self, w: float = 1.0):
         super().__init__()
-        if learned:
-            self.w = nn.Parameter(torch.tensor(w))
-        else:
-            self.register_buffer("w", torch.tensor(w))
+        self.w = nn.Parameter(torch.tensor(w))
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         # |q - k|^2 = |q|^2 - 2 q.k + |k|^2 needs no T x S x D intermediate. Far from zero it loses digits: its error is

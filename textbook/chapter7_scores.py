@@ -113,7 +113,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "k: three keys, two equal to the queries, the third three times the first", k
     for name, scores in (("uniform", uniform(q, k)), ("dot", dot(q, k)), ("scaled dot", scaled_dot(q, k))):
         yield f"{name}: scores of each query (row) and key (column)", scores
-    yield "gaussian, w = 1: the equal key scores best, not the longer one", Gaussian(learned=False)(q, k)
+    yield "gaussian, w = 1: the equal key scores best, not the longer one", Gaussian()(q, k).detach()
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)
     yield "additive, with random weights and 3 random keys of 3 channels", additive(q, keys)

@@ -55,7 +55,7 @@ def test_text_3_the_error_of_gaussian_scores_grows_with_the_distance_from_zero_a
         q, k = q.float(), k.float()
         exact = -torch.cdist(q.double(), k.double()).square() / 2
         squares = q.double().square().sum(1)[:, None] + k.double().square().sum(1)
-        error = (Gaussian(learned=False).float()(q, k).double() - exact).abs()
+        error = (Gaussian().float()(q, k).double() - exact).abs()
         assert (error <= (D + 4) * eps * squares).all()
     assert error.max() > 0.01  # near 2,000, where the kernel of attention pooling is exact
 
