@@ -37,9 +37,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.characters)
 
-    def __contains__(self, character: str) -> bool:
-        return character in self.characters
-
     @property
     def default_prompt(self) -> str:
         """The prompt used when none is given: a line break if the vocabulary has one, else its first character."""
@@ -60,6 +57,4 @@ class Vocabulary:
 
 def code_points(text: str) -> np.ndarray:
     """Return the Unicode code points (len(text),) of a text, as NumPy's index type."""
-    if text.isascii():
-        return np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.intp)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.intp)
