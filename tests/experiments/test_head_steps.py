@@ -58,7 +58,8 @@ def test_a_head_is_shown_step_by_step_with_the_numbers_of_the_model(browser, tra
     said = plain_minus(find(browser, ".product")[0].text)
     number, *factors = map(float, re.match(r"scores (\S+) = \((\S+) . (\S+) \+ .*\) / √", said).groups())
     assert number == pytest.approx(float(scores[2, 1]), abs=0.006)
-    assert np.prod(factors) == pytest.approx(max((q[2] * k[1]).tolist(), key=abs), abs=0.02)
+    rounding = 0.006 * sum(map(abs, factors))  # each is shown with two decimals
+    assert np.prod(factors) == pytest.approx(max((q[2] * k[1]).tolist(), key=abs), abs=rounding)
     lit = """return [...document.querySelectorAll("td.lit")].map(
         (cell) => `${cell.closest("table").dataset.name} ${cell.parentElement.rowIndex - 1}`)"""
     assert set(browser.execute_script(lit)) == {"q 2", "k 1"}

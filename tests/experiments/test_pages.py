@@ -115,7 +115,8 @@ def test_heads_open_on_the_sharpest_and_show_what_the_chosen_character_attends_t
         shades = [float(re.search(r"--w: ([\d.e-]+)%", span.get_attribute("style"))[1]) for span in shown]
         assert shades == pytest.approx([100 * w**0.5 for w in expected.tolist()], abs=0.8)
         k = int(expected.argmax())
-        assert texts(browser, ".keys li")[0] == f"{labels[k]} at {k}: {expected[k]:.3f}"
+        place, _, weight = texts(browser, ".keys li")[0].rpartition(": ")
+        assert (place, float(weight)) == (f"{labels[k]} at {k}", pytest.approx(float(expected[k]), abs=2e-3))
         looking = find(browser, ".looking")[0].text
         assert looking.startswith(f"Head L{number // 2}H{number % 2} ({measured[number]['role']}, ")
         change, error = changes[number], float(measured[number]["standard error"])
@@ -194,17 +195,23 @@ def log_probabilities(run, text, off=()):
         return model(ids[None])[0].log_softmax(-1), trained.vocabulary.characters
 
 
-def expected_bars(run, text, off=()):
+def shows_bars(browser, run, text, off=()):
+    """Return whether the bars are the ten likeliest characters; the weights of the page are rounded."""
     after, characters = log_probabilities(run, text, off)
-    p, ids = after[-1].exp().topk(10)
-    shown = [{" ": "␣", "\n": "⏎"}.get(characters[i], characters[i]) for i in ids]
-    return [(label, pytest.approx(100 * each, abs=0.7)) for label, each in zip(shown, p.tolist(), strict=True)]
+    expected = {
+        {" ": "␣", "\n": "⏎"}.get(c, c): 100 * p for c, p in zip(characters, after[-1].exp().tolist(), strict=True)
+    }
+    shown = bars(browser)
+    shares = [share for _, share in shown]
+    is_right = all(share == pytest.approx(expected[label], abs=0.7) for label, share in shown)
+    likeliest = sorted(expected.values(), reverse=True)[:10]
+    return is_right and shares == sorted(shares, reverse=True) and shares == pytest.approx(likeliest, abs=0.7)
 
 
 def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, play):
     play("3-0")
     type_text(browser, TEXT)
-    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
+    wait_for(lambda: shows_bars(browser, "3-0", TEXT))
     label, _ = bars(browser)[0]
     click(browser, ".next button")
     taken = TEXT + {"␣": " ", "⏎": "\n"}.get(label, label)
@@ -225,7 +232,7 @@ def test_the_playground_predicts_looks_inside_and_switches_heads_off(browser, pl
     assert len(find(browser, ".viewer button.head")) == 6
 
     browser.execute_script("[1, 2].forEach((i) => document.querySelectorAll('.switches button')[i].click())")  # at once
-    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT, [(0, 1), (0, 2)]))
+    wait_for(lambda: shows_bars(browser, "3-0", TEXT, [(0, 1), (0, 2)]))
     click(browser, ".switches button:nth-child(2)")
     wait_for(lambda: len(find(browser, ".costs tbody tr")) >= 3)
     for name, cost, _ in rows(browser, ".costs tbody tr"):
@@ -278,7 +285,7 @@ def test_two_models_stand_side_by_side_with_any_of_their_checkpoints(browser, pl
     assert [name.text[:3] for name in find(browser, "h2.name")] == (["A: ", ""] if width == 390 else ["A: ", "B: "])
     assert texts(browser, "#writer option") == ["A", "B"]
     type_text(browser, TEXT)
-    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
+    wait_for(lambda: shows_bars(browser, "3-0", TEXT))
     slider = find(browser, ".checkpoint")[0]
     browser.execute_script("arguments[0].value = 0; arguments[0].dispatchEvent(new Event('input'))", slider)
     wait_for(lambda: find(browser, "h2.name")[0].text == "A: 3-0, step 0")
@@ -308,11 +315,11 @@ def test_the_playground_introduces_itself_and_continues_as_one_types(browser, pl
 def test_the_keyboard_focus_stays_when_the_bars_are_drawn_again(browser, play):
     play("3-0")
     type_text(browser, TEXT)
-    wait_for(lambda: bars(browser) == expected_bars("3-0", TEXT))
+    wait_for(lambda: shows_bars(browser, "3-0", TEXT))
     for _ in range(3):
         bar, before = find(browser, ".next button")[2], find(browser, "#text")[0].get_attribute("value")
         bar.send_keys("\ue007")  # Enter
-        wait_for(lambda: bars(browser) == expected_bars("3-0", find(browser, "#text")[0].get_attribute("value")))
+        wait_for(lambda: shows_bars(browser, "3-0", find(browser, "#text")[0].get_attribute("value")))
         assert len(find(browser, "#text")[0].get_attribute("value")) == len(before) + 1
         assert browser.switch_to.active_element == find(browser, ".next button")[2]
 
@@ -331,7 +338,7 @@ def test_an_error_appears_where_the_mistake_is_and_stays_until_the_next_action(b
     type_text(browser, "9 b")
     wait_for(lambda: not find(browser, ".model.stale"))
     assert not [message for message in find(browser, ".message") if message.text]
-    assert bars(browser) == expected_bars("3-0", "9 b")
+    assert shows_bars(browser, "3-0", "9 b")
     type_text(browser, "")
     wait_for(lambda: "Model B: Without a text, the model starts a line." in find(browser, ".model .message")[1].text)
     browser.get_log("browser")  # which has the refusals
@@ -361,7 +368,7 @@ def test_a_pasted_text_of_100000_characters_is_read_from_its_last_window_and_onl
     assert box.get_attribute("value") == long
     start = window_start(len(long), 16)
     wait_for(lambda: f"the context window starts at character {start}" in find(browser, ".totals")[0].text)
-    assert bars(browser) == expected_bars("3-0", long)
+    assert shows_bars(browser, "3-0", long)
     assert "".join(texts(browser, "#writing .text span")) == long[start:]
     assert "".join(texts(browser, ".under .before, .under .text")) == long  # so it has the lines of the box
 

@@ -11,6 +11,7 @@ from training.config_file import KEYS, build_config
 from training.identity import RESOLVED, SEED, WITHOUT_EFFECT, identity_of, what_differs
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
+from training.runtime import choose_runtime
 
 # For each setting that is no part of the identity, another value with which a run has the same weights and losses.
 SAME_RUN = {
@@ -25,7 +26,7 @@ SAME_RUN = {
     "data.fallback": "selmere",
     "data.characters": "beer",
     "train.device": "cpu",
-    "train.dtype": "float32",
+    "train.dtype": str(choose_runtime("cpu", "auto").dtype).removeprefix("torch."),
 }
 
 

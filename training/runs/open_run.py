@@ -65,6 +65,7 @@ def open_run(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFold
         except TrainingError:
             raise
         except (OSError, UserError) as error:
+            run.check_held()  # a folder that is gone is the reason of other errors
             raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
 
 
