@@ -13,18 +13,11 @@ from training.evaluation import evaluate
 from training.identity import what_differs
 from training.trained_model import load_model
 
-MODELS = "run folders or checkpoints (default: the best checkpoint saved last)"
+MODELS = "runs or checkpoints (default: the best saved last)"
 
 
 @command(
-    option(
-        "--checkpoint",
-        nargs="+",
-        type=Path,
-        default=[None],
-        metavar="PATH",
-        help="runs or checkpoints (default: the best saved last)",
-    ),
+    option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--split", choices=Split._fields, help="part of the corpus (validation)"),
     option("--text", type=Path, metavar="FILE", help="a text in place of the corpus, in its encoding"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),

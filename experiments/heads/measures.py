@@ -17,20 +17,12 @@ LINE_START = re.compile(r"\n(?=(.))", re.DOTALL)  # the start of the first line 
 # In a play, the line that names the next speaker: after an empty line, with a colon at its end.
 SPEAKER = re.compile(r"\n\n([^\n:]+):\n")
 
-# Name and meaning of each target: the characters over which a head's weight is summed.
+# The targets, the characters over which a head's weight is summed, and the role of a head that prefers one, in words.
 TARGETS = {
-    "on itself": "the character itself",
-    "on previous": "the character before",
-    "on same earlier": "the same character, earlier",
-    "on what followed it": "what followed the same character earlier (induction: Olsson et al., 2022)",
-    "on line start": "the first character of the line",
-    "on speaker name": "the name of the current speaker",
-}
-ROLES = {  # of a head that prefers a target, in a few words
     "on itself": "itself",
     "on previous": "previous character",
     "on same earlier": "same character before",
-    "on what followed it": "what followed it before",
+    "on what followed it": "what followed it before",  # induction (Olsson et al., 2022)
     "on line start": "start of line",
     "on speaker name": "speaker's name",
 }
@@ -115,9 +107,9 @@ def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
 
     It is the target with the largest excess over uniform attention, if this is at least LEAST of the possible excess.
     """
-    figures = {name: float(measures.figures[name][head]) for name in ROLES}
+    figures = {name: float(measures.figures[name][head]) for name in TARGETS}
     excess = {name: (w - u) / (1 - u) for name, w in figures.items() if (u := measures.uniform[name]) < 1 and w >= 0}
     best = max(excess, key=excess.__getitem__, default="")
     if best and excess[best] >= LEAST:
-        return ROLES[best], f"{figures[best]:.2f}"
+        return TARGETS[best], f"{figures[best]:.2f}"
     return "no fixed target", f"{float(measures.figures['entropy, bits'][head]):.1f} bits"

@@ -14,7 +14,7 @@ from pages_in_browser import open_page
 from torch.testing import assert_close
 
 from cli.rules import rules_of
-from experiments.heads.measures import ROLES, measure_heads, role_of, target_masks
+from experiments.heads.measures import TARGETS, measure_heads, role_of, target_masks
 from experiments.heads.model_access import all_heads
 from experiments.heads.silence import NGRAMS, silenced
 from model import norm
@@ -193,4 +193,4 @@ def test_the_page_finds_the_roles_that_the_measures_find(page):
         ids, triangle = [*map(characters.index, text)], torch.ones(targets.shape[1:], dtype=torch.bool).tril()
         assert page.execute_script(script, ids, characters, 120, weights[:, triangle].flatten().tolist()) == expected
         found |= {role for role, _ in expected}
-    assert found == {"no fixed target", *ROLES.values()}
+    assert found == {"no fixed target", *TARGETS.values()}
