@@ -16,7 +16,7 @@ from experiments.command import MARK, command, option, replaceable
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis, analyse
 from experiments.heads.measures import TARGETS, role_of
-from experiments.heads.model_access import HeadIndex
+from experiments.heads.silence import HeadIndex
 from experiments.playground.models import make_page
 from training.trained_model import load_model
 

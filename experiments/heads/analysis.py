@@ -3,16 +3,16 @@
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from data.batches import Ids
+from data.batches import Ids, evaluation_windows, to_device
 from data.vocabulary import Vocabulary
-from experiments.heads.measures import HeadMeasures, measure_heads
-from experiments.heads.model_access import HeadIndex, all_heads, read_windows, scales_of
-from experiments.heads.silence import NGRAMS, Parts, losses_without
+from experiments.heads.measures import HeadMeasures, measure_heads, read_windows, scales_of
+from experiments.heads.silence import NGRAMS, HeadIndex, all_heads, silenced
 from model.gpt import GPT
-from training.evaluation import Evaluation
+from training.evaluation import Evaluation, evaluation_mode, losses_of, windows_at_once
 from training.runtime import Runtime
 
 
@@ -38,20 +38,31 @@ def analyse(
     cover, see `evaluate`; None: all. n_windows: windows of model.block_size characters, spread evenly over ids, for the
     measures.
     """
-    heads = all_heads(model)
+    parts: list[HeadIndex | str] = [*all_heads(model), *([NGRAMS] if model.ngrams else [])]
     measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
+    whole, sizes = losses_of_windows(model, ids, runtime, n_characters)
+    increases = {}
+    for part in tqdm(parts, desc="Silencing heads", disable=None, leave=False):
+        with silenced(model, [part]):
+            without, _ = losses_of_windows(model, ids, runtime, n_characters)
+        increases[part] = mean_and_error(without - whole, sizes)
+    loss, _ = mean_and_error(whole, sizes)
+    return Analysis(measures, Evaluation(loss, int(sizes.sum()), len(ids) - 1, model.config.block_size), increases)
 
-    memory: list[HeadIndex | str] = [NGRAMS] if model.ngrams else []
-    # From the last layer to the first, so that each set differs from the one before in few layers.
-    sets: list[Parts] = [*((part,) for part in memory), (), *((head,) for head in reversed(heads))]
-    n_available = len(ids) - 1
-    total = -(-min(n_available, n_characters or n_available) // model.config.block_size) * len(sets)
-    with tqdm(total=total, desc="Silencing heads", unit=" windows", disable=None, leave=False) as bar:
-        sums, sizes = losses_without(model, ids, runtime, sets, n_characters=n_characters, bar=bar)
-    by_set = dict(zip(sets, sums, strict=True))  # of each window, (windows,)
-    whole = Evaluation(mean_and_error(by_set[()], sizes)[0], int(sizes.sum()), n_available, model.config.block_size)
-    increases = {part: mean_and_error(by_set[part,] - by_set[()], sizes) for part in [*heads, *memory]}
-    return Analysis(measures, whole, increases)
+
+@torch.inference_mode()
+def losses_of_windows(model: GPT, ids: Ids, runtime: Runtime, n_characters: int | None) -> tuple[Tensor, Tensor]:
+    """Return the sum of losses in each window of `evaluate`, (windows,) float64, and the characters of each."""
+    size, at_once = model.config.block_size, windows_at_once(model, runtime)
+    sums, sizes = [], []
+    with evaluation_mode(model):
+        for batch in evaluation_windows(ids, block_size=size, batch_size=at_once, n_characters=n_characters):
+            inputs, targets = (to_device(x, runtime.device) for x in batch)  # (B, T) each
+            with runtime.autocast():
+                logits = model(inputs)  # (B, T, V)
+            sums.append(losses_of(logits, targets, runtime).view_as(targets).sum(-1).cpu())
+            sizes += [targets.size(1)] * len(targets)
+    return torch.cat(sums), torch.tensor(sizes)
 
 
 def mean_and_error(sums: Tensor, sizes: Tensor) -> tuple[float, float]:

@@ -1,17 +1,22 @@
-"""Measures of what heads attend to: means over the characters of a text, for every head."""
+"""What heads attend to: their weights in windows of a text, and the means of what is measured there."""
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
-from data.vocabulary import code_points
-from experiments.heads.model_access import Window
+from data.batches import Ids
+from data.vocabulary import Vocabulary, code_points
+from model.gpt import GPT
+from training.trained_model import weights_of
+
+Window = tuple[Tensor, str]  # attention weights (N, T, T) of N heads for a text of T characters, and the text
 
 LINE_START = re.compile(r"\n(?=(.))", re.DOTALL)  # the start of the first line in a window is unknown
 # In a play, the line that names the next speaker: after an empty line, with a colon at its end.
@@ -44,6 +49,22 @@ class HeadMeasures:
     figures: dict[str, Tensor]
     uniform: dict[str, float]
     n_characters: int
+
+
+def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterator[Window]:
+    """Yield n windows of block_size ids, spread evenly over ids; fewer if they would overlap."""
+    T = model.config.block_size
+    starts = np.linspace(0, len(ids) - T, num=min(n, len(ids) // T), dtype=np.int64)
+    for start in tqdm(starts, desc="Measuring heads", disable=None, leave=False):
+        window = ids[start : start + T]
+        yield torch.cat(weights_of(model, window)), vocabulary.decode(window.tolist())
+
+
+def scales_of(model: GPT) -> Tensor | None:
+    """Return the scale s of every head (N,), see `QueryKeyNorm`, or None if scores are not s cos(q, k)."""
+    norms = [block.attention.qk_norm for block in model.blocks]
+    scales = [norm.scales().detach() for norm in norms if norm]
+    return torch.cat(scales).double().cpu() if scales and model.config.score == "scaled_dot" else None
 
 
 def measure_heads(windows: Iterable[Window], scales: Tensor | None = None) -> HeadMeasures:

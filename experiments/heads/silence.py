@@ -2,24 +2,36 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from tqdm import tqdm
+from torch import Tensor
 
-from data.batches import Ids, evaluation_windows, to_device
-from experiments.heads.model_access import HeadIndex
+from cli.errors import UserError
 from model.gpt import GPT
-from training.evaluation import evaluation_mode, losses_of, windows_at_once
-from training.runtime import Runtime
 
 NGRAMS = "n-grams"  # the memory of n-grams, which can be silenced like a head
-Parts = Sequence[HeadIndex | str]
+
+
+class HeadIndex(NamedTuple):
+    """The place of a head in a model; both numbers count from 0."""
+
+    layer: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.number}"
+
+
+def all_heads(model: GPT) -> list[HeadIndex]:
+    """Return every head of the model, layer by layer. Raises UserError if there is none."""
+    if not model.blocks:
+        raise UserError("the model has no heads, because model.n_layer=0")
+    return [HeadIndex(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
 
 
 @contextlib.contextmanager
-def silenced(model: GPT, parts: Parts) -> Iterator[None]:
+def silenced(model: GPT, parts: Sequence[HeadIndex | str]) -> Iterator[None]:
     """Zero, inside the context, the weights by which these heads, or `NGRAMS`, join the sum that the blocks pass on."""
     weights = [_output_weights(model, part) for part in parts]
     before = [x.clone() for x in weights]
@@ -43,50 +55,3 @@ def _output_weights(model: GPT, part: HeadIndex | str) -> Tensor:
     attention = model.blocks[layer].attention
     D = attention.head_size
     return attention.proj.weight.detach()[:, h * D : (h + 1) * D]
-
-
-@torch.inference_mode()
-def losses_without(
-    model: GPT, ids: Ids, runtime: Runtime, sets: Sequence[Parts], *, n_characters: int | None, bar: tqdm
-) -> tuple[Tensor, Tensor]:
-    """Return each window's sum of losses with each of these sets silenced, (sets, windows) float64, and its characters.
-
-    The windows are those of `evaluate`. bar: counts the windows of all sets.
-    """
-    size, at_once = model.config.block_size, windows_at_once(model, runtime)
-    sums, n_targets = [], []
-    with evaluation_mode(model):
-        for batch in evaluation_windows(ids, block_size=size, batch_size=at_once, n_characters=n_characters):
-            inputs, targets = (to_device(x, runtime.device) for x in batch)  # (B, T) each
-            for logits in _logits_without(model, inputs, runtime, sets):
-                sums.append(losses_of(logits, targets, runtime).view_as(targets).sum(-1).cpu())
-                bar.update(len(targets))
-            n_targets += [targets.size(1)] * len(targets)
-    windows = [torch.stack(sums[i : i + len(sets)]) for i in range(0, len(sums), len(sets))]
-    return torch.cat(windows, dim=1), torch.tensor(n_targets)
-
-
-def _logits_without(model: GPT, ids: Tensor, runtime: Runtime, sets: Sequence[Parts]) -> Iterator[Tensor]:
-    """Yield the logits (B, T, V) with each of these sets silenced.
-
-    Blocks before the first one that differs from the set before are not computed again.
-    """
-    inputs: dict[nn.Module, Any] = {}  # of each block, in its latest pass
-    hooks = [block.register_forward_pre_hook(inputs.__setitem__) for block in model.blocks]
-    before: set[HeadIndex | str] = set()
-    try:
-        for parts in sets:
-            changed, before = before.symmetric_difference(parts), set(parts)
-            with silenced(model, parts), runtime.autocast():
-                if not inputs or NGRAMS in changed:
-                    logits = model(ids)
-                else:
-                    first = min(part.layer for part in changed if isinstance(part, HeadIndex))
-                    x, *others = inputs[model.blocks[first]]
-                    for block in model.blocks[first:]:
-                        x = block(x, *others)
-                    logits = model.predict(x)
-            yield logits
-    finally:
-        for hook in hooks:
-            hook.remove()

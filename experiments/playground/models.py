@@ -10,8 +10,7 @@ from cli.errors import UserError
 from experiments.formatting import signed, visible
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import role_of
-from experiments.heads.model_access import all_heads
-from experiments.heads.silence import NGRAMS
+from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
 from experiments.playground.weights import payload
 from training.runs.find_checkpoint import open_checkpoint

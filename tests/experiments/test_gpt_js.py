@@ -15,8 +15,7 @@ from torch.testing import assert_close
 
 from cli.rules import rules_of
 from experiments.heads.measures import TARGETS, measure_heads, role_of, target_masks
-from experiments.heads.model_access import all_heads
-from experiments.heads.silence import NGRAMS, silenced
+from experiments.heads.silence import NGRAMS, all_heads, silenced
 from model import norm
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling, window_start

@@ -13,8 +13,7 @@ from torch import nn
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, mean_and_error
 from experiments.heads.measures import TARGETS, measure_heads, target_masks
-from experiments.heads.model_access import all_heads
-from experiments.heads.silence import NGRAMS, silenced
+from experiments.heads.silence import NGRAMS, all_heads, silenced
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
 
