@@ -86,37 +86,28 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
     differences = [_difference(variant, base) for variant in variants]
-    tests = {i: each for i, each in enumerate(differences) if isinstance(each, PairedTest)}
+    tests = {i: test for i, (test, _) in enumerate(differences) if isinstance(test, PairedTest)}
     adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     rows = []
-    for i, (variant, difference) in enumerate(zip(variants, differences, strict=True)):
+    for i, (variant, (difference, why_untested)) in enumerate(zip(variants, differences, strict=True)):
         mark = variant.label if len(variant.label) <= LONGEST_LABEL else f"variant {i + 1}"
-        p = adjusted.get(i)
-        rows.append(Row(variant, mark, target, difference, _verdict(variant, base, difference, p), p))
+        p, verdict = adjusted.get(i), why_untested
+        if p is not None:
+            better = "lower (better)" if tests[i].mean < 0 else "higher (worse)"
+            verdict = better if p < LEVEL else "not significant"
+        rows.append(Row(variant, mark, target, difference, verdict, p))
     return Comparison(rows, base, target)
 
 
-def _difference(variant: Variant, base: Variant) -> Difference | None:
-    """Return the difference of two variants that can be compared: finished ones that were measured on the same."""
-    if variant is base or variant.first.measured_on != base.first.measured_on:
-        return None
-    if not (variant.is_finished and base.is_finished):
-        return None
-    return paired_difference(variant.losses, base.losses)
-
-
-def _verdict(variant: Variant, base: Variant, difference: Difference | None, p: float | None) -> str:
-    """Return whether the difference is significant, or why that is unknown. p: adjusted."""
+def _difference(variant: Variant, base: Variant) -> tuple[Difference | None, str]:
+    """Return the difference of two variants, and why there is no test of it; "" if it is a PairedTest."""
     if variant is base:
-        return "the baseline"
+        return None, "the baseline"
     if variant.first.measured_on != base.first.measured_on:
-        return "not comparable: measured on something else"
+        return None, "not comparable: measured on something else"
     if not (variant.is_finished and base.is_finished):
-        return "unfinished"
+        return None, "unfinished"
+    difference = paired_difference(variant.losses, base.losses)
     if difference is None:
-        return "unknown: no common seed"
-    if p is None:
-        return "unknown: one common seed"
-    if p >= LEVEL:
-        return "not significant"
-    return "lower (better)" if difference.mean < 0 else "higher (worse)"
+        return None, "unknown: no common seed"
+    return difference, "" if isinstance(difference, PairedTest) else "unknown: one common seed"

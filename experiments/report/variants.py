@@ -1,7 +1,7 @@
 """Group runs into variants: runs whose identities differ in the seed alone."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,10 @@ from experiments.report.packed_sweep import name_of
 from experiments.report.runs import Run
 from experiments.sweep.plan import Plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
-from training.identity import SEED, identity_of, seedless
+from training.identity import ORIGIN, SEED, identity_of, seedless
+
+# The name that a sweep gives to a variant, and the settings that the name stands for.
+GivenName = tuple[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -48,81 +51,52 @@ class Variant:
         return {step: {seed: curve[step] for seed, curve in curves.items()} for step in steps}
 
 
-@dataclass(frozen=True)
-class _GivenName:
-    """The name that a sweep gives to a variant, and the settings that the name stands for."""
-
-    text: str
-    settings: frozenset[str]
-
-
-@dataclass(frozen=True)
-class _Group:
-    """The runs of a variant by seed, before it is known in what the variants differ."""
-
-    name: _GivenName | None
-    runs: dict[int, Run]
-
-    @property
-    def first(self) -> Run:
-        return next(iter(self.runs.values()))
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The identity of its first run, and those settings that the origin replaces in it."""
-        return identity_of(self.first.config, {}) | self.first.identity
-
-    def variant(self, keys: Sequence[str]) -> Variant:
-        """Return the variant, which is named by its given name and by the values of these keys."""
-        choices = {}
-        if self.name:
-            choices[VARIANTS] = self.name.text
-            keys = [key for key in keys if key not in self.name.settings]
-        values = self.values
-        choices |= {key.rpartition(".")[2]: spoken(values.get(key)) for key in keys}
-        return Variant(choices, dict(sorted(self.runs.items())))
-
-
 def make_variants(runs: Sequence[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
-    """Group runs by their identities and, in a sweep with named variants, by the variant's name."""
-    groups = _group(runs, _given_names(plans))
-    keys = _distinguishing_keys(groups, plans)
-    # The origin appears in the labels only if the settings do not tell all variants apart.
-    by_settings = [group.variant([key for key in keys if "." in key]) for group in groups]
-    if len({variant.label for variant in by_settings}) == len(groups):
-        return by_settings
-    return [group.variant(keys) for group in groups]
+    """Group runs by their identities and, in a sweep with named variants, by the variant's name.
+
+    Of runs with the same seed, a variant has the first.
+    """
+    names = _given_names(plans)
+    groups: dict[tuple, dict[int, Run]] = {}
+    for run in runs:
+        alike = seedless(run.identity), names.get(run.folder.path), bool(run.end)
+        groups.setdefault(alike, {}).setdefault(run.config.train.seed, run)
+    # What a sweep varies is in the labels even if only one variant is finished so far, and even if it is a path.
+    swept = {VARIANTS, *(key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1)}
+    described = [(_values(next(iter(group.values())), name, swept), group) for (_, name, _), group in groups.items()]
+    keys = dict.fromkeys(key for values, _ in described for key in values)
+    shown = {key for key in keys if key in swept or len({json.dumps(values.get(key)) for values, _ in described}) > 1}
+
+    def labelled_by(keys: Set[str]) -> list[Variant]:
+        variants = []
+        for values, group in described:
+            choices = {key.rpartition(".")[2]: spoken(value) for key, value in values.items() if key in keys}
+            variants.append(Variant(choices, dict(sorted(group.items()))))
+        return variants
+
+    # The origin is in the labels only if the settings do not tell all variants apart.
+    by_settings = labelled_by(shown - ORIGIN.keys())
+    tells_apart = len({variant.label for variant in by_settings}) == len(by_settings)
+    return by_settings if tells_apart else labelled_by(shown)
 
 
-def _given_names(plans: Mapping[Path, Plan]) -> dict[Path, _GivenName]:
+def _given_names(plans: Mapping[Path, Plan]) -> dict[Path, GivenName]:
     """Return the names that sweeps give to the variants of their runs, by the folder of the run."""
     names = {}
     for path, plan in plans.items():
         whose = f"{name_of(path)} " if len(plans) > 1 else ""  # the names of two sweeps may mean different settings
         for point in plan.points:
             if name := point.choices.get(VARIANTS):
-                names[path / point.name] = _GivenName(whose + name, frozenset(plan.variants[name]))
+                names[path / point.name] = whose + name, frozenset(plan.variants[name])
     return names
 
 
-def _group(runs: Sequence[Run], names: Mapping[Path, _GivenName]) -> list[_Group]:
-    """Group runs that are alike but for the seed. Of runs with the same seed, a group has the first."""
-    groups: dict[tuple, _Group] = {}
-    for run in runs:
-        name = names.get(run.folder.path)
-        alike = seedless(run.identity), name, bool(run.end)
-        group = groups.setdefault(alike, _Group(name, {}))
-        group.runs.setdefault(run.config.train.seed, run)
-    return [*groups.values()]
+def _values(run: Run, name: GivenName | None, swept: Set[str]) -> dict[str, Any]:
+    """Return what can tell a variant from others: its name, and its settings and origin that the name leaves open.
 
-
-def _distinguishing_keys(groups: Sequence[_Group], plans: Mapping[Path, Plan]) -> list[str]:
-    """Return in what the groups differ besides their seeds, and what the sweeps vary.
-
-    What a sweep varies appears in the labels even if only one variant is finished so far, and even if it is a path.
+    run: one of its runs. swept: settings to return even if they are no part of the identity.
     """
-    swept = [key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1]
-    keys = dict.fromkeys([*(key for group in groups for key in group.first.identity), *swept])
-    values = [group.values for group in groups]
-    differing = {key for key in keys if len({json.dumps(each.get(key)) for each in values}) > 1}
-    return [key for key in keys if key != SEED and (key in swept or key in differing)]
+    values = run.identity | {key: value for key, value in identity_of(run.config, {}).items() if key in swept}
+    text, settings = name or ("", frozenset())
+    own = {key: value for key, value in values.items() if key != SEED and key not in settings}
+    return ({VARIANTS: text} if name else {}) | own
