@@ -40,8 +40,7 @@ def line_style(i: int) -> dict:
 
 
 def plain(label: str) -> str:
-    """Escape a label so that matplotlib draws it literally: not as a formula, and not hidden from legends."""
-    label = label.replace("$", r"\$")
+    """Return a label that matplotlib does not hide from legends."""
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
@@ -68,8 +67,7 @@ def _labelled_points(plot) -> list[tuple[float, float, str]]:
         places = line.get_transform().transform(line.get_xydata())
         for (x, y), value in zip(places, line.get_xydata(), strict=True):
             if not line.get_label().startswith("_") and plot.bbox.contains(x, y):
-                label = line.get_label().replace(r"\$", "$")
-                shown = f"{label}: {plot.get_xlabel()} {value[0]:,g}, {quantity} {value[1]:.4f}"
+                shown = f"{line.get_label()}: {plot.get_xlabel()} {value[0]:,g}, {quantity} {value[1]:.4f}"
                 found.append((round(x * scale, 1), round((plot.figure.bbox.height - y) * scale, 1), shown))
     return found
 

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from experiments.drawing import INK, Chart, draw_svg, line_style, plain
 from experiments.report.comparison import LONGEST_LABEL, Comparison
-from experiments.report.significance import PairedTest, paired_difference
+from experiments.report.significance import PairedTest
 from experiments.report.variants import Variant
 from experiments.sweep.values import labelled
 from training.identity import SEED
@@ -15,26 +15,23 @@ LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
 def draw_charts(comparison: Comparison) -> list[Chart]:
     """Return the charts that apply to these variants."""
-    charts, rows = [], comparison.rows
-
-    def add(name: str, title: str, caption: str, draw: Callable, *values, height: float = 4.2) -> None:
-        charts.append(Chart(name, title, caption, draw_svg(name, lambda axes: draw(axes, *values), height=height)))
-
+    charts = []
     # The losses of unfinished runs are shown in their curves only.
     if key := main_setting([row.variant for row in comparison.finished_rows]):
+        title = f"Validation loss against {spoken_setting(key)}"
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
-        add("loss", f"Validation loss against {spoken_setting(key)}", caption, draw_loss_against, comparison, key)
-    if any(row.difference for row in rows):
-        title, height = f"Difference from {comparison.baseline.label}", 1.2 + 0.35 * len(rows)
+        svg = draw_svg("loss", lambda axes: draw_loss_against(axes, comparison, key))
+        charts.append(Chart("loss", title, caption, svg))
+    if any(row.difference for row in comparison.rows):
+        title = f"Difference from {comparison.baseline.label}"
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
-        add("difference", title, caption, _differences, comparison, height=height)
-    if any(row.difference and len(over_steps(row.variant, comparison.baseline)) > 1 for row in rows):
-        title = f"Difference from {comparison.baseline.label} over the run"
-        caption = "Mean over pairs with the same seed; bands are the 95 % intervals of each step alone."
-        add("progress", title, caption, _progress, comparison)
+        height = 1.2 + 0.35 * len(comparison.rows)
+        svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=height)
+        charts.append(Chart("difference", title, caption, svg))
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
-        add("curves", "Validation loss over the run", caption, _curves, comparison)
+        svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
+        charts.append(Chart("curves", "Validation loss over the run", caption, svg))
     return charts
 
 
@@ -99,48 +96,23 @@ def _differences(axes, comparison: Comparison) -> None:
     axes.set_xlabel("difference in validation loss, nats per character (left: better)")
 
 
-def over_steps(variant: Variant, baseline: Variant) -> dict[int, PairedTest]:
-    """Return the difference after each evaluation that all runs of both variants have, by step."""
-    ours, theirs = variant.losses_by_step(), baseline.losses_by_step()
-    differences = {step: paired_difference(ours[step], theirs[step]) for step in ours if step in theirs}
-    return {step: test for step, test in differences.items() if isinstance(test, PairedTest)}
-
-
-def _progress(axes, comparison: Comparison) -> None:
-    """Draw how each difference changes over the run, with its interval as a band, in the colours of `_curves`."""
-    for i, row in enumerate(comparison.comparable_rows):
-        steps = over_steps(row.variant, comparison.baseline) if row.difference else {}
-        if len(steps) > 1:
-            _draw_band(axes, i, row.mark, {step: (test.low, test.mean, test.high) for step, test in steps.items()})
-    axes.axhline(0, color=INK, linewidth=1.2)
-    _finish_steps(axes, "difference, nats per character")
-
-
 def _curves(axes, comparison: Comparison) -> None:
     """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
     late, rows = [], comparison.comparable_rows
     longest = max(run.step for row in rows for run in row.variant.runs.values())
     for i, row in enumerate(rows):
-        by_step = {step: [*losses.values()] for step, losses in row.variant.losses_by_step().items()}
-        _draw_band(axes, i, row.mark, {step: (min(each), fmean(each), max(each)) for step, each in by_step.items()})
-        late += [loss for step, losses in by_step.items() if step >= 0.4 * longest for loss in losses]
+        curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
+        steps = sorted(set.intersection(*map(set, curves)))  # that all runs evaluated
+        losses = [[curve[step] for curve in curves] for step in steps]
+        axes.plot(steps, [*map(fmean, losses)], label=plain(row.mark), **line_style(i))
+        axes.fill_between(steps, [*map(min, losses)], [*map(max, losses)], color=f"C{i}", alpha=0.18, linewidth=0)
+        late += [loss for step, each in zip(steps, losses, strict=True) if step >= 0.4 * longest for loss in each]
     if late and max(late) > min(late):
         margin = 0.06 * (max(late) - min(late))
         axes.set_ylim(min(late) - margin, max(late) + margin)
-    _finish_steps(axes, "validation loss, nats per character")
-
-
-def _draw_band(axes, i: int, label: str, steps: dict[int, tuple[float, float, float]]) -> None:
-    """Draw the i-th line, through the middle of the low, middle and high values of each step, and its band."""
-    low, middle, high = zip(*steps.values(), strict=True) if steps else ((), (), ())
-    axes.plot([*steps], middle, label=plain(label), **line_style(i))
-    axes.fill_between([*steps], low, high, color=f"C{i}", alpha=0.18, linewidth=0)
-
-
-def _finish_steps(axes, ylabel: str) -> None:
     _widen(axes.get_ylim, axes.set_ylim)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set(xlabel="step", ylabel=ylabel)
+    axes.set(xlabel="step", ylabel="validation loss, nats per character")
     axes.figure.legend(loc="outside lower center", ncols=3)
 
 

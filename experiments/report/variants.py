@@ -44,12 +44,6 @@ class Variant:
     def losses(self) -> dict[int, float]:
         return {seed: run.best_loss for seed, run in self.runs.items()}
 
-    def losses_by_step(self) -> dict[int, dict[int, float]]:
-        """Return the loss of each seed by step, at the steps that all runs evaluated."""
-        curves = {seed: {step: loss for step, _, loss in run.evaluations} for seed, run in self.runs.items()}
-        steps = sorted(set.intersection(*map(set, curves.values())))
-        return {step: {seed: curve[step] for seed, curve in curves.items()} for step in steps}
-
 
 def make_variants(runs: Sequence[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
     """Group runs by their identities and, in a sweep with named variants, by the variant's name.

@@ -100,8 +100,8 @@ def test_the_console_shows_the_results_alone_whatever_columns_the_table_has(runs
 def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tmp_path):
     assert report([*map(str, runs), "--output", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 4
-    for name in ("loss", "difference", "progress", "curves"):
+    assert page.count("<svg") == 3
+    for name in ("loss", "difference", "curves"):
         svg = (tmp_path / f"out-{name}.svg").read_text(encoding="utf-8")
         ET.fromstring(svg)
         palette, _, drawn = svg.partition("</style>")

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from experiments.report.charts import over_steps
 from experiments.report.comparison import compare
 from experiments.report.runs import Run
 from experiments.report.significance import PairedTest, holm, paired_difference, standard_error
@@ -42,14 +41,11 @@ def test_differences_without_spread_have_p_values_of_0_or_1():
 
 
 class Loss(Variant):
-    """A finished variant with these losses of seeds 0, 1 and so on, by evaluation."""
+    """A finished variant with these losses of seeds 0, 1 and so on."""
 
     def __init__(self, label, *losses):
-        each = [[loss] if isinstance(loss, float) else loss for loss in losses]
-        runs = {}
-        for seed, values in enumerate(each):
-            evaluations = [(i, 0.0, loss) for i, loss in enumerate(values)]
-            runs[seed] = Run(RunFolder(Path(label)), None, 1, evaluations, 1.0, {"step": 1}, "", "", "")
+        rest = RunFolder(Path(label)), None, 1
+        runs = {seed: Run(*rest, [(0, 0.0, loss)], 1.0, {"step": 1}, "", "", "") for seed, loss in enumerate(losses)}
         super().__init__({"variants": label}, runs)
 
 
@@ -74,10 +70,3 @@ def test_the_adjustment_keeps_the_order_of_the_p_values_and_never_exceeds_1():
     assert holm([0.04, 0.01, 0.02, 0.03]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.5, 0.6]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_the_difference_over_the_run_covers_the_steps_that_all_runs_evaluated():
-    early, late = Loss("early", [2.0, 1.5, 1.4], [2.2, 1.6, 1.5]), Loss("late", [3.0, 2.5], [3.1, 2.7])
-    steps = over_steps(late, early)
-    assert list(steps) == [0, 1]
-    assert [test.mean for test in steps.values()] == pytest.approx([0.95, 1.05])
