@@ -1,7 +1,6 @@
 """Train every combination of settings: python -m experiments.sweep --config configs/selmere.yaml model.n_head=1,2,4"""
 
 import dataclasses
-import functools
 import sys
 from argparse import Namespace
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -61,13 +60,12 @@ def open_sweep(options: Namespace) -> SweepFolder:
     plan = None if is_missing else read_plan(options.resume or options.config, options.values)
     if plan is None:
         raise UserError(f"{options.resume or options.config}: is not the folder of a sweep, such as runs/heads")
-    open_text = functools.cache(open_corpus)  # the runs share their text
     for point in plan.points:
-        open_text(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
+        open_corpus(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
         prepare_machine(point.config)
     if options.resume:
         return SweepFolder(options.resume, plan)
-    points = [dataclasses.replace(point, config=prepare_text(point.config, open_text)[0]) for point in plan.points]
+    points = [dataclasses.replace(point, config=prepare_text(point.config)[0]) for point in plan.points]
     name = points[0].config.train.name or options.config.stem
     folder = SweepFolder.open(name, dataclasses.replace(plan, points=tuple(points)))
     if folder.path.name != name:
