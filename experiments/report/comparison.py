@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.errors import UserError
 from experiments.report.runs import Run
-from experiments.report.significance import LEVEL, Difference, PairedTest, holm, paired_difference, standard_error
+from experiments.report.significance import LEVEL, Difference, holm, paired_difference, standard_error
 from experiments.report.variants import Variant
 
 LONGEST_LABEL = 36
@@ -63,14 +63,6 @@ class Comparison:
         """The comparable rows of finished runs, or all comparable rows if none is finished."""
         return [row for row in self.comparable_rows if row.variant.is_finished] or self.comparable_rows
 
-    @property
-    def seeds(self) -> list[int]:
-        return sorted({seed for row in self.rows for seed in row.variant.runs})
-
-    @property
-    def n_tests(self) -> int:
-        return sum(row.p is not None for row in self.rows)
-
 
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
     """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
@@ -86,21 +78,20 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
     differences = [_difference(variant, base) for variant in variants]
-    tests = {i: test for i, (test, _) in enumerate(differences) if isinstance(test, PairedTest)}
-    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    p_values = {i: found.p for i, (found, _) in enumerate(differences) if found and found.p is not None}
+    adjusted = dict(zip(p_values, holm([*p_values.values()]), strict=True))
     rows = []
-    for i, (variant, (difference, why_untested)) in enumerate(zip(variants, differences, strict=True)):
+    for i, (variant, (difference, verdict)) in enumerate(zip(variants, differences, strict=True)):
         mark = variant.label if len(variant.label) <= LONGEST_LABEL else f"variant {i + 1}"
-        p, verdict = adjusted.get(i), why_untested
-        if p is not None:
-            better = "lower (better)" if tests[i].mean < 0 else "higher (worse)"
-            verdict = better if p < LEVEL else "not significant"
+        p = adjusted.get(i)
+        if p is not None and p < LEVEL:
+            verdict = "lower (better)" if difference and difference.mean < 0 else "higher (worse)"
         rows.append(Row(variant, mark, target, difference, verdict, p))
     return Comparison(rows, base, target)
 
 
 def _difference(variant: Variant, base: Variant) -> tuple[Difference | None, str]:
-    """Return the difference of two variants, and why there is no test of it; "" if it is a PairedTest."""
+    """Return the difference of two variants, and its verdict unless it is significant."""
     if variant is base:
         return None, "the baseline"
     if variant.first.measured_on != base.first.measured_on:
@@ -110,4 +101,4 @@ def _difference(variant: Variant, base: Variant) -> tuple[Difference | None, str
     difference = paired_difference(variant.losses, base.losses)
     if difference is None:
         return None, "unknown: no common seed"
-    return difference, "" if isinstance(difference, PairedTest) else "unknown: one common seed"
+    return difference, "unknown: one common seed" if difference.p is None else "not significant"

@@ -12,19 +12,15 @@ LEVEL = 0.05  # of tests; intervals have a confidence of 1 - LEVEL
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of a variant minus the baseline over their n common seeds."""
+    """The mean of a variant minus the baseline over their n common seeds.
+
+    interval: of 95 %. p: of a paired t-test. Both are None for a single seed, which says nothing about the noise.
+    """
 
     mean: float
     n: int
-
-
-@dataclass(frozen=True)
-class PairedTest(Difference):
-    """A difference over at least two common seeds: its 95 % interval and the p of a paired t-test."""
-
-    low: float
-    high: float
-    p: float
+    interval: tuple[float, float] | None = None
+    p: float | None = None
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -35,8 +31,7 @@ def standard_error(values: Sequence[float]) -> float | None:
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
     """Return the difference values - baseline, paired by seed, or None if they have no common seed.
 
-    Pairing removes the effects of a seed on both runs, such as the order of the data. Two or more common seeds give a
-    PairedTest; one gives only a Difference, because one pair says nothing about the noise.
+    Pairing removes the effects of a seed on both runs, such as the order of the data.
     """
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:
@@ -47,7 +42,7 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
         return Difference(centre, 1)
     half = float(stdtrit(len(seeds) - 1, 1 - LEVEL / 2)) * error
     p = 2 * float(stdtr(len(seeds) - 1, -abs(centre) / error)) if error else float(centre == 0)
-    return PairedTest(centre, len(seeds), centre - half, centre + half, p)
+    return Difference(centre, len(seeds), (centre - half, centre + half), p)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

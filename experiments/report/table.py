@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from experiments.formatting import in_columns, signed
 from experiments.report.comparison import Comparison, Row
 from experiments.report.runs import Run
-from experiments.report.significance import PairedTest
 
 
 class Column(NamedTuple):
@@ -31,7 +30,7 @@ def _shown_difference(row: Row) -> str:
     difference = row.difference
     if difference is None:
         return ""
-    interval = f" [{signed(difference.low)}, {signed(difference.high)}]" if isinstance(difference, PairedTest) else ""
+    interval = f" [{', '.join(map(signed, difference.interval))}]" if difference.interval else ""
     pairs = "" if difference.n == len(row.variant.runs) else f" of {difference.n} pairs"
     return signed(difference.mean) + interval + pairs
 

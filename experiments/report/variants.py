@@ -33,7 +33,7 @@ class Variant:
 
     @property
     def is_finished(self) -> bool:
-        return all(run.end for run in self.runs.values())
+        return bool(self.first.end)
 
     @property
     def first(self) -> Run:
