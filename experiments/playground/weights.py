@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cli.errors import UserError
 from training.runs.checkpoint import Checkpoint
 
-LARGEST_MB = 200  # browsers take long to open a larger page
 LEVELS = 127  # of a number of 8 bits, on either side of 0
 ROWS, COUNTS, SCALES = "ngrams.rows.weight", "ngrams.counts", "ngrams.scales"
 
@@ -20,7 +18,7 @@ def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
     """Return the header of a model, which can become JSON, and its weights in gzip and base64.
 
     The header has the settings of the model with the shapes of its layers, and for each tensor its offset in bytes,
-    shape and dtype. Raises UserError if the page would be too large.
+    shape and dtype.
     """
     tensors, content = {}, bytearray()
     for name, x in sorted(stored(checkpoint.weights).items()):
@@ -28,12 +26,6 @@ def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
         tensors[name] = {"offset": len(content), "shape": [*x.shape], "dtype": values.dtype.name}
         content += values.tobytes()
     weights = base64.b64encode(gzip.compress(content, mtime=0)).decode()  # without a time: equal models, equal pages
-    if len(weights) > LARGEST_MB * 1e6:
-        smaller = "ngram_rows" if COUNTS in tensors else "n_layer"
-        raise UserError(
-            f"the page would have {len(weights) / 1e6:,.0f} MB, and browsers open up to {LARGEST_MB} MB well; train "
-            f"a model with a smaller model.{smaller} or model.n_embd"
-        )
     config = checkpoint.config.model
     settings = dataclasses.asdict(config) | {"layers": [dataclasses.asdict(layer) for layer in config.layers]}
     return {"config": settings, "tensors": tensors}, weights

@@ -1,9 +1,7 @@
-"""The weights of a page: what is rounded, what is left out, and what is too large."""
+"""The weights of a page: what is rounded, and what is left out."""
 
-import pytest
 from page_weights import packed
 
-from cli.errors import UserError
 from experiments.playground import weights as packing
 from model.config import ModelConfig
 
@@ -21,9 +19,3 @@ def test_weights_are_rounded_to_16_bits_and_rows_of_ngrams_to_8():
         else:
             assert (error <= x.abs() * 2**-11 + 2**-25).all(), name
     assert (found[packing.COUNTS] == counts).all()
-
-
-def test_a_page_that_no_browser_would_open_is_refused(monkeypatch):
-    monkeypatch.setattr(packing, "LARGEST_MB", 0.01)
-    with pytest.raises(UserError, match=r"the page would have 0 MB, .* smaller model.n_layer or model.n_embd"):
-        packed(ModelConfig(n_embd=36, n_head=2))
