@@ -50,10 +50,10 @@ def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
     """Return the run folders of a path; those of a sweep are in the order of its plan."""
     if (path / "config.yaml").is_file():
         return [path]
-    inside = sorted(file.parent for file in path.glob("*/config.yaml"))
-    if inside:
-        planned = [path / point.name for point in plan.points] if plan else []
-        return [*dict.fromkeys([*(folder for folder in planned if folder in inside), *inside])]
+    if plan:
+        return [path / point.name for point in plan.points]
+    if inside := sorted(file.parent for file in path.glob("*/config.yaml")):
+        return inside
     if path.is_dir():
         raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
     reason = "neither a folder nor a packed sweep" if path.exists() else "no such folder"
