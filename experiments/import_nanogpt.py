@@ -34,8 +34,6 @@ OPTIM = {"name": "adamw", "lr": 1e-3, "beta2": 0.99, "weight_decay": 0.1, "warmu
     option("--corpus", metavar="TEXT", help="the text of its training, as in data.corpus; needed to train it further"),
 )
 def main(options: Namespace) -> None:
-    if options.output.name in ("", ".."):
-        raise UserError(f"--output {options.output}: name a folder, such as runs/NAME")
     characters = read_vocabulary(options.vocabulary)
     checkpoint = convert(options.checkpoint, characters, options.corpus)
     run = RunFolder.create(options.output.name, root=options.output.parent)
