@@ -5,20 +5,18 @@ import math
 import re
 from argparse import Namespace
 from pathlib import Path
-from string import Template
 
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
+from experiments.pages import render
 from training.config_file import to_yaml
 from training.runs.checkpoint import Checkpoint, save_checkpoint
 from training.runs.find_checkpoint import EXPORTED
 from training.runs.metrics import read_newest_record
 from training.trained_model import TrainedModel, load_model
-
-CARDS = Path(__file__).parent / "cards"
 
 
 @command(
@@ -78,10 +76,11 @@ def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name
         "validation loss": f"{f'{loss:.4f} nats' if is_of_best else 'not measured'}, context length {block_size}",
         "trained on": machine or "not recorded",
     }
-    return Template((CARDS / f"{form}.md").read_text(encoding="utf-8")).substitute(
+    return render(
+        f"export/cards/{form}.md",
         licence=to_yaml({"license": licence}) if licence else "",
         name=name,
-        table="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
+        rows=rows,
         settings=to_yaml(checkpoint.config).rstrip(),
         block_size=block_size,
         prompt=vocabulary.characters[-1],
