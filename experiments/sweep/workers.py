@@ -72,8 +72,6 @@ def _start(run: RunFolder, environment: Mapping[str, str]) -> subprocess.Popen:
 
 
 def _reason(run: RunFolder, status: int) -> str:
-    if not run.config.is_file():
-        return f"{run.path}: this folder was renamed or deleted during training"
     reason = f"ended by signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"exit status {status}"
     with contextlib.suppress(FileNotFoundError):
         reason = run.error.read_text(encoding="utf-8").strip()

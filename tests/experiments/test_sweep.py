@@ -169,16 +169,6 @@ def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_th
     }
 
 
-def test_a_sweep_names_a_folder_that_was_renamed_and_does_not_create_it_again(workplace, monkeypatch):
-    (workplace / "program.py").write_text("import os, sys; os.rename(sys.argv[2], 'elsewhere')")
-    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
-    folder, reasons = SweepFolder.open("tiny", make_plan(read_settings(workplace / "tiny.yaml"), [])), []
-    (run,) = map(folder.run_of, folder.plan.points)
-    train_runs([(run, TrainConfig())], 1, lambda _, reason: reasons.append(reason))
-    assert reasons == [f"{run.path}: this folder was renamed or deleted during training"]
-    assert not run.path.exists()
-
-
 def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_nothing(workplace, capsys):
     assert sweep(["--config", "tiny.yaml", "--plan"]) == 0
     (config,) = (workplace / "runs/tiny").glob("*/config.yaml")
