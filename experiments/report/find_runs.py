@@ -31,7 +31,7 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
             for point in plans[path].points:
                 found[path / point.name] = make_run(RunFolder(path / point.name), records[point.name], point.config)
         else:
-            plan = read_plan(path) if path.is_dir() else None
+            plan = read_plan(path)
             plans |= {path: plan} if plan else {}
             found |= {folder: read_run(RunFolder(folder)) for folder in _run_folders(path, plan)}
     runs = [run for run in found.values() if run]

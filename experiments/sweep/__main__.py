@@ -15,7 +15,7 @@ from data.corpus import open_corpus
 from data.files import exclusive
 from experiments.command import command, option
 from experiments.report.__main__ import main as report
-from experiments.sweep.sweep_folder import SweepFolder, read_plan
+from experiments.sweep.sweep_folder import SweepFolder, load_plan, read_plan
 from experiments.sweep.workers import train_runs
 from training.runs.metrics import read_newest_record
 from training.runs.open_run import prepare_text
@@ -56,10 +56,9 @@ def open_sweep(options: Namespace) -> SweepFolder:
         raise UserError("give --config FILE to start a sweep, or --resume FOLDER to resume one")
     if options.resume and options.values:
         raise UserError("settings cannot change; to add values, repeat the first command with more values")
-    is_missing = options.resume and not options.resume.is_dir()
-    plan = None if is_missing else read_plan(options.resume or options.config, options.values)
+    plan = read_plan(options.resume) if options.resume else load_plan(options.config, options.values)
     if plan is None:
-        raise UserError(f"{options.resume or options.config}: is not the folder of a sweep, such as runs/heads")
+        raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
     for point in plan.points:
         open_corpus(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
         prepare_machine(point.config)

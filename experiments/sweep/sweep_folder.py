@@ -47,11 +47,14 @@ class SweepFolder:
         return [point for point in self.plan.points if not self.run_of(point).is_finished()]
 
 
-def read_plan(path: Path, arguments: Sequence[str] = ()) -> Plan | None:
-    """Return the plan of a config, with `section.key=values`, or of a sweep folder; None for any other folder."""
-    file = path / PLAN_FILE if path.is_dir() else path
-    if path.is_dir() and not file.is_file():
-        return None
+def read_plan(folder: Path) -> Plan | None:
+    """Return the plan of a sweep's folder; None for any other folder."""
+    file = folder / PLAN_FILE
+    return load_plan(file) if file.is_file() else None
+
+
+def load_plan(file: Path, arguments: Sequence[str] = ()) -> Plan:
+    """Return the plan of a config with `section.key=values`."""
     settings = read_settings(file)
     with checking_values(f"{file}: "):
         return make_plan(settings, arguments)
