@@ -1,5 +1,6 @@
 """Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
+import contextlib
 import os
 from argparse import Namespace
 from collections.abc import Sequence
@@ -57,22 +58,18 @@ def write_report(options: Namespace) -> str:
     notes = render("report/notes.txt", comparison=comparison, runs=runs, left_out=found.left_out).splitlines()
     sentences = conclusions(comparison)
     is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
-    samples, prompt = sample_variants([] if is_running else found.variants, options.prompt)
     output = _output(options.output, options.runs)
-    kind = f"{len(comparison.rows)} variants compared" if len(comparison.rows) > 1 else "One variant"
-    title = kind + (f": {', '.join(map(name_of, options.runs))}" if len(options.runs) <= 2 else "")
     identities = [variant.first.identity for variant in found.variants]
     shared = identities[0].keys() - {SEED, *what_differs(identities)}
     values: dict[str, Any] = {
-        "title": options.title or title,
+        "title": options.title or f"Report on {', '.join(map(name_of, options.runs))}",
         "name": output.name,
         "is_running": is_running,
         "sentences": sentences,
         "table": table(comparison),
         "notes": notes,
         "charts": draw_charts(comparison),
-        "samples": samples,
-        "prompt": repr(prompt),
+        "samples": {} if is_running else sample_variants(found.variants, options.prompt or ""),
         "settings": to_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
@@ -85,20 +82,17 @@ def write_report(options: Namespace) -> str:
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
 
 
-def sample_variants(variants: Sequence[Variant], prompt: str | None) -> tuple[dict[str, str], str]:
-    """Return a text from the first seed of each variant, by label, and the prompt.
+def sample_variants(variants: Sequence[Variant], prompt: str) -> dict[str, str]:
+    """Return a text from the first seed of each variant, by label.
 
     Raises UserError if a vocabulary lacks a character of the prompt.
     """
-    texts, used = {}, prompt or ""
+    texts = {}
     for variant in variants:
-        try:
+        with contextlib.suppress(CheckpointError):  # deleted to save space, or of a packed sweep: the figures remain
             trained = load_model(variant.first.folder.path, "cpu")
-        except CheckpointError:
-            continue  # deleted to save space, or of a packed sweep: the figures remain
-        used = prompt or trained.vocabulary.default_prompt
-        texts[variant.label] = trained.generate(prompt or "", SAMPLE_LENGTH)
-    return texts, used
+            texts[variant.label] = trained.generate(prompt, SAMPLE_LENGTH)
+    return texts
 
 
 def _output(given: Path | None, runs: Sequence[Path]) -> Path:
