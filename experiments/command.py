@@ -18,10 +18,10 @@ def option(*names: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any
     return names, settings
 
 
-def command(*options, memory: str = "close other programs"):
+def command(*options):
     """Make a command, `main(arguments)`, of a function of the parsed options, which returns the status or None for 0.
 
-    The name and description are those of the function's module. memory: see `report_errors`.
+    The name and description are those of the function's module.
     """
 
     def decorate(work: Callable[[Namespace], int | None]) -> Callable[..., int]:
@@ -33,7 +33,7 @@ def command(*options, memory: str = "close other programs"):
             for names, settings in options:
                 parser.add_argument(*names, **settings)
             chosen = parser.parse_intermixed_args(arguments)
-            return report_errors(name, lambda: work(chosen) or 0, memory=memory)
+            return report_errors(name, lambda: work(chosen) or 0, memory="take a smaller model or text, or fewer runs")
 
         return main
 

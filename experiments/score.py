@@ -21,7 +21,6 @@ MODELS = "runs or checkpoints (default: the best saved last)"
     option("--split", choices=Split._fields, help="part of the corpus (validation)"),
     option("--text", type=Path, metavar="FILE", help="a text in place of the corpus, in its encoding"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
-    memory="score a shorter text",
 )
 def main(options: Namespace) -> None:
     if options.split and options.text:

@@ -34,7 +34,6 @@ COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", 
     option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--all", action="store_true", help=f"silence heads over the whole split, not {N_CHARACTERS:,} characters"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
-    memory="analyse a model with fewer heads or a shorter context",
 )
 def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:

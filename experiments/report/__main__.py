@@ -38,7 +38,6 @@ SAMPLE_LENGTH = 300
     option("--target", type=float, metavar="LOSS", help="report the time to this validation loss"),
     option("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)"),
     option("--title", metavar="TEXT", help="title of the report"),
-    memory="report on fewer runs at a time",
 )
 def main(options: Namespace) -> None:
     if not options.runs and any(value for name, value in vars(options).items() if name != "runs"):
