@@ -1,18 +1,18 @@
 """Pack the settings and results of a finished sweep into one small file, from which reports can be made."""
 
 import json
+import math
 from pathlib import Path
-from statistics import harmonic_mean
 from typing import Any
 
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
 from data.files import replace_text
 from experiments.command import MARK
-from experiments.report.runs import recorded, trained_config
+from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import read_plan
-from training.identity import identity_of
+from training.identity import ORIGIN, identity_of
 from training.runs.json_values import checked
 from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
@@ -30,16 +30,16 @@ def pack(folder: Path, file: Path) -> None:
         raise UserError(f"{folder}: is not the folder of a sweep; only sweeps can be packed")
     lines: list[dict[str, Any]] = [plan.settings]
     for point in plan.points:
-        path = folder / point.name
-        records = read_records(RunFolder(path).metrics)
-        if not records or not records[-1].get("finished"):
+        run = read_run(RunFolder(folder / point.name))
+        if not run or not run.end:
             finish = to_paste("experiments.sweep", "--resume", folder)
-            raise UserError(f"{path}: is not finished; finish it with {finish}")
-        if identity_of(trained_config(records, path), {}) != identity_of(point.config, {}):
-            raise UserError(f"{path}: was trained with other settings than {folder} has; restore them")
-        first = {"step": 0, "origin": recorded(records, "origin", path)}
-        if rates := [record["tokens_per_s"] for record in records if "tokens_per_s" in record]:
-            first["tokens_per_s"] = round(harmonic_mean(rates))
+            raise UserError(f"{folder / point.name}: is not finished; finish it with {finish}")
+        if identity_of(run.config, {}) != identity_of(point.config, {}):
+            raise UserError(f"{run.folder.path}: was trained with other settings than {folder} has; restore them")
+        first = {"step": 0, "origin": {key: run.identity[key] for key in ORIGIN}}
+        if not math.isnan(run.tokens_per_s):
+            first["tokens_per_s"] = round(run.tokens_per_s)
+        records = read_records(run.folder.metrics)
         results = [record for record in records if "val_loss" in record or record.get("finished")]
         lines.append({"point": point.name, "records": [first, *results], "note": MARK})
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))

@@ -56,13 +56,13 @@ def read_run(folder: RunFolder) -> Run | None:
 def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Config | None = None) -> Run | None:
     """Return the run with these metrics, or None if it has no validation loss yet.
 
-    config: of a run in a packed sweep, whose records lack the settings. Raises UserError if the settings or the origin
-    are missing.
+    config: of a run in a packed sweep, whose records lack the settings; None: the settings that the run was trained
+    with, whatever its config.yaml says now. Raises UserError if the settings or the origin are missing.
     """
     evaluations = [record for record in records if "val_loss" in record]
     if not evaluations:
         return None
-    config, newest = config or trained_config(records, folder.path), evaluations[-1]
+    config, newest = config or build_config(_recorded(records, "settings", folder.path)), evaluations[-1]
     sizes = newest["val_characters"], newest["val_split_characters"], newest["val_context"]
     rates = [record["tokens_per_s"] for record in records if "tokens_per_s" in record]
     return Run(
@@ -73,17 +73,12 @@ def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Co
         harmonic_mean(rates) if rates else float("nan"),
         dict(records[-1]) if records[-1].get("finished") else {},
         newest["corpus"],
-        identity_of(config, recorded(records, "origin", folder.path)),
+        identity_of(config, _recorded(records, "origin", folder.path)),
         Evaluation(newest["val_loss"], *sizes).measured_on(newest["val_passage"]),
     )
 
 
-def trained_config(records: Sequence[Mapping[str, Any]], path: Path) -> Config:
-    """Return the settings that the run at this path was trained with, whatever its config.yaml says now."""
-    return build_config(recorded(records, "settings", path))
-
-
-def recorded(records: Sequence[Mapping[str, Any]], name: str, path: Path) -> Any:
+def _recorded(records: Sequence[Mapping[str, Any]], name: str, path: Path) -> Any:
     """Return the newest value of a field. Raises UserError if no record of the run at this path has it."""
     values = [record[name] for record in records if name in record]
     if not values:
