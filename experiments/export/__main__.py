@@ -58,33 +58,22 @@ def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
 
 
 def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name: str, licence: str | None) -> str:
-    """Return the page of a model in a folder of this name: Markdown after the front matter that the Hub reads.
+    """Return the page of a model in a folder of this name.
 
     checkpoint: what is published of it. licence: its name on the Hub, if one was chosen.
     """
     folder = trained.run_folder
     machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
-    corpus, progress, vocabulary = checkpoint.corpus, checkpoint.progress, checkpoint.vocabulary
-    block_size, loss = checkpoint.config.model.block_size, progress.best_loss
-    is_of_best = progress.best_step == checkpoint.step and math.isfinite(loss)
-    rows = {
-        "vocabulary": f"{len(vocabulary):,} characters",
-        "parameters": f"{trained.model.n_parameters():,}",
-        "context length": f"{block_size} characters",
-        "text": f"{corpus['name']}, SHA-256 {corpus['digest']}",
-        "steps": f"{checkpoint.step:,}",
-        "validation loss": f"{f'{loss:.4f} nats' if is_of_best else 'not measured'}, context length {block_size}",
-        "trained on": machine or "not recorded",
-    }
+    loss, best_step = checkpoint.progress.best_loss, checkpoint.progress.best_step
     return render(
         f"export/cards/{form}.md",
-        licence=to_yaml({"license": licence}) if licence else "",
         name=name,
-        rows=rows,
+        checkpoint=checkpoint,
+        n_parameters=trained.model.n_parameters(),
+        loss=f"{loss:.4f} nats" if best_step == checkpoint.step and math.isfinite(loss) else "not measured",
+        machine=machine,
+        licence=to_yaml({"license": licence}) if licence else "",
         settings=to_yaml(checkpoint.config).rstrip(),
-        block_size=block_size,
-        prompt=vocabulary.characters[-1],
-        length=min(100, block_size - 1),
     )
 
 
