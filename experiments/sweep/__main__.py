@@ -76,14 +76,14 @@ def open_sweep(options: Namespace) -> SweepFolder:
 def train_points(folder: SweepFolder, n_workers: int) -> int:
     """Train every unfinished point and return the exit status: 1 if one failed, 128 + n if signal n stopped them."""
     n_points, unfinished = len(folder.plan.points), folder.unfinished()
-    n_before, failed = n_points - len(unfinished), {}
+    n_before, failed = n_points - len(unfinished), []
     console = Console(n_before, n_points, doing="Sweep")
     before = f", {n_before} finished before" if n_before else ""
     console.say(f"Sweep of {n_points} runs in {folder.path}{before}; its report.html is updated after each run")
 
     def ended(run: RunFolder, reason: str | None) -> None:
         if reason:
-            failed[run.path.name] = reason
+            failed.append(run)
             console.say(f"{run.path.name}: FAILED, {reason}")
             return
         console.advance()
@@ -95,8 +95,6 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]
     number = train_runs(runs, n_workers, ended)
     console.close()
-    for name, reason in failed.items():
-        print(f"experiments.sweep: {name} failed: {reason}", file=sys.stderr)
     if number:
         print(f"Stopped by {number.name}; finished: {n_points - len(folder.unfinished())} of {n_points} runs")
         return 128 + number

@@ -106,7 +106,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace, capsys
     assert sweep(["--config", "tiny.yaml", *failing]) == 1
     said = capsys.readouterr()
     (reason,) = (workplace / "runs/tiny/lr=1e+30,seed=0/error.txt").read_text().splitlines()
-    assert f"experiments.sweep: lr=1e+30,seed=0 failed: {reason} (full output: " in said.err
+    assert f"lr=1e+30,seed=0: FAILED, {reason} (full output: " in said.out
     assert "optim.lr" in reason
     assert "lr=0.001,seed=0: validation loss" in said.out
     assert not (workplace / "runs/tiny/lr=0.001,seed=0/error.txt").exists()
