@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from cli.errors import UserError, checking_values
 from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, larger, make_plan
@@ -23,7 +21,7 @@ class SweepFolder:
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
-        for point in tqdm(plan.points, desc="Preparing", unit=" runs", disable=None, delay=1, leave=False):
+        for point in plan.points:
             run = self.run_of(point)
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
