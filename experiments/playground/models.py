@@ -1,5 +1,6 @@
 """What a page needs of its models: their weights, losses and texts."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -33,8 +34,12 @@ def make_page(
     text: that it begins with; None: the start of the first validation split. all_steps: with the weights of each step
     that the runs kept. analyses: of the heads of each model, if they were measured.
     """
+    if text is None:
+        text = ""
+        with contextlib.suppress(UserError, OSError):  # the text may not be on this machine
+            text = opened[0].opening(min(OPENING, opened[0].model.config.block_size))
     described = [describe(each, all_steps, own) for each, own in zip_longest(opened, analyses)]
-    described[0]["opening"] = opening_of(opened[0]) if text is None else text
+    described[0]["opening"] = text
     return render("playground/playground.html", models_of_this_page=described, title="Playground")
 
 
@@ -91,11 +96,3 @@ def measured(analysis: Analysis) -> dict[str, Any]:
         "changes": changes,
         "summary": " ".join(summary),
     }
-
-
-def opening_of(trained: TrainedModel) -> str:
-    """Return the text that a page begins with."""
-    try:
-        return trained.opening(min(OPENING, trained.model.config.block_size))
-    except (UserError, OSError):  # the text is not on this machine
-        return ""

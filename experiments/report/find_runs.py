@@ -30,10 +30,11 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
             plans[path], records = unpack(path)
             for point in plans[path].points:
                 found[path / point.name] = make_run(RunFolder(path / point.name), records[point.name], point.config)
+        elif plan := read_plan(path):
+            plans[path] = plan
+            found |= {path / point.name: read_run(RunFolder(path / point.name)) for point in plan.points}
         else:
-            plan = read_plan(path)
-            plans |= {path: plan} if plan else {}
-            found |= {folder: read_run(RunFolder(folder)) for folder in _run_folders(path, plan)}
+            found |= {folder: read_run(RunFolder(folder)) for folder in _run_folders(path)}
     runs = [run for run in found.values() if run]
     without_loss = [folder.name for folder, run in found.items() if not run]
     if not runs:
@@ -46,12 +47,10 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
     return FoundRuns(variants, left_out)
 
 
-def _run_folders(path: Path, plan: Plan | None) -> list[Path]:
-    """Return the run folders of a path; those of a sweep are in the order of its plan."""
+def _run_folders(path: Path) -> list[Path]:
+    """Return the run folder, or the run folders in a folder. Raises UserError if there is none."""
     if (path / "config.yaml").is_file():
         return [path]
-    if plan:
-        return [path / point.name for point in plan.points]
     if inside := sorted(file.parent for file in path.glob("*/config.yaml")):
         return inside
     advice = f"give a folder such as runs/NAME, or a packed sweep, whose name ends in {ENDING}"
