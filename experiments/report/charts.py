@@ -5,7 +5,6 @@ from statistics import fmean
 
 from experiments.drawing import INK, Chart, draw_svg, line_style, plain
 from experiments.report.comparison import LONGEST_LABEL, Comparison
-from experiments.report.significance import PairedTest
 from experiments.report.variants import Variant
 from experiments.sweep.values import labelled
 from training.identity import SEED
@@ -85,8 +84,9 @@ def _differences(axes, comparison: Comparison) -> None:
         each = [losses[seed] - base[seed] for seed in losses.keys() & base.keys()]
         axes.plot(each, [y] * len(each), ".", color="C1", alpha=0.6, markersize=8)
         error = None
-        if isinstance(difference, PairedTest):
-            error = [[difference.mean - difference.low], [difference.high - difference.mean]]
+        if difference.interval:
+            low, high = difference.interval
+            error = [[difference.mean - low], [high - difference.mean]]
         axes.errorbar([difference.mean], [y], xerr=error, color="C0", marker="D", capsize=4)
     axes.axvline(0, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(rows)), [plain(row.mark) for row, _ in rows])
