@@ -53,5 +53,7 @@ def _run_folders(path: Path) -> list[Path]:
         return [path]
     if inside := sorted(file.parent for file in path.glob("*/config.yaml")):
         return inside
-    advice = f"give a folder such as runs/NAME, or a packed sweep, whose name ends in {ENDING}"
-    raise UserError(f"{path}: is neither a run nor a sweep; {advice}")
+    if path.is_dir():
+        raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
+    reason = "neither a folder nor a packed sweep" if path.exists() else "no such folder"
+    raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
