@@ -6,9 +6,7 @@ class Model {
   constructor(state, index, letter) {
     Object.assign(this, { state, index, letter, off: new Set(), reading: null, costs: new Map() });
     this.engine = new Worker(URL.createObjectURL(new Blob([byId("engine").textContent])));
-    this.engine.onmessage = ({ data }) => this.hear(data);
-    this.waiting = new Map(); // the questions without an answer, by their numbers
-    this.nAsked = 0;
+    this.engine.onmessage = ({ data: { share } }) => this.say(`Reading: ${percent(share)}`);
     this.read = oneAtATime(() => this.compute("read", this.showReading));
     this.lookInside = oneAtATime(() => this.compute("inside", this.showInside));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
@@ -50,22 +48,18 @@ class Model {
     this.choose(state.chosen);
   }
 
-  // Asks the worker, once its weights are loaded, and passes the pieces of a text on. Throws the worker's error.
+  // Asks the worker, once its weights are loaded, and passes on what it has written so far. Throws the worker's error.
   async ask(path, question, pass) {
     if (path !== "load") await this.loaded;
-    const number = ++this.nAsked;
-    this.engine.postMessage({ number, path, ...question });
-    return new Promise((resolve, reject) => this.waiting.set(number, { resolve, reject, pass }));
-  }
-
-  // Receives an answer, an error, a piece of a text, or the share of a text that is read.
-  hear({ number, answer, error, position, piece, share }) {
-    if (share) return this.say(`Reading: ${percent(share)}`);
-    const { resolve, reject, pass } = this.waiting.get(number);
-    if (piece) return pass(piece);
-    this.waiting.delete(number);
-    if (error) reject(Object.assign(new Error(error), { position }));
-    else resolve(answer);
+    const { port1, port2 } = new MessageChannel();
+    this.engine.postMessage({ path, ...question }, [port2]);
+    return new Promise((resolve, reject) => {
+      port1.onmessage = ({ data: { answer, error, position, written } }) => {
+        if (written !== undefined) pass?.(written);
+        else if (error) reject(Object.assign(new Error(error), { position }));
+        else resolve(answer);
+      };
+    });
   }
 
   part(name) {

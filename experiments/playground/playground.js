@@ -89,12 +89,8 @@ const lookAhead = oneAtATime(async () => {
   if (!byId("along").checked || writing || !byId("settings").checkValidity()) return;
   const request = { ...writer().request(), ...settings() };
   request.length = Math.min(request.length, AHEAD);
-  let ahead = "";
-  const pass = (piece) => {
-    ahead += piece;
-  };
   try {
-    await writer().ask("write", request, pass);
+    const ahead = await writer().ask("write", request);
     if (box.value === request.text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
     say(error.message);
@@ -117,16 +113,15 @@ async function write() {
   const before = box.value;
   let updated_ms = 0;
   let written = "";
-  const pass = (piece) => {
-    written += piece;
+  const pass = (soFar) => {
     if (performance.now() - updated_ms < WRITING_MS) return; // each change lays out the whole text again
-    box.value = before + written;
+    box.value = before + soFar;
     box.parentElement.scrollTop = box.parentElement.scrollHeight;
     update();
     updated_ms = performance.now();
   };
   try {
-    await writing.ask("write", request, pass);
+    written = await writing.ask("write", request, pass);
     const n = [...written].length;
     const rate = (1000 * n) / (performance.now() - began_ms);
     say(`Wrote ${n} characters, ${rate.toFixed(0)} per second.`);

@@ -85,29 +85,21 @@ const ANSWERS = {
     });
   },
 
-  // Passes on the pieces of a continuation, which ends before the stop text.
+  // A continuation, which ends before the stop text. Passes on what is written so far.
   async write({ text, off, length, seed, stop, temperature, top_k: topK, top_p: topP, min_p: minP }, pass) {
     const ids = encode(text || header.start);
     const draw = makeDraw(seed);
     const own = ++newest;
-    let held = ""; // what may begin the stop text
-    let ready = ""; // what the page has not received
+    let written = "";
     encode(stop);
     for (let i = 0; i < length && own === newest; i++) {
-      if (await letOthersAsk()) {
-        pass(ready);
-        ready = "";
-      }
+      if (await letOthersAsk()) pass(written);
       const sampling = { temperature, topK, topP, minP };
       await reading(ids, off, (window) => ids.push(draw(probabilities(gpt.logits[window.length - 1], sampling))));
-      held += characters[ids.at(-1)];
-      if (stop && held.includes(stop)) return pass(ready + held.slice(0, held.indexOf(stop)));
-      let n = Math.max(0, stop.length - 1);
-      while (!held.endsWith(stop.slice(0, n))) n--;
-      ready += held.slice(0, held.length - n);
-      held = held.slice(held.length - n);
+      written += characters[ids.at(-1)];
+      if (stop && written.endsWith(stop)) return written.slice(0, -stop.length);
     }
-    pass(ready + held);
+    return written;
   },
 
   async stop() {
@@ -115,14 +107,11 @@ const ANSWERS = {
   },
 };
 
-onmessage = async ({ data: { number, path, ...question } }) => {
-  const pass = (piece) => {
-    if (piece) postMessage({ number, piece });
-  };
+onmessage = async ({ data: { path, ...question }, ports: [port] }) => {
   try {
-    postMessage({ number, answer: await ANSWERS[path](question, pass) });
+    port.postMessage({ answer: await ANSWERS[path](question, (written) => port.postMessage({ written })) });
   } catch ({ message, position }) {
-    postMessage({ number, error: message, position });
+    port.postMessage({ error: message, position });
   }
 };
 
