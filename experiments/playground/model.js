@@ -11,8 +11,10 @@ class Model {
     this.lookInside = oneAtATime(() => this.compute("inside", this.showInside));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
+    const heads = state.parts.filter((part) => part !== "n-grams");
     this.viewer = new Viewer(
       this.part("viewer"),
+      heads,
       (query) => point(this.characterOf(query), true),
       state.header.measured,
     );
@@ -28,6 +30,7 @@ class Model {
       this.part("steps").open = true;
       this.part("steps").scrollIntoView();
     };
+    this.part("which").append(...heads.map((name) => make("option", name)));
     this.part("which").onchange = ({ target }) => this.viewer.chooseHead(target.selectedIndex);
     const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);
@@ -111,11 +114,7 @@ class Model {
   showBars(next) {
     const bars = this.part("next");
     if (!bars.children.length) {
-      bars.append(
-        ...next.map((_, i) =>
-          make("button", "", { onclick: () => this.take(i) }, [make("span", ""), make("span", "")]),
-        ),
-      );
+      bars.append(...next.map((_, i) => make("button", [make("span"), make("span")], { onclick: () => this.take(i) })));
     }
     next.forEach(([label, , probability], i) => {
       const [button, share] = [bars.children[i], percent(probability)];
@@ -135,12 +134,8 @@ class Model {
     const [first] = this.costs.values();
     const rows = [...this.costs].map(([heads, cost]) => {
       const change = cost === first ? "" : `${cost < first ? "\u2212" : "+"}${Math.abs(cost - first).toFixed(3)}`;
-      return make(
-        "tr",
-        "",
-        {},
-        [heads, cost.toFixed(3), change].map((cell) => make("td", cell)),
-      );
+      const cells = [heads, cost.toFixed(3), change].map((cell) => make("td", cell));
+      return make("tr", cells);
     });
     this.part("costs").tBodies[0].replaceChildren(...rows);
     this.part("costs").hidden = rows.length < 2;
@@ -155,7 +150,6 @@ class Model {
 
   showHead(answer, request) {
     if (request.text !== this.readText) return; // the maps of the new text ask again
-    this.part("which").replaceChildren(...this.viewer.names.map((name) => make("option", name)));
     this.part("which").value = request.name;
     this.steps.show(this.state.checkpoints[0].header.config, answer, this.viewer.labels);
   }
@@ -181,7 +175,7 @@ class Model {
     if (!this.viewer.weights) return;
     const rows = this.lens.map((layer, number) => {
       const cells = layer[i].map(([label, , probability]) => make("td", `${label} ${percent(probability)}`));
-      return make("tr", "", {}, [make("th", `layer ${number}`, { scope: "row" }), ...cells]);
+      return make("tr", [make("th", `layer ${number}`, { scope: "row" }), ...cells]);
     });
     this.part("lens").tBodies[0].replaceChildren(...rows);
     this.lookAtHead();

@@ -147,7 +147,7 @@ class Steps {
       const drawn = tables.map((table) => ({ ...table, ...this.draw(table) }));
       for (const table of drawn) this.tables.set(table.name, table);
       const roots = drawn.map(({ root }) => root);
-      return make("section", "", {}, [make("pre", code), make("div", "", { className: "matrices" }, roots)]);
+      return make("section", [make("pre", code), make("div", roots, { className: "matrices" })]);
     });
     this.part("lines").replaceChildren(...sections);
     this.part("effect").textContent = effectOf(answer);
@@ -158,12 +158,12 @@ class Steps {
   // Returns the element of a table, the table in it, and its cells (rows, columns).
   draw({ name, rows, columns, bars }) {
     const cells = rows.map((row, i) => columns.map((_, j) => make("td", decimal(row[j]), { place: [name, i, j] })));
-    const body = cells.map((row, i) => make("tr", "", {}, [make("th", this.names[i]), ...row]));
+    const body = cells.map((row, i) => make("tr", [make("th", this.names[i]), ...row]));
     const labels = ["", ...columns].map((label) => make("th", label));
-    const head = make("thead", "", {}, [make("tr", "", {}, labels)]);
-    const table = make("table", "", { tabIndex: 0 }, [make("caption", name), head, make("tbody", "", {}, body)]);
+    const parts = [make("caption", name), make("thead", make("tr", labels)), make("tbody", body)];
+    const table = make("table", parts, { tabIndex: 0 });
     table.dataset.name = name;
-    return { table, cells, root: make("div", "", {}, [table, ...(bars ? [drawBars(bars)] : [])]) };
+    return { table, cells, root: make("div", bars ? [table, drawBars(bars)] : table) };
   }
 
   // Says how a number came about, and lights up the numbers that went into it.
@@ -202,7 +202,7 @@ function effectOf({ changes, isOff }) {
 
 // Returns bars for numbers, upwards if they are positive, as high as the canvas for the largest one.
 function drawBars(numbers) {
-  const canvas = make("canvas", "", { width: 4 * numbers.length, height: 40 });
+  const canvas = make("canvas", [], { width: 4 * numbers.length, height: 40 });
   const context = canvas.getContext("2d");
   const low = Math.min(0, ...numbers);
   const high = Math.max(0, ...numbers);

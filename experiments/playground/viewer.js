@@ -5,18 +5,25 @@ const LISTED = 5; // keys in the list
 const LABEL_PX = 11; // the least width of a character on an axis
 const strength = Math.sqrt; // of the shade of a weight: the root makes small weights visible
 
-function make(tag, text, attributes = {}, children = []) {
+// Returns a new element with a text or with other elements in it.
+function make(tag, content = [], attributes = {}) {
   const element = Object.assign(document.createElement(tag), attributes);
-  element.textContent = text;
-  element.append(...children);
+  element.append(...[content].flat());
   return element;
 }
 
 // Shows the attention of heads in an element. onChoose(query) is called for each character that is chosen here.
 // measured: see `measured` in models.py; null if the heads were not measured.
 class Viewer {
-  constructor(root, onChoose, measured) {
-    Object.assign(this, { root, onChoose, measured, head: null, query: 0, buttons: [], names: [], T: 0 });
+  constructor(root, names, onChoose, measured) {
+    Object.assign(this, { root, names, onChoose, measured, head: null, query: 0, T: 0, weights: null });
+    this.buttons = names.map((name, h) => {
+      const loss = measured ? `loss ${measured.changes[name][0]}` : "";
+      const content = [make("canvas"), make("b", name), make("span"), make("span", loss)];
+      return make("button", content, { className: "head", onclick: () => this.chooseHead(h) });
+    });
+    this.part("grid").append(...this.buttons);
+    this.part("measured").textContent = `(weight on the target, or entropy, ${measured?.over ?? "on this text"})`;
     this.part("summary").textContent = measured?.summary ?? "";
     this.part("roles").onchange = () => this.filter();
     const map = this.part("map");
@@ -36,23 +43,9 @@ class Viewer {
   }
 
   // Shows the maps of the text; see `inside` in worker.js.
-  showMaps({ heads, roles, weights }) {
-    const before = String(this.names);
-    Object.assign(this, { names: heads, roles, weights });
-    if (String(this.names) !== before) {
-      this.buttons = this.names.map((name, h) =>
-        make("button", "", { className: "head", onclick: () => this.chooseHead(h) }, [
-          make("canvas"),
-          make("b", name),
-          make("span"),
-          ...(this.measured ? [make("span", `loss ${this.measured.changes[name][0]}`)] : []),
-        ]),
-      );
-      this.part("grid").replaceChildren(...this.buttons);
-    }
+  showMaps({ roles, weights }) {
+    Object.assign(this, { roles, weights });
     this.buttons.forEach((button, h) => button.children[2].replaceChildren(roles[h].join(" ")));
-    const over = this.measured?.over ?? "on this text";
-    this.part("measured").textContent = `(weight on the target, or entropy, ${over})`;
     this.root.classList.remove("stale");
     this.offerRoles();
     this.select(this.query);
@@ -133,6 +126,7 @@ class Viewer {
   }
 
   chooseHead(h) {
+    if (!this.weights) return;
     this.head = h;
     this.drawMap(this.part("map"), h);
     this.onChoose(this.query);

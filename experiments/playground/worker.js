@@ -48,7 +48,6 @@ const ANSWERS = {
       const weights = triangles(heads, window.length);
       const predict = (x) => likeliest(softmax(gpt.predict(x)), IN_LENS);
       return {
-        heads: heads.map(([l, h]) => `L${l}H${h}`),
         roles: header.measured?.roles ?? rolesOn(window, characters, heads.length, weights),
         weights,
         lens: gpt.residuals.slice(1).map((outputs) => window.map((_, t) => predict(outputs[t]))),
