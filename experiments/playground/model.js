@@ -8,7 +8,6 @@ class Model {
     this.engine = new Worker(URL.createObjectURL(new Blob([byId("engine").textContent])));
     this.engine.onmessage = ({ data: { share } }) => this.say(`Reading: ${percent(share)}`);
     this.read = oneAtATime(() => this.compute("read", this.showReading));
-    this.lookInside = oneAtATime(() => this.compute("inside", this.showInside));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     byId("models").append(this.root);
     const heads = state.parts.filter((part) => part !== "n-grams");
@@ -18,23 +17,23 @@ class Model {
       (query) => point(this.characterOf(query), true),
       state.header.measured,
     );
-    this.steps = new Steps(this.part("steps"));
-    const lookAtHead = oneAtATime(() => this.compute("head", this.showHead));
-    this.lookAtHead = () => {
-      if (this.part("steps").open && this.viewer.weights) lookAtHead();
-    };
-    this.part("steps").ontoggle = this.part("inside").ontoggle = () => {
-      if (this.isOpen()) this.lookInside();
-    };
+    const [inside, steps] = [this.part("inside"), this.part("steps")];
+    this.steps = new Steps(steps);
+    this.lookInside = oneAtATime(async () => {
+      if (inside.open || steps.open) await this.compute("inside", this.showInside);
+    });
+    this.lookAtHead = oneAtATime(async () => {
+      if (steps.open && this.viewer.weights) await this.compute("head", this.showHead);
+    });
+    inside.ontoggle = steps.ontoggle = this.lookInside;
     this.part("how").onclick = () => {
-      this.part("steps").open = true;
-      this.part("steps").scrollIntoView();
+      steps.open = true;
+      steps.scrollIntoView();
     };
     this.part("which").append(...heads.map((name) => make("option", name)));
     this.part("which").onchange = ({ target }) => this.viewer.chooseHead(target.selectedIndex);
     const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);
-    const letters = letter && `${letter}: `;
     this.part("about").textContent = state.about;
     const slider = this.part("checkpoint");
     Object.assign(slider, {
@@ -43,8 +42,7 @@ class Model {
       oninput: () => this.choose(Number(slider.value)),
     });
     slider.parentElement.hidden = state.checkpoints.length < 2;
-    this.title = ({ step }) => `${letters}${state.name}, step ${step.toLocaleString("en")}`;
-    this.part("inside").open = innerWidth >= 960;
+    inside.open = innerWidth >= 960;
     drawLosses(this.part("losses"), state.train_loss, state.val_loss);
     answerToPointer(this.part("losses"));
     this.showSwitches();
@@ -71,10 +69,6 @@ class Model {
 
   say(message, element = this.part("message")) {
     say(message && this.letter ? `Model ${this.letter}: ${message}` : message, element);
-  }
-
-  isOpen() {
-    return this.part("inside").open || this.part("steps").open;
   }
 
   request() {
@@ -217,7 +211,9 @@ class Model {
   // Loads another checkpoint, whose weights answer from now on.
   choose(number) {
     const checkpoint = this.state.checkpoints[number];
-    this.part("name").textContent = this.part("checkpoint").ariaValueText = this.title(checkpoint);
+    const title = `${this.state.name}, step ${checkpoint.step.toLocaleString("en")}`;
+    this.part("name").textContent = this.letter ? `${this.letter}: ${title}` : title;
+    this.part("checkpoint").ariaValueText = title;
     this.loaded = this.ask("load", { ...checkpoint, header: { ...this.state.header, ...checkpoint.header } });
     this.loaded.catch((error) => this.say(error.message));
     if (this.reading) act();

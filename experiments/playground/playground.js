@@ -61,7 +61,7 @@ function update() {
   models.forEach((model) => model.read());
   clearTimeout(pause);
   pause = setTimeout(() => {
-    models.filter((model) => model.isOpen()).forEach((model) => model.lookInside());
+    models.forEach((model) => model.lookInside());
     lookAhead();
   }, INSIDE_MS);
   byId("undo").disabled = past.length === 0 || Boolean(writing);
