@@ -145,7 +145,7 @@ class Model {
   showHead(answer, request) {
     if (request.text !== this.readText) return; // the maps of the new text ask again
     this.part("which").value = request.name;
-    this.steps.show(this.state.checkpoints[0].header.config, answer, this.viewer.labels);
+    this.steps.show(this.state.checkpoints[0].header.config, answer);
   }
 
   // Appends a likely character to the text that it was predicted for.

@@ -20,15 +20,14 @@ function sumOf(pairs) {
   return largest.map(([a, b]) => `${decimal(a)} \u00d7 ${decimal(b)}`).join(" + ") + rest;
 }
 
-// Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows, the labels
+// Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows, the names
 // of its columns, and the numbers that its bars show. `product(i, j)` says how a number of it came about, `from(i, j)`
 // which numbers went into it.
-function linesOf(config, answer, labels) {
-  const names = labels.slice(answer.first, answer.first + answer.q.length);
-  const at = (i) => `${names[i]} at ${answer.first + i}`;
+function linesOf(config, answer) {
+  const at = (i) => `${answer.names[i]} at ${answer.first + i}`;
   const sees = (i, j) => `${at(i)} ${j <= i ? "sees" : "does not see"} ${at(j)}`;
   const masked = answer.scores.map((row, i) => row.map((each, j) => (j <= i ? each : -Infinity)));
-  const head = { ...answer, names, at, sees, masked };
+  const head = { ...answer, at, sees, masked };
   return [
     maskLine(head),
     projectionsLine(config, head),
@@ -138,13 +137,12 @@ class Steps {
     return this.root.querySelector(`.${name}`);
   }
 
-  // config: the settings of the model. answer: that of `head` in worker.js. labels: of the characters.
-  show(config, answer, labels) {
+  // config: the settings of the model. answer: that of `head` in worker.js.
+  show(config, answer) {
     const focused = document.activeElement.dataset.name;
-    this.names = labels.slice(answer.first, answer.first + answer.q.length);
     this.tables = new Map();
-    const sections = linesOf(config, answer, labels).map(({ code, tables }) => {
-      const drawn = tables.map((table) => ({ ...table, ...this.draw(table) }));
+    const sections = linesOf(config, answer).map(({ code, tables }) => {
+      const drawn = tables.map((table) => ({ ...table, ...this.draw(table, answer.names) }));
       for (const table of drawn) this.tables.set(table.name, table);
       const roots = drawn.map(({ root }) => root);
       return make("section", [make("pre", code), make("div", roots, { className: "matrices" })]);
@@ -156,9 +154,9 @@ class Steps {
   }
 
   // Returns the element of a table, the table in it, and its cells (rows, columns).
-  draw({ name, rows, columns, bars }) {
+  draw({ name, rows, columns, bars }, names) {
     const cells = rows.map((row, i) => columns.map((_, j) => make("td", decimal(row[j]), { place: [name, i, j] })));
-    const body = cells.map((row, i) => make("tr", [make("th", this.names[i]), ...row]));
+    const body = cells.map((row, i) => make("tr", [make("th", names[i]), ...row]));
     const labels = ["", ...columns].map((label) => make("th", label));
     const parts = [make("caption", name), make("thead", make("tr", labels)), make("tbody", body)];
     const table = make("table", parts, { tabIndex: 0 });

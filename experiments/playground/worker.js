@@ -70,6 +70,7 @@ const ANSWERS = {
       const { scores, weights } = found.at(-1);
       return {
         first,
+        names: places.map((place) => header.labels[window[place]]),
         q: found.map(({ query }) => query),
         k,
         v,

@@ -31,9 +31,9 @@ def test_a_head_is_shown_step_by_step_with_the_numbers_of_the_model(browser, tra
     expected, added, changes = steps_of("runs/tiny", TEXT, 1, 2)
     ask = """const plain = (x) => (x?.map ? Array.from(x, plain) : x), done = arguments[0], model = models[0];
         model.ask("head", model.request()).then((found) => done(Object.values(found).map(plain)))"""
-    first, *found, _, is_off, logits = browser.execute_async_script(ask)
+    first, names, *found, _, is_off, logits = browser.execute_async_script(ask)
     q, k, v, scores, weights, output, adding = (torch.tensor(each, dtype=torch.float64) for each in found)
-    assert (first, is_off) == (0, False)
+    assert (first, "".join(names), is_off) == (0, TEXT.replace(" ", "\N{OPEN BOX}"), False)
     assert_close(scores, q @ k.T / q.size(-1) ** 0.5)
     tril = torch.ones(8, 8).tril()
     masked = scores.masked_fill(tril == 0, float("-inf"))
