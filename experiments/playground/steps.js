@@ -205,8 +205,7 @@ function drawBars(numbers) {
   const low = Math.min(0, ...numbers);
   const high = Math.max(0, ...numbers);
   const unit = canvas.height / (high - low || 1);
-  const [red, green, blue] = colour("--series-0");
-  context.fillStyle = `rgb(${red} ${green} ${blue})`;
+  context.fillStyle = colour("--series-0");
   numbers.forEach((x, i) => context.fillRect(4 * i, (high - Math.max(0, x)) * unit, 3, Math.abs(x) * unit));
   return canvas;
 }

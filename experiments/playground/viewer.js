@@ -89,16 +89,16 @@ class Viewer {
 
   // One pixel per pair of characters; the page scales it.
   drawMap(canvas, h) {
-    const [red, green, blue] = colour("--series-0");
     canvas.width = canvas.height = this.T;
     const context = canvas.getContext("2d");
     const image = context.createImageData(this.T, this.T);
     for (let q = 0; q < this.T; q++) {
-      for (let k = 0; k <= q; k++) {
-        image.data.set([red, green, blue, 255 * strength(this.weight(h, q, k))], 4 * (q * this.T + k));
-      }
+      for (let k = 0; k <= q; k++) image.data[4 * (q * this.T + k) + 3] = 255 * strength(this.weight(h, q, k)); // opacity
     }
     context.putImageData(image, 0, 0);
+    context.globalCompositeOperation = "source-in"; // what is drawn keeps its opacity and gets the colour
+    context.fillStyle = colour("--series-0");
+    context.fillRect(0, 0, this.T, this.T);
   }
 
   drawMaps() {
@@ -166,10 +166,5 @@ class Viewer {
 
 const upTo = (last) => Array.from({ length: last + 1 }, (_, i) => i);
 
-// Red, green and blue of a CSS variable, which may have any notation.
-function colour(name) {
-  const context = document.createElement("canvas").getContext("2d");
-  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  context.fillRect(0, 0, 1, 1);
-  return context.getImageData(0, 0, 1, 1).data;
-}
+// Returns the value of a CSS variable of the page.
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
