@@ -15,11 +15,7 @@ class Sheet {
   show(characters, first) {
     this.first = first;
     this.spans = characters.slice(first).map((c) => make("span", c));
-    const before = characters.slice(0, first).join("");
-    const end = before.lastIndexOf("\n") + 1;
-    const [lines, text] = this.root.querySelectorAll(".before, .text");
-    if (lines.textContent !== before.slice(0, end)) lines.textContent = before.slice(0, end); // a long text is slow to lay out
-    text.replaceChildren(before.slice(end), ...this.spans);
+    this.root.querySelector(".text").replaceChildren(characters.slice(0, first).join(""), ...this.spans);
   }
 
   shadeBy(by) {
