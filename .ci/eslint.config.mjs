@@ -7,9 +7,8 @@ const FOLDER = "experiments/";
 const read = (file) => readFileSync(FOLDER + file, "utf-8");
 
 // The two scripts of the page, as its template lists them: that of the worker and that of the document.
-const lists = [...read("playground/playground.html").matchAll(/{% for script in \((.*?)\) %}/g)];
-const [inWorker, page] = lists.map(([, list]) => list.match(/[\w/]+/g).map((name) => `${name}.js`));
-const worker = inWorker.map((file) => `playground/${file}`);
+const lists = [...read("playground/playground.html").matchAll(/{{ source\((.*?)\)/gs)];
+const [worker, page] = lists.map(([, list]) => list.match(/[\w/]+\.js/g));
 
 // Returns the names that a file declares for the others: Prettier writes their lines without indentation.
 function declaredIn(file) {

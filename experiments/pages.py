@@ -20,7 +20,7 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["source"] = lambda path: (HERE / path).read_text(encoding="utf-8")  # a style sheet or script
+    environment.globals["source"] = lambda *paths: "\n".join((HERE / path).read_text("utf-8") for path in paths)
     environment.globals["mark"] = MARK
     environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys
     return environment.get_template(template).render(values)
