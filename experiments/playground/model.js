@@ -36,11 +36,9 @@ class Model {
     this.part("switches").append(...switches);
     this.part("about").textContent = state.about;
     const slider = this.part("checkpoint");
-    Object.assign(slider, {
-      max: state.checkpoints.length - 1,
-      value: state.chosen,
-      oninput: () => this.choose(Number(slider.value)),
-    });
+    slider.max = state.checkpoints.length - 1;
+    slider.value = state.chosen;
+    slider.oninput = () => this.choose(Number(slider.value));
     slider.parentElement.hidden = state.checkpoints.length < 2;
     inside.open = innerWidth >= 960;
     drawLosses(this.part("losses"), state.train_loss, state.val_loss);

@@ -113,16 +113,9 @@ class Viewer {
     const width = this.part("frame").clientWidth / this.T;
     const fits = width >= LABEL_PX;
     const every = fits ? 1 : ([5, 10, 20, 50, 100, 200].find((n) => n * width > 30) ?? 500);
-    for (const [name, side] of [
-      ["key-axis", "left"],
-      ["query-axis", "top"],
-    ]) {
-      const places = upTo(this.T - 1).filter((i) => i % every === 0);
-      this.part(name).replaceChildren(...places.map((i) => make("span", fits ? this.labels[i] : i)));
-      places.forEach((i, n) => {
-        this.part(name).children[n].style[side] = `${(100 * (i + 0.5)) / this.T}%`;
-      });
-    }
+    const places = upTo(this.T - 1).filter((i) => i % every === 0);
+    const label = (i) => make("span", fits ? this.labels[i] : i, { style: `--at: ${(100 * (i + 0.5)) / this.T}%` });
+    for (const name of ["key-axis", "query-axis"]) this.part(name).replaceChildren(...places.map(label));
   }
 
   chooseHead(h) {
@@ -142,13 +135,11 @@ class Viewer {
     const known = this.roles[this.head].join(", ") + (this.measured ? `; ${this.measured.changes[name][1]}` : "");
     this.part("looking").textContent = `Head ${name} (${known}): ${this.labels[query]} at ${query} looks at`;
     const keys = upTo(query).sort((a, b) => this.weightOf(b) - this.weightOf(a));
-    this.part("keys").replaceChildren(
-      ...keys.slice(0, LISTED).map((k) => {
-        const item = make("li", `${this.labels[k]} at ${k}: ${this.weightOf(k).toFixed(3)}`);
-        item.style.setProperty("--w", `${100 * this.weightOf(k)}%`);
-        return item;
-      }),
-    );
+    const items = keys.slice(0, LISTED).map((k) => {
+      const weight = this.weightOf(k);
+      return make("li", `${this.labels[k]} at ${k}: ${weight.toFixed(3)}`, { style: `--w: ${100 * weight}%` });
+    });
+    this.part("keys").replaceChildren(...items);
     const [top, height, width] = [query, 1, query + 1].map((n) => `${(100 * n) / this.T}%`);
     Object.assign(this.part("chosen-row").style, { top, height, width });
   }
