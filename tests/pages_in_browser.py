@@ -22,13 +22,13 @@ def chromium():
 
 
 def open_page(browser, page, width=1280, height=900, *, dark=False):
-    """Open a file or an address in a window of this width, such as a phone's; assert that there are no errors."""
+    """Open a file in a window of this width, such as a phone's; assert that there are no errors."""
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get_log("browser")
-    browser.get(page if isinstance(page, str) else page.as_uri())
+    browser.get(page.as_uri())
     errors = [entry["message"] for entry in browser.get_log("browser")]
     assert errors == [], errors
 

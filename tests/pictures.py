@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from pages_in_browser import chromium, find, open_page, wait_for  # noqa: E402
+from pages_in_browser import chromium, open_page, wait_for_maps  # noqa: E402
 
 STEPS = """document.querySelector(".how").click(); point(7, true);
 setTimeout(() => models[0].steps.explain(["output", 7, 2]), 1000)"""
@@ -23,7 +23,7 @@ def main() -> None:
         ("playground_steps", 1400, 1040, STEPS),
     ):
         open_page(browser, playground, width, height)
-        wait_for(lambda: find(browser, ".next button") and find(browser, "button.head, .inside:not([open])"))
+        wait_for_maps(browser)
         browser.execute_script(script)
         browser.execute_async_script("setTimeout(arguments[0], 2000)")
         browser.save_screenshot(str(ROOT / "experiments" / "studies" / f"{name}.png"))
