@@ -9,16 +9,12 @@ class Model {
     this.engine.onmessage = ({ data: { share } }) => this.say(`Reading: ${percent(share)}`);
     this.read = oneAtATime(() => this.compute("read", this.showReading));
     this.root = byId("model").content.firstElementChild.cloneNode(true);
+    this.part = (name) => this.root.querySelector(`.${name}`);
     byId("models").append(this.root);
     const heads = state.parts.filter((part) => part !== "n-grams");
-    this.viewer = new Viewer(
-      this.part("viewer"),
-      heads,
-      (query) => point(this.characterOf(query), true),
-      state.header.measured,
-    );
+    this.viewer = new Viewer(this.part, heads, (query) => point(this.characterOf(query), true), state.header.measured);
     const [inside, steps] = [this.part("inside"), this.part("steps")];
-    this.steps = new Steps(steps);
+    this.steps = new Steps(this.part);
     this.lookInside = oneAtATime(async () => {
       if (inside.open || steps.open) await this.compute("inside", this.showInside);
     });
@@ -59,10 +55,6 @@ class Model {
         else resolve(answer);
       };
     });
-  }
-
-  part(name) {
-    return this.root.querySelector(`.${name}`);
   }
 
   say(message, element = this.part("message")) {

@@ -119,10 +119,10 @@ function addedLine({ added, at }) {
   };
 }
 
-// Shows the head in an element, and explains the number that the user points at.
+// Shows the head, and explains the number that the user points at.
 class Steps {
-  constructor(root) {
-    Object.assign(this, { root, place: null });
+  constructor(part) {
+    Object.assign(this, { part, place: null });
     const lines = this.part("lines");
     const explainCell = ({ target }) => this.explain(target.closest("td")?.place);
     lines.onpointerover = explainCell;
@@ -131,10 +131,6 @@ class Steps {
       if (this.place?.[0] !== dataset.name) this.explain([dataset.name, 0, 0]);
     });
     lines.onkeydown = (event) => this.walk(event);
-  }
-
-  part(name) {
-    return this.root.querySelector(`.${name}`);
   }
 
   // config: the settings of the model. answer: that of `head` in worker.js.
@@ -170,7 +166,7 @@ class Steps {
     const { rows, cells, product, from = () => [] } = this.tables.get(name) ?? {};
     if (!cells?.[i]?.[j]) return;
     this.place = place;
-    for (const td of this.root.querySelectorAll("td")) td.className = "";
+    for (const td of this.part("lines").querySelectorAll("td")) td.className = "";
     cells[i][j].className = "chosen";
     for (const { table, row, column } of from(i, j)) {
       const whole = this.tables.get(table).cells[row];

@@ -12,11 +12,11 @@ function make(tag, content = [], attributes = {}) {
   return element;
 }
 
-// Shows the attention of heads in an element. onChoose(query) is called for each character that is chosen here.
+// Shows the attention of heads. part(name) finds an element; onChoose(query) is called for each character that is chosen.
 // measured: see `measured` in models.py; null if the heads were not measured.
 class Viewer {
-  constructor(root, names, onChoose, measured) {
-    Object.assign(this, { root, names, onChoose, measured, head: null, query: 0, T: 0, weights: null });
+  constructor(part, names, onChoose, measured) {
+    Object.assign(this, { part, names, onChoose, measured, head: null, query: 0, T: 0, weights: null });
     this.buttons = names.map((name, h) => {
       const loss = measured ? `loss ${measured.changes[name][0]}` : "";
       const content = [make("canvas"), make("b", name), make("span"), make("span", loss)];
@@ -32,21 +32,17 @@ class Viewer {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawMaps());
   }
 
-  part(name) {
-    return this.root.querySelector(`.${name}`);
-  }
-
   // Starts a new text, given the labels of its characters. The previous maps fade.
   begin(labels) {
     Object.assign(this, { labels, T: labels.length, query: Math.min(this.query, labels.length - 1), weights: null });
-    this.root.classList.add("stale");
+    this.part("viewer").classList.add("stale");
   }
 
   // Shows the maps of the text; see `inside` in worker.js.
   showMaps({ roles, weights }) {
     Object.assign(this, { roles, weights });
     this.buttons.forEach((button, h) => button.children[2].replaceChildren(roles[h].join(" ")));
-    this.root.classList.remove("stale");
+    this.part("viewer").classList.remove("stale");
     this.offerRoles();
     this.select(this.query);
     this.drawMaps();
