@@ -21,7 +21,9 @@ class Model {
     this.lookAtHead = oneAtATime(async () => {
       if (steps.open && this.viewer.weights) await this.compute("head", this.showHead);
     });
-    inside.ontoggle = steps.ontoggle = this.lookInside;
+    inside.ontoggle = steps.ontoggle = () => {
+      if (this.reading) this.lookInside(); // before the first reading, `update` will ask
+    };
     this.part("how").onclick = () => {
       steps.open = true;
       steps.scrollIntoView();
