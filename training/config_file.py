@@ -117,10 +117,8 @@ def _leave_out_gone(sections: Mapping[str, dict[str, Any]]) -> None:
         section, _, name = key.partition(".")
         if name not in (values := sections.get(section, {})):
             continue
-        value, is_same = values.pop(name), False
-        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
-            is_same = _as(type(always), value) == always
-        if not is_same:
+        value = values.pop(name)
+        if _convert(key, value, type(always)) != always:
             raise UserError(f"{key}={_shown(value)} is no longer possible: this version always has {always}")
 
 
@@ -139,21 +137,9 @@ def split_override(override: str) -> tuple[str, str, str]:
 
 def to_yaml(settings: Config | Mapping[str, Any]) -> str:
     values = dataclasses.asdict(settings) if isinstance(settings, Config) else settings
-    return yaml.dump(values, Dumper=_TextDumper, sort_keys=False, allow_unicode=True)
-
-
-class _TextDumper(yaml.SafeDumper):
-    """Writes every text so that it is read again as it was, and no aliases, which cannot be read again."""
-
-    def ignore_aliases(self, _: Any) -> bool:
-        return True
-
-    def represent_str(self, text: str) -> yaml.ScalarNode:
-        style = '"' if "\x85" in text else None  # PyYAML writes this line break as it is, and reads it as a space
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_TextDumper.add_representer(str, _TextDumper.represent_str)
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    # PyYAML writes the line break \x85 as it is, and reads it as a space.
+    return yaml.safe_dump(values, sort_keys=False) if "\x85" in text else text
 
 
 class _TextLoader(yaml.BaseLoader):
