@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cli.startup  # before torch
-from cli.command import CommandParser, report_errors, run_command
+from cli.command import CommandParser, Stopped, StopRequest, report_errors, run_command
 from cli.hints import PROJECT, shortened
-from cli.stopping import Stopped, StopRequest
 from training.evaluation import evaluate
 from training.log.clock import Clock
 from training.log.run_log import RunLog

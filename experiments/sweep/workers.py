@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from cli.command import StopRequest
 from cli.errors import explain
 from cli.hints import PROJECT
-from cli.stopping import StopRequest
 from training.config import TrainConfig
 from training.runs.run_folder import RunFolder
 from training.runtime import n_cores

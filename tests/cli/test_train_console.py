@@ -24,13 +24,13 @@ def test_tensorboard_is_optional_and_the_error_says_how_to_install_it(workplace,
 def test_a_second_ctrl_c_ends_the_process_at_once_but_a_repeated_signal_does_not():
     script = """
 import os, signal
-from cli import stopping
-stopping.REPEATED_WITHIN_S = 60
-with stopping.StopRequest() as stop:
+from cli import command
+command.REPEATED_WITHIN_S = 60
+with command.StopRequest() as stop:
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
     print(stop.signal.name, flush=True)
-    stopping.REPEATED_WITHIN_S = 0
+    command.REPEATED_WITHIN_S = 0
     os.kill(os.getpid(), signal.SIGTERM)
     print("still here")
 """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cli.stopping import Stopped
+from cli.command import Stopped
 from training.evaluation import evaluate
 from training.runtime import Runtime, choose_runtime
 

@@ -13,7 +13,7 @@ from helpers import assert_same_state, differences, heed_signals, losses, make_s
 
 import train
 import training.state as state_module
-from cli.stopping import Stopped, StopRequest
+from cli.command import Stopped, StopRequest
 from data.batches import TrainingBatches
 from data.config import DataConfig
 from data.corpus import open_corpus
