@@ -9,7 +9,6 @@ import cli.startup  # before torch
 from cli.command import CommandParser, Stopped, StopRequest, report_errors, run_command
 from cli.hints import PROJECT, shortened
 from training.evaluation import evaluate
-from training.log.clock import Clock
 from training.log.run_log import RunLog
 from training.processes import follow, join_processes, make_step
 from training.runs.find_checkpoint import find_run
@@ -58,8 +57,7 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
     settings, progress = state.config.train, state.progress
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
-    clock = Clock(cli.startup.STARTED_S, earlier_s=progress.elapsed_s)
-    with contextlib.closing(RunLog(run, state, clock)) as log, StopRequest() as stop:
+    with contextlib.closing(RunLog(run, state, cli.startup.STARTED_S)) as log, StopRequest() as stop:
         step = make_step(state)
         log.introduce(changes)
         run.keep(state)
@@ -69,7 +67,7 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
                 if not progress.evaluation_due:
                     step.run()
                     log.step()
-                with clock.pause():
+                with log.pause():
                     is_best = False
                     if progress.evaluation_due:
                         state.check_finite()
@@ -77,10 +75,10 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
                         is_best = state.note_evaluation(result.loss)
                         log.evaluation(result, is_best=is_best)
                     if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():
-                        run.save(state, elapsed_s=clock.elapsed_s, is_best=is_best)
+                        run.save(state, elapsed_s=log.elapsed_s, is_best=is_best)
                     run.keep(state)
         except Stopped as stopped:
-            run.save(state, elapsed_s=clock.elapsed_s)
+            run.save(state, elapsed_s=log.elapsed_s)
             log.stopped(stopped.signal.name)
             return 128 + stopped.signal
         log.finished()

@@ -1,10 +1,12 @@
-"""The log of a run: lines on the console, records in metrics.jsonl, samples, and the optional loggers."""
+"""The log of a run: lines on the console, records in metrics.jsonl, samples, the optional loggers, and the clock."""
 
+import contextlib
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -17,7 +19,6 @@ from cli.errors import explain
 from cli.hints import PROJECT, to_paste
 from model.generate import Sampler, Sampling
 from training.evaluation import Evaluation
-from training.log.clock import Clock
 from training.log.loggers import start_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
@@ -27,10 +28,16 @@ from training.state import TrainingState
 
 
 class RunLog:
-    """The log of a run: its metrics, its samples and what the console shows."""
+    """The log of a run: its metrics, its samples and what the console shows; times are in seconds.
 
-    def __init__(self, run: RunFolder, state: TrainingState, clock: Clock):
-        self.run, self.state, self.clock = run, state, clock
+    started_s: `time.perf_counter()` at the start of the command.
+    """
+
+    def __init__(self, run: RunFolder, state: TrainingState, started_s: float):
+        self.run, self.state = run, state
+        self._origin_s = started_s - state.progress.elapsed_s
+        self._session_start_s = self._lap_start_s = time.perf_counter()
+        self._paused_s = 0.0  # in this lap
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
         self._product_rate = product_rate(state.runtime)
@@ -39,6 +46,18 @@ class RunLog:
         self._logger: Any = None
         if state.config.train.logger != "none":
             self._logger = start_logger(state.config, run.path, from_step=self._first_step)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the command started, plus the time of the run's earlier sessions."""
+        return time.perf_counter() - self._origin_s
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exclude the time inside the context from the speed of training."""
+        began_s = time.perf_counter()
+        yield
+        self._paused_s += time.perf_counter() - began_s
 
     @cached_property
     def _sampler(self) -> TextSampler:
@@ -81,9 +100,10 @@ class RunLog:
         config, step = self.state.config, self.state.progress.step
         if not self.state.is_due(config.train.log_every_steps):
             return
-        loss, lap_s = self.state.take_mean_loss(), self.clock.lap_s()
+        loss, now_s = self.state.take_mean_loss(), time.perf_counter()
+        lap_s = now_s - self._lap_start_s - self._paused_s
         tokens_per_s = (step - self._line_step) * config.tokens_per_step / lap_s
-        left_s = (config.train.max_steps - step) * self.clock.session_s / (step - self._first_step)
+        left_s = (config.train.max_steps - step) * (now_s - self._session_start_s) / (step - self._first_step)
         lr = config.optim.lr * lr_factor(config.optim, step - 1, config.train.max_steps)
         context, grad_norm = context_length(config, step - 1), self.state.grad_norm.item()
         share = tokens_per_s * self.state.model.flops_per_character(context) / self._product_rate
@@ -96,7 +116,7 @@ class RunLog:
             product_share=round(share, 4),
         )
         self._console.training(step, loss=loss, lr=lr, tokens_per_s=tokens_per_s, product_share=share, left_s=left_s)
-        self._line_step = step
+        self._line_step, self._lap_start_s, self._paused_s = step, now_s, 0.0
 
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
         """Log a validation loss and a sampled text."""
@@ -109,7 +129,7 @@ class RunLog:
         self._console.say(
             f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
             f"{result.bits_per_character:.3f} bits per character  {result.extent}  "
-            f"{self.clock.elapsed_s:.0f} s"
+            f"{self.elapsed_s:.0f} s"
         )
 
     def stopped(self, name: str) -> None:
@@ -138,7 +158,7 @@ class RunLog:
         else:
             self._console.say(
                 f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, "
-                f"{self.clock.elapsed_s:.0f} s"
+                f"{self.elapsed_s:.0f} s"
                 + (f": no better loss in {config.train.patience} evaluations" if early else "")
             )
         if has_loss:
@@ -151,7 +171,7 @@ class RunLog:
         self._console.say(f"  {to_paste('sample.py', '--checkpoint', self.run.path)}")
 
     def _record(self, **values) -> None:
-        step, elapsed_s = self.state.progress.step, round(self.clock.elapsed_s, 3)
+        step, elapsed_s = self.state.progress.step, round(self.elapsed_s, 3)
         record = {"step": step, "elapsed_s": elapsed_s, "corpus": self.state.corpus.name} | values
         self.run.add_record(record)
         numbers = {name: x for name, x in record.items() if isinstance(x, (int, float)) and name != "step"}
