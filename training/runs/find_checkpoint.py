@@ -1,13 +1,11 @@
-"""Find a run, the checkpoint that it resumes from, and the one that a path, a name on the Hub or nothing stands for."""
+"""Find a run, and the checkpoint that a path, a name on the Hub or nothing stands for."""
 
 import difflib
 from pathlib import Path
 
 from cli.errors import UserError, optional_library
-from data.files import remove_partial_files
 from data.sources import BUNDLED
-from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.metrics import read_newest_record
+from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint
 from training.runs.run_folder import RUNS, RunFolder
 
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
@@ -63,39 +61,6 @@ def find_run(path: Path, *, root: Path = RUNS) -> RunFolder:
         problem = "is not a run folder" if path.exists() else "no such run folder"
         raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
     return RunFolder(path)
-
-
-def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
-
-    A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
-    latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
-    checkpoint is intact: a run never silently starts from scratch.
-    """
-    for folder in (run.path, run.checkpoints):
-        remove_partial_files(folder)  # of a process that was killed
-    intact, damaged = [], {}
-    for path in filter(Path.exists, (run.latest, run.previous, run.best)):
-        try:
-            intact.append(load_checkpoint(path))
-        except CheckpointError as error:
-            damaged[path] = str(error)
-        if intact and path == run.latest:
-            break  # the others replace a damaged one
-    if not intact:
-        if not damaged and not read_newest_record(run.metrics).get("step"):
-            return None, []
-        reasons = "; ".join(damaged.values()) or "its files are missing"
-        raise CheckpointError(
-            f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
-        )
-    newest = max(intact, key=lambda checkpoint: checkpoint.step)
-    for path in damaged:
-        path.replace(path.with_suffix(".damaged"))
-    if not run.latest.exists():
-        save_checkpoint(newest, run.latest)
-    resumed = f"resuming from step {newest.step:,}"
-    return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
 
 
 def _hint(path: Path, root: Path) -> str:

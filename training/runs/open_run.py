@@ -13,19 +13,18 @@ import torch
 from cli.errors import UserError, explain
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
+from data.files import remove_partial_files
 from data.sources import MissingTextError
-from model.ngrams import MOST
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.identity import earlier_values, identity_of
-from training.runs.checkpoint import Checkpoint, CheckpointError
-from training.runs.differences import changed_settings, check_resumable, other_models
-from training.runs.find_checkpoint import load_newest, open_checkpoint
+from training.runs.ancestor import adopt, open_ancestor
+from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.runs.differences import changed_settings, check_resumable
+from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
 from training.runtime import has_fast_bfloat16, prepare_machine
 from training.state import TrainingError, TrainingState
-
-BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
 
 
 def create_run(config_file: Path, overrides: Sequence[str]) -> RunFolder:
@@ -67,6 +66,39 @@ def open_run(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFold
         except (OSError, UserError) as error:
             run.check_held()  # a folder that is gone is the reason of other errors
             raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
+
+
+def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
+
+    A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
+    latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
+    checkpoint is intact: a run never silently starts from scratch.
+    """
+    for folder in (run.path, run.checkpoints):
+        remove_partial_files(folder)  # of a process that was killed
+    intact, damaged = [], {}
+    for path in filter(Path.exists, (run.latest, run.previous, run.best)):
+        try:
+            intact.append(load_checkpoint(path))
+        except CheckpointError as error:
+            damaged[path] = str(error)
+        if intact and path == run.latest:
+            break  # the others replace a damaged one
+    if not intact:
+        if not damaged and not read_newest_record(run.metrics).get("step"):
+            return None, []
+        reasons = "; ".join(damaged.values()) or "its files are missing"
+        raise CheckpointError(
+            f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
+        )
+    newest = max(intact, key=lambda checkpoint: checkpoint.step)
+    for path in damaged:
+        path.replace(path.with_suffix(".damaged"))
+    if not run.latest.exists():
+        save_checkpoint(newest, run.latest)
+    resumed = f"resuming from step {newest.step:,}"
+    return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
 
 
 def _open_state(run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str]) -> TrainingState:
@@ -136,35 +168,3 @@ def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
         return open_corpus(dataclasses.replace(data, fallback=None))
     except MissingTextError as error:
         raise UserError(f"{error}; if you moved the text, {advice}") from None
-
-
-def open_ancestor(config: Config) -> Checkpoint:
-    """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
-    assert config.train.ancestor is not None
-    path, ancestor = open_checkpoint(Path(config.train.ancestor))
-    if found := other_models(ancestor.config, config):
-        raise CheckpointError(
-            f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
-        )
-    return ancestor
-
-
-def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
-    """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
-
-    New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021).
-    """
-    before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
-    if missing := set(before) - set(now):
-        raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
-    weights, places = ancestor.weights, torch.tensor([now.index(character) for character in before])
-    for name in BY_CHARACTER:
-        rows = weights[name].mean(0, keepdim=True).repeat(len(now), 1)
-        rows[places] = weights[name]
-        weights[name] = rows
-    if state.model.ngrams is not None:
-        if places.tolist() != list(range(len(before))):  # the n-grams of other ids have other rows
-            weights |= {name: torch.zeros_like(weights[name]) for name in ("ngrams.rows.weight", "ngrams.counts")}
-        weights["ngrams.counts"] = (weights["ngrams.counts"] + state.model.ngrams.counts.cpu()).clamp(max=MOST)
-    state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
-    state.origin["ancestor"] = ancestor.weights_digest()[:16]

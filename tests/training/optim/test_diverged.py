@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import losses, make_state, train_run
 
-from training.runs.find_checkpoint import load_newest
+from training.runs.open_run import load_newest
 from training.state import TrainingError
 from training.step import TrainingStep
 

@@ -5,7 +5,7 @@ import pytest
 from conftest import ROOT, run_command
 from helpers import resume, run_differences, train_run
 
-from training.runs.find_checkpoint import load_newest
+from training.runs.open_run import load_newest
 from training.runs.run_folder import RunFolder
 
 # Runs a command and kills its process at a point of the n-th save. A limit on the size of files ends the process in the
