@@ -102,9 +102,13 @@ def prepare_machine(config: Config) -> Runtime:
     if runtime.n_processes > 1:
         check_several(settings, runtime)
     if settings.compile:
-        check_can_compile(runtime.device)
+        variable, name = ("CXX", "g++") if runtime.device.type == "cpu" else ("CC", "gcc")
+        if not shutil.which(os.environ.get(variable, name)):
+            raise UserError(f"train.compile=true needs a compiler; install {name} or set train.compile=false")
     if settings.compile and runtime.device.type == "cpu":
-        make_deterministic()
+        # Compiled code adds in a fixed order. Without this, two compiled runs on a CPU differ in the last bits.
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # added at run time
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
@@ -175,19 +179,6 @@ def processor_name() -> str:
     lines = information.read_text().splitlines() if information.exists() else []
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return name or platform.processor() or platform.machine()
-
-
-def check_can_compile(device: torch.device) -> None:
-    """Raise UserError if torch.compile has no compiler for the device."""
-    variable, name = ("CXX", "g++") if device.type == "cpu" else ("CC", "gcc")
-    if not shutil.which(os.environ.get(variable, name)):
-        raise UserError(f"train.compile=true needs a compiler; install {name} or set train.compile=false")
-
-
-def make_deterministic() -> None:
-    """Make compiled code add in a fixed order. Without this, two compiled runs on a CPU differ in the last bits."""
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # torch adds it at run time
 
 
 def n_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
