@@ -30,8 +30,3 @@ def marks(settings: type) -> dict[str, tuple[Any, ...]]:
     """Return what stands beside the type of each setting of a dataclass: its marks and its rule."""
     hints = get_type_hints(settings, include_extras=True)
     return {name: getattr(kind, "__metadata__", ()) for name, kind in hints.items()}
-
-
-def marked(settings: type, mark: Mark) -> set[str]:
-    """Return the names of the settings of a dataclass that have a mark."""
-    return {name for name, found in marks(settings).items() if mark in found}

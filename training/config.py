@@ -6,7 +6,7 @@ The comment of each setting is its description in configs/README.md, and its typ
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_type_hints
 
-from cli.marks import Mark, marked
+from cli.marks import Mark, marks
 from cli.rules import BelowOne, Count, Fraction, NotNegative, Positive, Size, Within, check_folder_name, check_rules
 from data.config import DataConfig
 from model.config import ModelConfig
@@ -116,4 +116,4 @@ class Config:
 def settings_with(mark: Mark) -> set[str]:
     """Return the settings that have a mark, as section.name."""
     sections = get_type_hints(Config).items()
-    return {f"{section}.{name}" for section, kind in sections for name in marked(kind, mark)}
+    return {f"{section}.{name}" for section, kind in sections for name, found in marks(kind).items() if mark in found}
