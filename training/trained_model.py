@@ -166,17 +166,12 @@ class TrainedModel:
 
 
 @torch.inference_mode()
-def look_inside(model: GPT, ids: np.ndarray) -> Intermediates:
-    """Return the attention weights and outputs of the model's layers for ids (T,)."""
+def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
+    """Return each layer's attention weights (H, T, T) for ids (T,), float32, on the CPU."""
     kept = Intermediates()
     with evaluation_mode(model):
         model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device), kept=kept)
-    return kept
-
-
-def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
-    """Return each layer's attention weights (H, T, T) for ids (T,), float32, on the CPU."""
-    return [weights[0].float().cpu() for weights in look_inside(model, ids).weights]
+    return [weights[0].float().cpu() for weights in kept.weights]
 
 
 def load_model(path: Path | str | None = None, device: str = "auto", *, text: Path | None = None) -> TrainedModel:
