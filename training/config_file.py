@@ -98,7 +98,12 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         if values not in (None, "") and not isinstance(values, Mapping):
             raise UserError(f"{section} must be a section of settings, not {_shown(values)}")
         sections[section] = dict(values or {})
-    _leave_out_gone(sections)
+    for key, always in GONE.items():
+        section, _, name = key.partition(".")
+        if name in sections.get(section, {}):
+            value = sections[section].pop(name)
+            if _convert(key, value, type(always)) != always:
+                raise UserError(f"{key}={_shown(value)} is no longer possible: this version always has {always}")
     for override in overrides:
         section, name, value = split_override(override)
         sections.setdefault(section, {})[name] = value
@@ -109,17 +114,6 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
             values[name] = _convert(key, value, hints[name])
     with checking_values():
         return Config(**{section: SECTIONS[section](**values) for section, values in sections.items()})
-
-
-def _leave_out_gone(sections: Mapping[str, dict[str, Any]]) -> None:
-    """Remove settings that are gone. Raises UserError if the value of one asks for something else than is done now."""
-    for key, always in GONE.items():
-        section, _, name = key.partition(".")
-        if name not in (values := sections.get(section, {})):
-            continue
-        value = values.pop(name)
-        if _convert(key, value, type(always)) != always:
-            raise UserError(f"{key}={_shown(value)} is no longer possible: this version always has {always}")
 
 
 def split_override(override: str) -> tuple[str, str, str]:
