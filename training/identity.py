@@ -6,13 +6,11 @@ a run like another seed, and the end of its metrics records them.
 """
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cli.marks import Mark
-from data.corpus import Corpus
 from training.config import Config, settings_with
 
 SEED = "train.seed"
@@ -32,23 +30,6 @@ def identity_of(config: Config, origin: Mapping[str, Any]) -> dict[str, Any]:
     settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     identity = {key: value for key, value in settings.items() if key not in left_out} | dict(origin)
     return json.loads(json.dumps(identity))  # with lists for tuples, as in a file
-
-
-def origin_of(corpus: Corpus, arithmetic: str) -> dict[str, Any]:
-    """Return what determines a run besides its settings.
-
-    arithmetic: see `Runtime`. ancestor: SHA-256 of the weights that it started with, if they are those of another
-    model; see `adopt`. earlier: what later sessions changed; see `earlier_values`.
-    """
-    characters = corpus.vocabulary.characters
-    digest = hashlib.sha256(characters.encode()).hexdigest()
-    return {
-        "text": corpus.digest[:16] + (f" and {corpus.val_digest[:16]}" if corpus.n_train is not None else ""),
-        "vocabulary": f"{len(characters)} characters ({digest[:8]})",
-        "ancestor": None,
-        "arithmetic": arithmetic,
-        "earlier": {},
-    }
 
 
 def earlier_values(now: Mapping[str, Any], before: Mapping[str, Any], step: int) -> dict[str, dict[str, Any]]:

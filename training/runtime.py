@@ -31,11 +31,6 @@ class Runtime:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
         return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32)
 
-    @property
-    def arithmetic(self) -> str:
-        """What the device computes with: on another one of this kind, a run differs in the last bits only."""
-        return f"{str(self.dtype).removeprefix('torch.')} on {self.device.type}"
-
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from cli.errors import UserError
 from data.corpus import Corpus
 from model.gpt import GPT
 from training.config import Config
-from training.identity import origin_of
 from training.optim.optimizers import REMEMBERED, WeightAverage, make_optimizers
 from training.runtime import Runtime
 
@@ -74,7 +74,7 @@ class TrainingState:
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
         )
-        self.progress, self.origin = Progress(), origin_of(corpus, runtime.arithmetic)
+        self.progress, self.origin = Progress(), origin_of(corpus, runtime)
         self.loss_sum, self.loss_count, self.grad_norm = torch.zeros(3, device=runtime.device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -176,6 +176,23 @@ class TrainingState:
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "
                 f"{self.progress.step:,}; {ADVICE}"
             )
+
+
+def origin_of(corpus: Corpus, runtime: Runtime) -> dict[str, Any]:
+    """Return what determines a run besides its settings.
+
+    ancestor: SHA-256 of the weights that it started with, if they are those of another model; see `adopt`. arithmetic:
+    with the same, runs on two devices differ in the last bits only. earlier: see `earlier_values`.
+    """
+    characters = corpus.vocabulary.characters
+    digest = hashlib.sha256(characters.encode()).hexdigest()
+    return {
+        "text": corpus.digest[:16] + (f" and {corpus.val_digest[:16]}" if corpus.n_train is not None else ""),
+        "vocabulary": f"{len(characters)} characters ({digest[:8]})",
+        "ancestor": None,
+        "arithmetic": f"{str(runtime.dtype).removeprefix('torch.')} on {runtime.device.type}",
+        "earlier": {},
+    }
 
 
 def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

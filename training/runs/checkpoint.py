@@ -127,9 +127,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     content = read_file(path)
     _verify(content, path)
-    number = FORMAT
+    size, number = int.from_bytes(content[:8], "little"), FORMAT
     try:
-        header = _header(content)
+        header = read_json(content[8 : 8 + size])["__metadata__"]
         number = int(header.get("format", 1))
         checkpoint = _parse(header, content)
         check_weights(checkpoint)
@@ -148,11 +148,6 @@ def _verify(content: bytes, path: Path) -> None:
     digest.update(memoryview(content)[end:])
     if digest.hexdigest().encode() != found[1]:
         raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
-
-
-def _header(content: bytes) -> dict[str, str]:
-    size = int.from_bytes(content[:8], "little")  # of the header, which is JSON
-    return read_json(content[8 : 8 + size])["__metadata__"]
 
 
 def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:

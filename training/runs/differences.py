@@ -1,11 +1,19 @@
-"""What differs between the config and text of a run and those that its checkpoint was trained with."""
+"""What may differ between a run and the checkpoint that it continues or, as its ancestor, starts from (fine-tuning)."""
 
 import dataclasses
+from pathlib import Path
+
+import torch
 
 from cli.marks import Mark
 from data.corpus import Corpus
+from model.ngrams import MOST
 from training.config import Config, settings_with
 from training.runs.checkpoint import Checkpoint, CheckpointError
+from training.runs.find_checkpoint import open_checkpoint
+from training.state import TrainingState
+
+BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:
@@ -51,3 +59,35 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
 
 def _shown(characters: set[str]) -> str:
     return repr("".join(sorted(characters)[:20])) if characters else "nothing else"
+
+
+def open_ancestor(config: Config) -> Checkpoint:
+    """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
+    assert config.train.ancestor is not None
+    path, ancestor = open_checkpoint(Path(config.train.ancestor))
+    if found := other_models(ancestor.config, config):
+        raise CheckpointError(
+            f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
+        )
+    return ancestor
+
+
+def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
+    """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
+
+    New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021).
+    """
+    before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
+    if missing := set(before) - set(now):
+        raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
+    weights, places = ancestor.weights, torch.tensor([now.index(character) for character in before])
+    for name in BY_CHARACTER:
+        rows = weights[name].mean(0, keepdim=True).repeat(len(now), 1)
+        rows[places] = weights[name]
+        weights[name] = rows
+    if state.model.ngrams is not None:
+        if places.tolist() != list(range(len(before))):  # the n-grams of other ids have other rows
+            weights |= {name: torch.zeros_like(weights[name]) for name in ("ngrams.rows.weight", "ngrams.counts")}
+        weights["ngrams.counts"] = (weights["ngrams.counts"] + state.model.ngrams.counts.cpu()).clamp(max=MOST)
+    state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
+    state.origin["ancestor"] = ancestor.weights_digest()[:16]

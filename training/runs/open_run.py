@@ -18,9 +18,8 @@ from data.sources import MissingTextError
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.identity import earlier_values, identity_of
-from training.runs.ancestor import adopt, open_ancestor
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.differences import changed_settings, check_resumable
+from training.runs.differences import adopt, changed_settings, check_resumable, open_ancestor
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
 from training.runtime import has_fast_bfloat16, prepare_machine

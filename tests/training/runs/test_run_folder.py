@@ -10,7 +10,8 @@ from cli.errors import UserError, explain
 from data.files import is_locked
 from training.config import TrainConfig
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.find_checkpoint import BUNDLED_MODEL, find_checkpoint, find_run, load_newest
+from training.runs.find_checkpoint import BUNDLED_MODEL, find_checkpoint, find_run
+from training.runs.open_run import load_newest
 from training.runs.run_folder import RunFolder
 
 
