@@ -23,8 +23,8 @@ from data.vocabulary import Vocabulary
 from model.generate import Sampler, Sampling
 from model.gpt import GPT, Intermediates
 from training.evaluation import character_losses, evaluation_mode
-from training.runs.checkpoint import Checkpoint
-from training.runs.find_checkpoint import BUNDLED_MODEL, EXPORTED, open_checkpoint
+from training.runs.checkpoint import Checkpoint, load_checkpoint
+from training.runs.find_checkpoint import BUNDLED_MODEL, EXPORTED, find_checkpoint
 from training.runs.open_run import open_text_of_run
 from training.runs.run_folder import RUNS
 from training.runtime import Runtime, choose_runtime
@@ -180,6 +180,7 @@ def load_model(path: Path | str | None = None, device: str = "auto", *, text: Pa
     path: also hf:USER/NAME, of the Hub. device: auto, cpu, cuda, cuda:1 or mps. text: see `TrainedModel`. Raises
     UserError if there is no such checkpoint or device.
     """
-    path, checkpoint = open_checkpoint(None if path is None else Path(path))
+    file = find_checkpoint(None if path is None else Path(path))
+    checkpoint = load_checkpoint(file)
     runtime = choose_runtime(device, checkpoint.config.train.dtype)
-    return TrainedModel(path, checkpoint, checkpoint.build_model().to(runtime.device), runtime, text)
+    return TrainedModel(file, checkpoint, checkpoint.build_model().to(runtime.device), runtime, text)

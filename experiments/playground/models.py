@@ -14,7 +14,7 @@ from experiments.heads.measures import role_of
 from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
 from experiments.playground.weights import payload
-from training.runs.find_checkpoint import open_checkpoint
+from training.runs.checkpoint import load_checkpoint
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.trained_model import TrainedModel
@@ -47,7 +47,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
     """Return one column of a page: a model, the checkpoints that its slider has, and the losses of its run."""
     run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.model.config
     records = read_records(run.metrics) if run and run.metrics.is_file() else []
-    kept = [open_checkpoint(path)[1] for path in run.all_kept().values()] if run and all_steps else []
+    kept = [load_checkpoint(path) for path in run.all_kept().values()] if run and all_steps else []
     checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
     text, n_head = Path(trained.checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
     packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]

@@ -9,8 +9,8 @@ from cli.marks import Mark
 from data.corpus import Corpus
 from model.ngrams import MOST
 from training.config import Config, settings_with
-from training.runs.checkpoint import Checkpoint, CheckpointError
-from training.runs.find_checkpoint import open_checkpoint
+from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from training.runs.find_checkpoint import find_checkpoint
 from training.state import TrainingState
 
 BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
@@ -64,7 +64,8 @@ def _shown(characters: set[str]) -> str:
 def open_ancestor(config: Config) -> Checkpoint:
     """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
     assert config.train.ancestor is not None
-    path, ancestor = open_checkpoint(Path(config.train.ancestor))
+    path = find_checkpoint(Path(config.train.ancestor))
+    ancestor = load_checkpoint(path)
     if found := other_models(ancestor.config, config):
         raise CheckpointError(
             f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"

@@ -5,38 +5,32 @@ from pathlib import Path
 
 from cli.errors import UserError, optional_library
 from data.sources import BUNDLED
-from training.runs.checkpoint import SUFFIX, Checkpoint, CheckpointError, load_checkpoint
+from training.runs.checkpoint import SUFFIX, CheckpointError
 from training.runs.run_folder import RUNS, RunFolder
 
 EXPORTED = f"model{SUFFIX}"  # in the folder of an exported model
 BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/README.md says how it was made
 
 
-def open_checkpoint(path: Path | None) -> tuple[Path, Checkpoint]:
-    """Return the file that `find_checkpoint` finds, and its content. Raises CheckpointError if it cannot be read."""
-    path = find_checkpoint(path)
-    return path, load_checkpoint(path)
-
-
-def find_checkpoint(path: Path | None, *, root: Path = RUNS) -> Path:
+def find_checkpoint(path: Path | None) -> Path:
     """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
 
     None stands for the best checkpoint of all runs that was saved last or, before the first run, the bundled model.
     Raises UserError if there is no checkpoint.
     """
     if path is None:
-        folders = [file.parent for depth in ("*", "*/*") for file in root.glob(f"{depth}/config.yaml")]
+        folders = [file.parent for depth in ("*", "*/*") for file in RUNS.glob(f"{depth}/config.yaml")]
         files = [file for folder in folders if (file := checkpoint_in(folder))]
         return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
     if path.as_posix().startswith("hf:"):
         return _download(path.as_posix())
     if not path.exists():
-        raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path, root)}")
+        raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path)}")
     if not path.is_dir():
         return path
     if file := checkpoint_in(path):
         return file
-    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path, root)}")
+    raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path)}")
 
 
 def _download(name: str) -> Path:
@@ -55,15 +49,15 @@ def checkpoint_in(folder: Path) -> Path | None:
     return next(filter(Path.is_file, (run.best, run.latest, run.previous, folder / EXPORTED)), None)
 
 
-def find_run(path: Path, *, root: Path = RUNS) -> RunFolder:
+def find_run(path: Path) -> RunFolder:
     """Return the run in a folder. Raises CheckpointError if there is none."""
     if not (path / "config.yaml").is_file():
         problem = "is not a run folder" if path.exists() else "no such run folder"
-        raise CheckpointError(f"{path}: {problem}; {_hint(path, root)}")
+        raise CheckpointError(f"{path}: {problem}; {_hint(path)}")
     return RunFolder(path)
 
 
-def _hint(path: Path, root: Path) -> str:
+def _hint(path: Path) -> str:
     """Return what to do if a path is no run."""
     if inside := sorted(path.glob("*/config.yaml")):
         return f"it contains runs, so give one of them, such as {inside[0].parent}"
@@ -71,5 +65,5 @@ def _hint(path: Path, root: Path) -> str:
         return f"give its run, {path.parent.parent}"
     if (path / "config.yaml").is_file():
         return "train its run first"
-    close = difflib.get_close_matches(path.name, [config.parent.name for config in root.glob("*/config.yaml")], n=1)
-    return f"did you mean {root / close[0]}?" if close else f"run folders are in {root}/"
+    close = difflib.get_close_matches(path.name, [config.parent.name for config in RUNS.glob("*/config.yaml")], n=1)
+    return f"did you mean {RUNS / close[0]}?" if close else f"run folders are in {RUNS}/"

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -91,36 +92,38 @@ def test_a_run_that_has_begun_is_never_restarted_without_an_intact_checkpoint(tm
         load_newest(run)
 
 
-def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_path):
-    root = tmp_path / "runs"
-    assert find_checkpoint(None, root=root) == BUNDLED_MODEL
+def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = Path("runs")
+    assert find_checkpoint(None) == BUNDLED_MODEL
     old, new = make_run(root, "b", [(1, "best"), (2, "latest")]), make_run(root, "a", [(1, "latest")])
     empty = make_run(root, "c")
     os.utime(old.best, (1, 1))
-    assert find_checkpoint(None, root=root) == new.latest
+    assert find_checkpoint(None) == new.latest
     assert find_checkpoint(old.path) == old.best
     assert find_checkpoint(old.latest) == old.latest
     with pytest.raises(CheckpointError, match=r"has no checkpoints/best.safetensors; train its run first"):
-        find_checkpoint(empty.path, root=root)
-    with pytest.raises(CheckpointError, match=r"a: no such run or checkpoint; did you mean .*runs/a\?"):
-        find_checkpoint(tmp_path / "a", root=root)
+        find_checkpoint(empty.path)
+    with pytest.raises(CheckpointError, match=r"a: no such run or checkpoint; did you mean runs/a\?"):
+        find_checkpoint(Path("a"))
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("elsewhere/a", r"a: no such run folder; did you mean .*runs/a\?"),
+        ("elsewhere/a", r"a: no such run folder; did you mean runs/a\?"),
         ("gone", "no such run folder; run folders are in"),
         ("runs/a/checkpoints", "checkpoints: is not a run folder; run folders are in"),
-        ("runs/a/checkpoints/latest.safetensors", "is not a run folder; give its run, .*runs/a$"),
+        ("runs/a/checkpoints/latest.safetensors", "is not a run folder; give its run, runs/a$"),
         ("runs", "is not a run folder; it contains runs, so give one of them, such as .*a$"),
     ],
 )
-def test_a_path_that_is_no_run_folder_is_an_error_with_a_hint(tmp_path, path, message):
-    run = make_run(tmp_path / "runs", "a", [(1, "latest")])
+def test_a_path_that_is_no_run_folder_is_an_error_with_a_hint(tmp_path, monkeypatch, path, message):
+    monkeypatch.chdir(tmp_path)
+    run = make_run(Path("runs"), "a", [(1, "latest")])
     assert find_run(run.path).path == run.path
     with pytest.raises(CheckpointError, match=message):
-        find_run(tmp_path / path, root=tmp_path / "runs")
+        find_run(Path(path))
 
 
 def test_an_error_of_a_run_is_left_in_a_file_until_it_goes_on(tmp_path):
