@@ -13,7 +13,8 @@ from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import read_plan
 from training.identity import ORIGIN, identity_of
-from training.runs.metrics import check_record, checked, read_lines, read_records
+from training.runs.json_values import checked
+from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
 
 ENDING = ".jsonl"

@@ -22,7 +22,7 @@ from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config
 from training.identity import identity_of
-from training.runs.metrics import checked, checked_origin, read_json
+from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
@@ -60,7 +60,7 @@ class Checkpoint:
         state.check_finite()
         corpus = {name: getattr(state.corpus, name) for name in CORPUS}
         checkpoint = cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
-        if not state.progress.step:
+        if not checkpoint.step:
             check_weights(checkpoint)  # a run that has begun can be resumed
         return checkpoint
 

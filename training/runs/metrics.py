@@ -1,21 +1,12 @@
-"""Read JSON that a stranger may have written: its depth and its types are checked before use.
+"""Read metrics.jsonl, which has one JSON record per line; no other code does. `RunFolder.add_record` writes it."""
 
-No other code reads metrics.jsonl, which has one record per line; `RunFolder.add_record` writes it.
-"""
-
-import contextlib
-import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from cli.errors import UserError
 from data.files import read_file
 from training.config_file import build_config
-from training.identity import ORIGIN
-
-DEEPEST = 20  # lists and objects inside each other
-LIMIT = 1 << 53  # above all counts, sizes, losses and seconds; float64 is exact below it
+from training.runs.json_values import checked, checked_origin, read_json
 
 FIELDS: dict[str, Any] = {  # the types of the fields that are read
     **dict.fromkeys(("step", "n_parameters", "val_characters", "val_split_characters", "val_context"), int),
@@ -72,49 +63,3 @@ def _parse(line: bytes) -> Any:
         return read_json(line)
     except ValueError:
         return None
-
-
-def read_json(text: str | bytes) -> Any:
-    """Return the value of a text in JSON. Raises ValueError if it is not JSON, or is nested deeply."""
-    with contextlib.suppress(RecursionError):
-        value = json.loads(text)
-        if not _is_deeper(value, DEEPEST):
-            return value
-    raise ValueError("its JSON is nested too deeply")
-
-
-def checked(values: Any, kinds: Mapping[str, Any], needed: Iterable[str] = ()) -> dict[str, Any]:
-    """Return an object from JSON. Raises ValueError if a value is not of its type in `kinds`, or a needed one lacks."""
-    if not isinstance(values, dict):
-        raise ValueError(f"a JSON object is expected, not {values!r:.40}")
-    for name in kinds.keys() & values.keys():
-        if not _fits(values[name], kinds[name]):
-            raise ValueError(f"{name} cannot be {values[name]!r:.40}")
-    if missing := {*needed} - values.keys():
-        raise ValueError(f"without {min(missing)}")
-    return values
-
-
-def checked_origin(values: Any) -> dict[str, Any]:
-    """Return the origin of a run, which may be {}; see `origin_of`. Raises ValueError as `checked` does."""
-    origin = checked(values, ORIGIN, ORIGIN if values else ())
-    earlier = origin.get("earlier", {})
-    checked(earlier, dict.fromkeys(earlier, dict))
-    return origin
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a type: a plain one, a list or a union. No number may be negative or huge."""
-    parts = get_args(kind)
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(each, parts[0]) for each in value)
-    if parts:
-        return any(_fits(value, part) for part in parts)
-    if kind in (int, float):
-        return type(value) in (int, kind) and 0 <= value < LIMIT
-    return type(value) is kind
-
-
-def _is_deeper(value: Any, depth: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return not depth or any(_is_deeper(each, depth - 1) for each in inner)
