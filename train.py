@@ -47,8 +47,11 @@ def run(options: argparse.Namespace) -> int:
     with join_processes() as number:
         if number > 0:
             return follow()
-        new = options.config and create_run(options.config, options.overrides)
-        with open_run(new or find_run(options.resume), [] if new else options.overrides) as opened:
+        if options.config:
+            folder, overrides = create_run(options.config, options.overrides), []
+        else:
+            folder, overrides = find_run(options.resume), options.overrides
+        with open_run(folder, overrides) as opened:
             return train(*opened)
 
 

@@ -30,6 +30,7 @@ IN_A_FILE = [
     ("model: \udcff", "is not a config"),
 ]
 IN_A_SETTING = [
+    ("model.qk_scale=9", "unknown key model.qk_scale; it was a setting, and always has learned now"),
     ("n_head=8", "unknown key n_head; did you mean model.n_head?"),
     ("model.n_head", "'model.n_head' is not an override; write section.key=value"),
     ("my.txt", "or data.corpus=my.txt"),

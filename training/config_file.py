@@ -166,6 +166,8 @@ def _check_key(key: str, known: Sequence[str]) -> None:
     names = {known_key.rpartition(".")[2]: known_key for known_key in [*KEYS, *SECTIONS]}
     close = difflib.get_close_matches(key.rpartition(".")[2], names, n=1)
     hint = f"did you mean {names[close[0]]}?" if close else "configs/README.md lists all settings"
+    if key in GONE:
+        hint = f"it was a setting, and always has {GONE[key]} now"
     raise UserError(f"unknown key {key}; {hint}")
 
 
