@@ -45,8 +45,10 @@ def main(options: Namespace) -> None:
     table = replaceable(page.with_name("heads.csv"))
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
+    text = str(options.text or "the validation split")
     analyses = [
-        analyse(each.model, each.vocabulary, ids, each.runtime, n) for each, ids in zip(opened, texts, strict=True)
+        analyse(each.model, each.vocabulary, ids, each.runtime, n, text=text)
+        for each, ids in zip(opened, texts, strict=True)
     ]
     by_path = {str(each.path): analysis for each, analysis in zip(opened, analyses, strict=True)}
     replace_text(page, make_page(opened, text=options.prompt, analyses=analyses))
@@ -89,7 +91,7 @@ def to_plain(analysis: Analysis) -> str:
         head, error = HeadIndex(row["layer"], row["head"]), row["standard error"]
         figures = [f"{row[name]:.{2 if name in TARGETS else 1}f}" for name in names]
         lines.append([str(head), signed(row["loss increase"]), "none" if error is None else f"{error:.4f}", *figures])
-    title = f"Validation loss {whole.loss:.4f} over {whole.measured_on('the validation split')}."
+    title = f"Validation loss {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
     return f"{title}\nIts increase without each head, the most important first:\n{in_columns(lines)}"
 
 

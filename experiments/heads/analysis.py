@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from cli.errors import UserError
 from data.batches import Ids, evaluation_windows, to_device
 from data.vocabulary import Vocabulary
 from experiments.heads.measures import HeadMeasures, measure_heads, read_windows, scales_of
@@ -20,24 +21,35 @@ from training.runtime import Runtime
 class Analysis:
     """The results for all heads.
 
-    evaluation: of the whole model. increases: of the loss with only this head silenced, in the order of the measures,
-    and then with only the memory of n-grams silenced, if the model has one; each with its standard error.
+    text: the name of the text that was read. evaluation: of the whole model. increases: of the loss with only this head
+    silenced, in the order of the measures, and then with only the memory of n-grams silenced, if the model has one;
+    each with its standard error.
     """
 
+    text: str
     measures: HeadMeasures
     evaluation: Evaluation
     increases: dict[HeadIndex | str, tuple[float, float]]
 
 
 def analyse(
-    model: GPT, vocabulary: Vocabulary, ids: Ids, runtime: Runtime, n_characters: int | None, *, n_windows: int = 64
+    model: GPT,
+    vocabulary: Vocabulary,
+    ids: Ids,
+    runtime: Runtime,
+    n_characters: int | None,
+    *,
+    text: str = "the validation split",
+    n_windows: int = 64,
 ) -> Analysis:
-    """Measure every head on the validation split.
+    """Measure every head on a text. Raises UserError if it is shorter than the context length.
 
-    ids: of the split; the first id is only context, see `Corpus.split`. n_characters: how many of them the losses
-    cover, see `evaluate`; None: all. n_windows: windows of model.block_size characters, spread evenly over ids, for the
+    ids: of the text; the first id is only context, see `Corpus.split`. n_characters: how many of them the losses cover,
+    see `evaluate`; None: all. n_windows: windows of model.block_size characters, spread evenly over ids, for the
     measures.
     """
+    if len(ids) < (T := model.config.block_size):
+        raise UserError(f"{text} has {len(ids)} characters; give at least {T}, the context length")
     parts: list[HeadIndex | str] = [*all_heads(model), *([NGRAMS] if model.ngrams else [])]
     measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
     whole, sizes = losses_of_windows(model, ids, runtime, n_characters)
@@ -47,7 +59,8 @@ def analyse(
             without, _ = losses_of_windows(model, ids, runtime, n_characters)
         increases[part] = mean_and_error(without - whole, sizes)
     loss, _ = mean_and_error(whole, sizes)
-    return Analysis(measures, Evaluation(loss, int(sizes.sum()), len(ids) - 1, model.config.block_size), increases)
+    evaluation = Evaluation(loss, int(sizes.sum()), len(ids) - 1, model.config.block_size)
+    return Analysis(text, measures, evaluation, increases)
 
 
 @torch.inference_mode()

@@ -62,9 +62,10 @@ def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterat
 
 def scales_of(model: GPT) -> Tensor | None:
     """Return the scale s of every head (N,), see `QueryKeyNorm`, or None if scores are not s cos(q, k)."""
-    norms = [block.attention.qk_norm for block in model.blocks]
-    scales = [norm.scales().detach() for norm in norms if norm]
-    return torch.cat(scales).double().cpu() if scales and model.config.score == "scaled_dot" else None
+    if not model.config.qk_norm or model.config.score != "scaled_dot":
+        return None
+    scales = [block.attention.qk_norm.scales().detach() for block in model.blocks if block.attention.qk_norm]
+    return torch.cat(scales).double().cpu()
 
 
 def measure_heads(windows: Iterable[Window], scales: Tensor | None = None) -> HeadMeasures:

@@ -85,14 +85,13 @@ def measured(analysis: Analysis) -> dict[str, Any]:
         changes[str(part)] = signed(increase), f"the loss {verb} by {abs(increase):.4f}{spread} without it"
     whole, n_heads = analysis.evaluation, len(analysis.measures.figures["on itself"])
     summary = [
-        "Loss: how the validation loss changes without the head (its output set to zero); ± is the standard error.",
-        f"The whole model has a loss of {whole.loss:.4f} nats per character over "
-        f"{whole.measured_on('the validation split')}.",
+        "Loss: how the loss changes without the head (its output set to zero); ± is the standard error.",
+        f"The whole model has a loss of {whole.loss:.4f} nats per character over {whole.measured_on(analysis.text)}.",
         *([f"The memory of n-grams: {changes[NGRAMS][1]}."] if NGRAMS in changes else []),
     ]
     return {
         "roles": [role_of(analysis.measures, head) for head in range(n_heads)],
-        "over": f"over {analysis.measures.n_characters:,} characters of the validation split",
+        "over": f"over {analysis.measures.n_characters:,} characters of {analysis.text}",
         "changes": changes,
         "summary": " ".join(summary),
     }

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,6 +80,25 @@ def test_the_page_says_how_the_loss_changes_without_the_memory_of_ngrams(workpla
     assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams"]
     assert measured["summary"].endswith(f" The memory of n-grams: {measured['changes']['n-grams'][1]}.")
     assert len(figures_in(workplace / "runs/tiny/heads.csv")) == 6
+
+
+@pytest.mark.parametrize("score", ["uniform", "dot", "additive", "gaussian"])
+def test_heads_of_scores_without_a_scale_are_measured(workplace, score):
+    assert train.main(["--config", "tiny.yaml", f"model.score={score}", "train.max_steps=1"]) == 0
+    assert heads_command([]) == 0
+    assert {row["scale"] for row in figures_in(workplace / "runs/tiny/heads.csv")} == {""}
+
+
+def test_another_text_is_named_and_must_fill_a_window(run, capsys):
+    text = (run.path.parents[1] / "text.txt").read_text()
+    Path("own.txt").write_text(text[:300])
+    Path("short.txt").write_text(text[:10])
+    assert heads_command(["--text", "own.txt"]) == 0
+    (model,) = models_in(run.path / "playground.html")
+    assert "characters of own.txt, context length 16." in model["header"]["measured"]["summary"]
+    assert "characters of own.txt, context length 16." in capsys.readouterr().out
+    assert heads_command(["--text", "short.txt"]) == 2
+    assert "short.txt has 10 characters; give at least 16, the context length\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

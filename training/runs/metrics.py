@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from cli.errors import UserError
+from cli.errors import UserError, checking_values
 from data.files import read_file
 from training.config_file import build_config
 from training.runs.json_values import checked, checked_origin, read_json
@@ -51,10 +51,10 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
             checked(record, {}, NEEDED[name])
         if "origin" in record:
             checked_origin(record["origin"])
-        if "settings" in record:
-            build_config(record["settings"])
     except ValueError as error:
         raise UserError(f"{place}: is damaged ({error}); remove the line, or restore the file") from None
+    with checking_values(f"{place}: this version cannot read its settings: "):
+        build_config(record.get("settings", {}))
     return record
 
 

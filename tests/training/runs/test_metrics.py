@@ -8,7 +8,7 @@ from training.runs.run_folder import RunFolder, cut_records
 EVALUATION = {"step": 3, "elapsed_s": 4.5, "corpus": "a", "val_loss": 1.25, "val_passage": "b"}
 EVALUATION |= dict.fromkeys(("val_characters", "val_split_characters", "val_context"), 9)
 RECORDS = [{"step": 1, "train_loss": 2.5}, {"step": 2, "corpus": "明月\n\u2028"}, EVALUATION]
-WRONG = [b'{"step": -1}', b'{"step": true}', b'{"step": 1, "machine": 5}', b'{"step": 1, "settings": {"a": {}}}']
+WRONG = [b'{"step": -1}', b'{"step": true}', b'{"step": 1, "machine": 5}']
 WRONG += [b'{"step": 1, "tokens_per_s": NaN}', b'{"step": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
 INCOMPLETE = [b'{"train_loss": 2.5}', b'{"step": 1, "val_loss": 1.25}', b'{"step": 1, "finished": true}']
 
@@ -33,6 +33,13 @@ def test_an_incomplete_last_line_is_ignored(path):
         path.write_bytes(whole[:-n_cut])
         assert read_records(path) == RECORDS[:2]
         assert read_newest_record(path) == RECORDS[1]
+
+
+@pytest.mark.parametrize("settings", ['{"a": {}}', '{"model": {"qk_scale": 9}}'])
+def test_settings_that_this_version_does_not_have_are_no_damage(path, settings):
+    path.write_text(f'{{"step": 1, "settings": {settings}}}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: this version cannot read its settings: "):
+        read_records(path)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"step": 1'])
