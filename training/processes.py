@@ -5,6 +5,7 @@ steps with their shares of each batch.
 """
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ def join_processes() -> Iterator[int]:
         _give(None)
         raise
     _give(None)
+    gc.collect()  # the wrapped model, which keeps threads of the group alive beyond its end
     dist.destroy_process_group()
 
 
