@@ -57,7 +57,7 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     """
     settings, *runs = read_lines(file) or [None]
     packed: dict[str, list[dict[str, Any]]] = {}
-    with checking_values(f"{file}: is not a packed sweep: "):
+    with checking_values(f"{file}: is not a packed sweep of this version: "):
         for n, run in enumerate(runs, start=2):
             checked(run, kinds := {"point": str, "records": list}, kinds)
             packed[run["point"]] = [check_record(record, f"line {n}") for record in run["records"]]

@@ -41,10 +41,13 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
     [
         ("", "is not a packed sweep"),
         ("{\n", "is not a packed sweep"),
-        ('{}\n{"point": "seed=0", "records": [{"elapsed_s": 1}]}\n', "a packed sweep: line 2: is damaged"),
+        (
+            '{}\n{"point": "seed=0", "records": [{"elapsed_s": 1}]}\n',
+            "a packed sweep of this version: line 2: is damaged",
+        ),
         ("[" * 9_000 + "]" * 9_000 + "\n", "is not a packed sweep"),
-        ('{"sweep": {"train.seed": [0, 1]}}\n', "is not a packed sweep: it lacks the run seed=0"),
-        ('{"sweep": {"model.n_head": [5]}}\n', "is not a packed sweep: "),
+        ('{"sweep": {"train.seed": [0, 1]}}\n', "is not a packed sweep of this version: it lacks the run seed=0"),
+        ('{"sweep": {"model.n_head": [5]}}\n', "is not a packed sweep of this version: "),
     ],
 )
 def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_path, capsys, content, message):
