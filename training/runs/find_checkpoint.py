@@ -15,13 +15,14 @@ BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/
 def find_checkpoint(path: Path | None) -> Path:
     """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
 
-    None stands for the best checkpoint of all runs that was saved last or, before the first run, the bundled model.
-    Raises UserError if there is no checkpoint.
+    None stands for the `best` that was saved last in any run; if no run has one, for the newest checkpoint; before the
+    first run, for the bundled model. Raises UserError if there is no checkpoint.
     """
     if path is None:
         folders = [file.parent for depth in ("*", "*/*") for file in RUNS.glob(f"{depth}/config.yaml")]
         files = [file for folder in folders if (file := checkpoint_in(folder))]
-        return max(files, key=lambda file: file.stat().st_mtime_ns, default=BUNDLED_MODEL)
+        # A run that has only just begun has no best checkpoint, and its latest is noise.
+        return max(files, key=lambda file: (file.stem == "best", file.stat().st_mtime_ns), default=BUNDLED_MODEL)
     if path.as_posix().startswith("hf:"):
         return _download(path.as_posix())
     if not path.exists():

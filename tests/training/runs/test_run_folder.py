@@ -96,10 +96,12 @@ def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_pa
     monkeypatch.chdir(tmp_path)
     root = Path("runs")
     assert find_checkpoint(None) == BUNDLED_MODEL
-    old, new = make_run(root, "b", [(1, "best"), (2, "latest")]), make_run(root, "a", [(1, "latest")])
-    empty = make_run(root, "c")
-    os.utime(old.best, (1, 1))
-    assert find_checkpoint(None) == new.latest
+    begun, empty = make_run(root, "a", [(0, "latest")]), make_run(root, "c")
+    assert find_checkpoint(None) == begun.latest
+    old, new = (make_run(root, name, [(1, "best"), (2, "latest")]) for name in ("b", "d"))
+    for seconds, file in enumerate((old.best, new.best, old.latest, new.latest, begun.latest), start=1):
+        os.utime(file, (seconds, seconds))
+    assert find_checkpoint(None) == new.best
     assert find_checkpoint(old.path) == old.best
     assert find_checkpoint(old.latest) == old.latest
     with pytest.raises(CheckpointError, match=r"has no checkpoints/best.safetensors; train its run first"):
