@@ -58,10 +58,29 @@ def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workp
 
 def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsys):
     settings = ["train.max_steps=2000", "train.eval_every_steps=5", "train.patience=3", "optim.lr=1", "optim.muon_lr=1"]
-    evaluations = [r for r in metrics(train_run("tiny", *settings).path) if "val_loss" in r]
+    run = train_run("tiny", *settings)
+    evaluations = [r for r in metrics(run.path) if "val_loss" in r]
     best = min(evaluations, key=lambda r: r["val_loss"])
     assert [r["step"] for r in evaluations if r["step"] > best["step"]] == [best["step"] + 5 * n for n in (1, 2, 3)]
     assert "no better loss in 3 evaluations" in capsys.readouterr().out
+    resume(run)
+    assert "raise train.patience to train longer" in capsys.readouterr().out
+    resume(run, "train.patience=4")
+    assert load_checkpoint(run.latest).step > evaluations[-1]["step"]
+
+
+def test_a_change_to_a_run_that_has_ended_is_refused_and_not_recorded_if_nothing_is_trained_with_it(run, capsys):
+    files = (run.metrics, run.config, run.latest)
+    before = [file.read_bytes() for file in files]
+    for useless in ("optim.lr=0.1", "train.patience=2", "model.dropout=0"):
+        resume(run, useless, status=2)
+        key = useless.partition("=")[0]
+        assert f"so another {key} would train nothing; raise train.max_steps" in capsys.readouterr().err
+    resume(run)
+    assert [file.read_bytes() for file in files] == before
+    resume(run, "train.sample_length=5", "train.device=auto")
+    resume(run, "train.max_steps=41", "optim.lr=0.1")
+    assert load_checkpoint(run.latest).step == 41
 
 
 @pytest.mark.parametrize(

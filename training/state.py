@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from cli.errors import UserError
 from data.corpus import Corpus
 from model.gpt import GPT
-from training.config import Config
+from training.config import Config, TrainConfig
 from training.optim.optimizers import REMEMBERED, WeightAverage, make_optimizers
 from training.runtime import Runtime
 
@@ -39,6 +39,14 @@ class Progress:
     log_sizes: list[int] = field(default_factory=lambda: [0, 0])
     averaged_steps: int = 0
     evaluation_due: bool = False
+
+    def limits_reached(self, settings: TrainConfig) -> list[str]:
+        """Return the settings that end a run here, and would have to be higher for it to go on."""
+        is_reached = {
+            "train.max_steps": self.step >= settings.max_steps,
+            "train.patience": 0 < settings.patience <= self.evaluations_since_best,
+        }
+        return [name for name, reached in is_reached.items() if reached and not self.evaluation_due]
 
 
 class TrainingError(UserError):
@@ -135,9 +143,7 @@ class TrainingState:
         return self.progress.step % every_steps == 0 or self.progress.step == self.config.train.max_steps
 
     def is_finished(self) -> bool:
-        patience, progress = self.config.train.patience, self.progress
-        is_out_of_patience = 0 < patience <= progress.evaluations_since_best
-        return not progress.evaluation_due and (progress.step >= self.config.train.max_steps or is_out_of_patience)
+        return bool(self.progress.limits_reached(self.config.train))
 
     def take_mean_loss(self) -> float | None:
         """Return the mean training loss since the last call, or None without any step, and start a new mean.

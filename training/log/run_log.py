@@ -149,17 +149,18 @@ class RunLog:
                 machine=f"{self.state.runtime}, {processor_name()}, PyTorch {torch.__version__}",
                 **self._session,
             )
-        early = progress.step < config.train.max_steps
+        limits = progress.limits_reached(config.train)
         self._console.close()
         if self._last_sample:
             self._console.say(f"\n{self._last_sample.strip()}\n")
         if progress.step == self._first_step and self._last_sample is None:
-            self._console.say(f"The run is already at step {progress.step:,}; raise train.max_steps to train longer")
+            longer = f"raise {' and '.join(limits)} to train longer"
+            self._console.say(f"The run is already at step {progress.step:,}; {longer}")
         else:
             self._console.say(
                 f"Finished on the corpus {self.state.corpus.name} after {progress.step:,} steps, "
                 f"{self.elapsed_s:.0f} s"
-                + (f": no better loss in {config.train.patience} evaluations" if early else "")
+                + (f": no better loss in {config.train.patience} evaluations" if "train.patience" in limits else "")
             )
         if has_loss:
             self._console.say(

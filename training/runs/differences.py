@@ -43,9 +43,9 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
         "the vocabulary": (f"with {_shown(saved - known)}", f"with {_shown(known - saved)}"),
     }
     others = [f"{name} was {then} and is {is_now}" for name, (then, is_now) in pairs.items() if then != is_now]
-    fixed = settings_with(Mark.FIXED)
-    changed = [text for key, text in changed_settings(checkpoint.config, now).items() if key in fixed]
-    if found := other_models(checkpoint.config, now) + changed + others:
+    fixed, changed = settings_with(Mark.FIXED), changed_settings(checkpoint.config, now)
+    forbidden = [text for key, text in changed.items() if key in fixed]
+    if found := other_models(checkpoint.config, now) + forbidden + others:
         raise CheckpointError(
             f"this run cannot be resumed with another model, optimiser or text ({'; '.join(found)}); "
             "start a new one with --config"
@@ -54,6 +54,13 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
         raise CheckpointError(
             f"train.max_steps={now.train.max_steps} is below the run's current step {checkpoint.step}; "
             "raise it to resume"
+        )
+    was_over, limits = (checkpoint.progress.limits_reached(config.train) for config in (checkpoint.config, now))
+    in_vain = sorted(changed.keys() - settings_with(Mark.WITHOUT_EFFECT) - settings_with(Mark.RESOLVED))
+    if was_over and limits and in_vain:
+        raise CheckpointError(
+            f"the run ended at step {checkpoint.step:,}, so another {in_vain[0]} would train nothing; "
+            f"raise {' and '.join(limits)} to train longer"
         )
 
 
