@@ -71,19 +71,19 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
 
     A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
-    latest is missing, the returned one takes its place. Raises CheckpointError if the run has begun and no
-    checkpoint is intact: a run never silently starts from scratch.
+    returned one is not the latest, it becomes that: a process may have been killed after it saved the best. Raises
+    CheckpointError if the run has begun and no checkpoint is intact: a run never silently starts from scratch.
     """
     for folder in (run.path, run.checkpoints):
         remove_partial_files(folder)  # of a process that was killed
-    intact, damaged = [], {}
-    for path in filter(Path.exists, (run.latest, run.previous, run.best)):
+    intact, damaged = {}, {}
+    for path in filter(Path.exists, (run.best, run.latest, run.previous)):
+        if path == run.previous and run.latest in intact:
+            break  # it replaces a damaged one
         try:
-            intact.append(load_checkpoint(path))
+            intact[path] = load_checkpoint(path)
         except CheckpointError as error:
             damaged[path] = str(error)
-        if intact and path == run.latest:
-            break  # the others replace a damaged one
     if not intact:
         if not damaged and not read_newest_record(run.metrics).get("step"):
             return None, []
@@ -91,11 +91,11 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
         raise CheckpointError(
             f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
         )
-    newest = max(intact, key=lambda checkpoint: checkpoint.step)
+    place, newest = sorted(intact.items(), key=lambda item: item[1].step)[-1]  # of equal steps, the one saved last
     for path in damaged:
         path.replace(path.with_suffix(".damaged"))
-    if not run.latest.exists():
-        save_checkpoint(newest, run.latest)
+    if place != run.latest:
+        save_checkpoint(newest, run.latest, keep=run.previous)
     resumed = f"resuming from step {newest.step:,}"
     return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
 

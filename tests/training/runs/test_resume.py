@@ -9,7 +9,17 @@ from unittest.mock import Mock
 import pytest
 import torch
 from conftest import ROOT, TINY_TEXT
-from helpers import assert_same_state, differences, heed_signals, losses, make_state, resume, run_differences, train_run
+from helpers import (
+    assert_same_state,
+    differences,
+    heed_signals,
+    losses,
+    make_state,
+    metrics,
+    resume,
+    run_differences,
+    train_run,
+)
 
 import train
 import training.state as state_module
@@ -144,6 +154,17 @@ def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(run, capsys):
     resume(run, "train.max_steps=50")
     assert "checkpoints/latest.safetensors: is damaged" in capsys.readouterr().err
     assert load_checkpoint(run.latest).step == 50
+
+
+def test_a_run_killed_after_it_saved_its_best_resumes_from_it_even_with_a_changed_setting(run):
+    assert load_checkpoint(run.best).step == load_checkpoint(run.latest).step == 40
+    shutil.copy(run.previous, run.latest)
+    resume(run, "train.max_steps=60", "optim.lr=1", "optim.muon_lr=1")
+    best, finished = load_checkpoint(run.best), metrics(run.path)[-1]
+    evaluations = {record["step"]: record["val_loss"] for record in metrics(run.path) if "val_loss" in record}
+    assert evaluations.keys() == {20, 40, 60}
+    assert best.step == min(evaluations, key=evaluations.get)
+    assert best.progress.best_loss == finished["best_val_loss"] == min(evaluations.values())
 
 
 def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginning(run, capsys):
