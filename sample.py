@@ -13,7 +13,7 @@ from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
 from data.files import read_file
 from model.generate import Sampler, Sampling
-from training.sampling import TextSampler, prepare_for_sampling
+from training.sampling import TextSampler, prepared_for_sampling
 from training.trained_model import load_model
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory
@@ -58,19 +58,19 @@ def run(options: argparse.Namespace) -> int:
             trained.vocabulary.encode(stop)
     prompt = "" if options.interactive else read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
-    prepare_for_sampling(trained.model, options.samples)
     n_streams = math.ceil(options.samples / math.ceil(options.samples / AT_ONCE))  # equal batches
-    streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)
-    sampler = TextSampler(streams, trained.vocabulary)
-    if options.interactive:
-        interact(sampler, options)
-    else:
+    with prepared_for_sampling(trained.model, options.samples):
+        streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)
+        sampler = TextSampler(streams, trained.vocabulary)
+        if options.interactive:
+            interact(sampler, options)
+            return 0
         began_s = time.perf_counter()
         n = write(sampler, options, prompt, options.seed)
         elapsed_s = time.perf_counter() - began_s
-        texts = f" of {options.samples} texts together" if options.samples > 1 else ""
-        speed = f"{n / elapsed_s:,.0f} characters/s"
-        print(f"Sampled {n:,} characters{texts} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
+    texts = f" of {options.samples} texts together" if options.samples > 1 else ""
+    speed = f"{n / elapsed_s:,.0f} characters/s"
+    print(f"Sampled {n:,} characters{texts} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,14 +15,16 @@ from training.processes import follow, join_processes, make_step
 from training.runs.find_checkpoint import find_run
 from training.runs.open_run import create_run, open_run
 from training.runs.run_folder import RunFolder
-from training.runtime import keep_freed_memory
+from training.runtime import begin_memory
 from training.state import TrainingState
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 2 if the user made a mistake, 1 if the run failed midway."""
+    # The time of a run includes the import of torch if this is the command that imported it.
+    started_s = cli.startup.STARTED_S if arguments is None else time.perf_counter()
     memory = "lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows"
-    return report_errors("train.py", lambda: run(parse(arguments)), memory=memory)
+    return report_errors("train.py", lambda: run(parse(arguments), started_s), memory=memory)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -41,9 +44,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, started_s: float) -> int:
     """Create the run that the options describe, or find the one that they name, and train it to its end."""
-    keep_freed_memory()
+    begin_memory()
     with join_processes() as number:
         if number > 0:
             return follow()
@@ -52,18 +55,21 @@ def run(options: argparse.Namespace) -> int:
         else:
             folder, overrides = find_run(options.resume), options.overrides
         with open_run(folder, overrides) as opened:
-            return train(*opened)
+            return train(*opened, started_s)
 
 
-def train(run: RunFolder, state: TrainingState, changes: Sequence[str]) -> int:
-    """Train to the end of the run and return the exit status. changes: settings that differ from earlier sessions."""
+def train(run: RunFolder, state: TrainingState, changes: Sequence[str], started_s: float) -> int:
+    """Train to the end of the run and return the exit status.
+
+    changes: settings that differ from earlier sessions. started_s: `time.perf_counter()` when the command began.
+    """
     settings, progress = state.config.train, state.progress
     model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
     val_ids = state.split.validation
-    with contextlib.closing(RunLog(run, state, cli.startup.STARTED_S)) as log, StopRequest() as stop:
+    with contextlib.closing(RunLog(run, state, started_s)) as log, StopRequest() as stop:
         step = make_step(state)
-        log.introduce(changes)
         run.keep(state)
+        log.introduce(changes)
         try:
             while not state.is_finished():
                 stop.check()

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import torch
 from conftest import ROOT, train_tiny
 from helpers import assert_mistake, heed_signals
 
@@ -26,6 +27,16 @@ def written(trained, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
+
+
+def test_a_call_from_python_leaves_the_number_of_threads(written):
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    written("--length", 5)
+    try:
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def test_the_newest_run_is_sampled_at_the_given_length(written):

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 from conftest import ROOT, TINY_TEXT, run_script
 from helpers import assert_same_state, losses, metrics, resume, run_differences, train_run, untimed
 
+import cli.startup
 import sample
 import train
 from data import sources
@@ -147,6 +149,16 @@ def test_settings_that_are_probably_mistakes_produce_a_warning(workplace, capsys
         (workplace / "text.txt").write_text(TINY_TEXT, encoding=encoding)
         train_run("tiny", "train.max_steps=4")
         assert "text.txt contains NUL characters; set data.encoding, such as utf-16-le" in capsys.readouterr().err
+
+
+def test_a_later_run_of_one_process_counts_neither_the_time_nor_the_memory_of_an_earlier_one(workplace, monkeypatch):
+    monkeypatch.setattr(cli.startup, "STARTED_S", time.perf_counter() - 3600)  # of the process
+    alone = metrics(train_run("alone", "train.max_steps=2").path)[-1]
+    earlier = torch.ones(2**27)
+    del earlier
+    later = metrics(train_run("later", "train.max_steps=2").path)[-1]
+    assert later["elapsed_s"] < 3600
+    assert later["peak_memory_bytes"] < alone["peak_memory_bytes"] + 4 * 2**26
 
 
 def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workplace, capsys):

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import importlib.util
 import math
 import os
@@ -120,17 +121,25 @@ def check_several(settings: TrainConfig, runtime: Runtime) -> None:
         raise UserError(f"device {device}: {n_here} processes need as many devices; use train.device=cuda or cpu")
 
 
-def keep_freed_memory() -> None:
+def begin_memory() -> None:
     """Make glibc keep freed memory instead of returning it to the system and faulting it in again.
 
-    Call it before the first tensor. It does nothing with other C libraries.
+    What an earlier run of this process has freed is returned first, and `peak_memory_bytes` counts from now on. Call it
+    before the first tensor. With another C library, it resets the peak of GPUs only.
     """
+    gc.collect()
+    if torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(number)
     if platform.libc_ver()[0] != "glibc":
         return
     m_trim_threshold, m_mmap_max = -1, -4  # from glibc's malloc.h
     libc = ctypes.CDLL(None)
+    libc.malloc_trim(0)
     libc.mallopt(m_mmap_max, 0)
     libc.mallopt(m_trim_threshold, 2**31 - 1)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
 
 
 def peak_memory_bytes(device: torch.device) -> int:

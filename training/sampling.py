@@ -1,5 +1,6 @@
 """Sample text from a model: the one path from a prompt to characters and text, for every command."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,13 @@ from model.gpt import GPT
 from training.evaluation import evaluation_mode
 
 
-def prepare_for_sampling(model: GPT, n_samples: int) -> None:
-    """Make sampling faster for the rest of the process, if the model is on a CPU. Its weights keep their values.
+@contextlib.contextmanager
+def prepared_for_sampling(model: GPT, n_samples: int) -> Iterator[None]:
+    """Make sampling faster inside the context, if the model is on a CPU. Its weights keep their values.
 
     Give the model no other layers or parameters afterwards.
     """
+    n_threads = torch.get_num_threads()
     if model.lm_head.weight.device.type == "cpu":
         for module in model.modules():
             if isinstance(module, nn.Linear):  # weights stored by columns multiply one vector up to twice as fast
@@ -26,6 +29,10 @@ def prepare_for_sampling(model: GPT, n_samples: int) -> None:
             vars(module).update(module._modules | module._parameters)
         if n_samples == 1:
             torch.set_num_threads(1)  # one character is too little work to share
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from helpers import make_model
 from data.vocabulary import Vocabulary
 from model.generate import Sampler, Sampling
 from model.gpt import GPT
-from training.sampling import TextSampler, prepare_for_sampling
+from training.sampling import TextSampler, prepared_for_sampling
 
 VOCABULARY = Vocabulary("\nabcdefghij")
 SAMPLING = Sampling(temperature=1.3, top_k=5)
@@ -57,9 +57,9 @@ def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, tr
 
 def test_a_model_prepared_for_sampling_keeps_its_logits_and_follows_new_weights_and_another_dtype(model):
     ids = torch.tensor([[3, 1, 2]])
-    before, names, n_threads = model.eval()(ids), list(model.state_dict()), torch.get_num_threads()
-    prepare_for_sampling(model, 1)
-    torch.set_num_threads(n_threads)
+    before, names = model.eval()(ids), list(model.state_dict())
+    with prepared_for_sampling(model, 1):
+        assert torch.get_num_threads() == 1
     torch.testing.assert_close(model(ids), before)
     assert list(model.state_dict()) == names
     model.load_state_dict({name: 2 * weight for name, weight in model.state_dict().items()})

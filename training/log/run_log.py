@@ -36,7 +36,7 @@ class RunLog:
     def __init__(self, run: RunFolder, state: TrainingState, started_s: float):
         self.run, self.state = run, state
         self._origin_s = started_s - state.progress.elapsed_s
-        self._session_start_s = self._lap_start_s = time.perf_counter()
+        self._session_start_s = self._lap_start_s = 0.0  # see `introduce`
         self._paused_s = 0.0  # in this lap
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
@@ -71,7 +71,10 @@ class RunLog:
         self._call_logger("finish")
 
     def introduce(self, changes: Sequence[str]) -> None:
-        """Print the corpus, model, device and folder. changes: settings that differ from those of earlier sessions."""
+        """Print the corpus, model, device and folder, and measure the speed from now on.
+
+        changes: settings that differ from those of earlier sessions.
+        """
         config, corpus, progress = self.state.config, self.state.corpus, self.state.progress
         train_ids, val_ids, test_ids = self.state.split
         n_test = len(test_ids) - 1
@@ -93,6 +96,7 @@ class RunLog:
         self._console.say(f"Running on {self.state.runtime} into {self.run.path}{resumed}")
         if changes:
             self._console.say(f"Changed settings: {'; '.join(changes)}")
+        self._session_start_s = self._lap_start_s = time.perf_counter()
 
     def step(self) -> None:
         """Log a step and, every `train.log_every_steps` steps, the speed and mean loss (nats) since the last time."""
