@@ -6,6 +6,8 @@ OpenMP: PyTorch reads once how long threads spin at a barrier before they sleep.
 of 1,000, two threads are no faster than one. Spinning takes time from other processes: with the default, 300,000, each
 of two runs on two cores takes up to 12 times as long as a single run; with this count 3.8 times, and a single run takes
 10 % longer than with the default (`configs/shakespeare.yaml`, 2 cores of an Intel Xeon with AMX).
+
+matplotlib: it ends if it cannot find the backend that MPLBACKEND names. No command needs a backend.
 """
 
 import importlib.util
@@ -33,6 +35,8 @@ def require(*libraries: str) -> None:
 is_command = Path(sys.argv[0]).name in ("train.py", "sample.py", "-m")  # -m: while the package of a command is imported
 if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+if is_command:
+    os.environ.pop("MPLBACKEND", None)  # Jupyter sets it for its own environment
 
 require(*LIBRARIES)  # of train.py and sample.py
 

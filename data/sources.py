@@ -45,11 +45,17 @@ NAMED: dict[str, Download | Path] = {
 
 
 def cache_folder() -> Path:
-    """Return data/cache or, if the clone cannot be written, a folder of the user."""
+    """Return data/cache or, if the clone cannot be written, a folder of the user. Raises UserError without either."""
     folder = Path(__file__).parent / "cache"
     if os.access(folder if folder.exists() else folder.parent, os.W_OK):
         return folder
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "character-level-gpt"
+    try:
+        of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "character-level-gpt"
+        of_user.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+        advice = "set XDG_CACHE_HOME to one that you can write"
+        raise UserError(f"there is no folder for encoded texts ({error}); {advice}") from None
+    return of_user
 
 
 def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> list[Path]:

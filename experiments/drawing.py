@@ -1,8 +1,9 @@
 """Charts with matplotlib, in the colours of a page, light or dark.
 
-charts.mplstyle has the style and the colours of light pages. palette.css replaces these by the page's colours. Lines
-differ in marker and dash as well as in colour. The hues are those of Okabe and Ito (2008), which are distinct for every
-type of colour vision; their lightness is adapted to each background.
+charts.mplstyle has the style, on top of matplotlib's defaults without the user's matplotlibrc, and the colours of light
+pages. palette.css replaces these by the page's colours. Lines differ in marker and dash as well as in colour. The hues
+are those of Okabe and Ito (2008), which are distinct for every type of colour vision; their lightness is adapted to
+each background.
 """
 
 import html
@@ -49,7 +50,7 @@ def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
 
     name: unique on the page. height: in inches, of a width of 8.
     """
-    with style.context([HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
+    with style.context(["default", HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
         figure, out = Figure(figsize=(8, height)), io.StringIO()
         axes = figure.subplots()

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import fill, wrap
 
 import numpy as np
+from matplotlib import style
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -65,7 +66,8 @@ def show(options: Namespace) -> int:
     print(f"\n{fill(following, 80)}")
     if output:
         draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
-        draw(output)
+        with style.context("default"):  # without the user's matplotlibrc
+            draw(output)
         print(f"Drew {output}")
     return 0
 

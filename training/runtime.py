@@ -47,8 +47,6 @@ def choose_runtime(device: str, dtype: str) -> Runtime:
         torch.set_num_threads(n_cores())  # PyTorch ignores quotas
     if dtype == "auto":
         dtype = "bfloat16" if has_fast_bfloat16(chosen) else "float32"
-    elif dtype == "bfloat16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise UserError("train.dtype=bfloat16: this GPU has no bfloat16; use train.dtype=float32 or auto")
     return Runtime(chosen, getattr(torch, dtype))
 
 
@@ -87,8 +85,14 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def n_processes() -> int:
-    """Return how many processes torchrun has started, or 1 without it."""
-    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    """Return how many processes torchrun started, or 1 without it. Raises UserError if its variables are incomplete."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return 1
+    needed = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in needed if not os.environ.get(name)]:
+        advice = "start with torchrun, or unset TORCHELASTIC_RUN_ID"
+        raise UserError(f"torchrun's {', '.join(missing)} is missing in the environment; {advice}")
+    return int(os.environ["WORLD_SIZE"])
 
 
 def prepare_machine(config: Config) -> Runtime:

@@ -59,6 +59,15 @@ def test_the_textbook_and_experiments_name_a_library_that_they_lack(tmp_path, co
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "command", ["-m textbook", pytest.param("-m experiments.report --help", marks=pytest.mark.slow)]
+)
+def test_a_backend_of_matplotlib_that_is_missing_ends_no_command(command):
+    """Jupyter sets MPLBACKEND for `!python -m ...`, too, whose environment may lack it."""
+    ended = run_command([sys.executable, *command.split()], cwd=ROOT, env=os.environ | {"MPLBACKEND": "gone"})
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments.heads", "-m textbook"])
 def test_ctrl_c_while_libraries_are_imported_ends_a_command_without_a_traceback(tmp_path, command):
     (tmp_path / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")

@@ -1,5 +1,6 @@
 import functools
 import hashlib
+import pwd
 import threading
 import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -108,6 +109,14 @@ def test_the_cache_of_a_clone_that_cannot_be_written_is_in_the_folder_of_the_use
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_folder() == tmp_path / "home/.cache/character-level-gpt"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # where no folder can be made
+    with pytest.raises(UserError, match=r"file/\.cache.*set XDG_CACHE_HOME to one that you can write"):
+        cache_folder()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as in a container with a user that it does not know
+    with pytest.raises(UserError, match=r"home directory.*set XDG_CACHE_HOME"):
+        cache_folder()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
     corpus = open_corpus(DataConfig(corpus="selmere"))
     assert corpus.ids.filename.is_relative_to(tmp_path / "elsewhere/character-level-gpt")

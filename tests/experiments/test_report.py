@@ -6,6 +6,7 @@ import statistics
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import matplotlib
 import pytest
 from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT
 from helpers import assert_mistake, finished_sweep, losses, metrics, train_run
@@ -111,6 +112,13 @@ def test_charts_use_the_colours_of_the_page_or_their_own_if_stand_alone(runs, tm
             variable = re.search(rf'\[style\*="#{colour}"\] {{ --c: var\((--[\w-]+)\)', palette)[1]
             assert f"{variable}: #{colour};" in palette.partition("@media")[0]
         assert f"](out-{name}.svg)" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
+def test_the_users_settings_of_matplotlib_do_not_change_a_chart(runs):
+    chosen = find_runs(runs).variants
+    drawn = draw_charts(compare(chosen))
+    with matplotlib.rc_context({"text.usetex": True, "savefig.bbox": "tight", "lines.linewidth": 9}):
+        assert draw_charts(compare(chosen)) == drawn
 
 
 def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):

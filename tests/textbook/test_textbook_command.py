@@ -1,7 +1,9 @@
+import filecmp
 import math
 import re
 from itertools import pairwise
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,14 @@ def test_a_chapter_is_drawn(number, tmp_path, capsys):
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(content[16:20]) > 1000
+
+
+def test_the_users_settings_of_matplotlib_do_not_change_a_picture(tmp_path, capsys):
+    first, second = str(tmp_path / "first.png"), str(tmp_path / "second.png")
+    assert textbook(["1", "--output", first]) == 0
+    with matplotlib.rc_context({"text.usetex": True, "savefig.bbox": "tight", "lines.linewidth": 9}):
+        assert textbook(["1", "--output", second]) == 0
+    assert filecmp.cmp(first, second, shallow=False)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import contextlib
 import copy
 import dataclasses
+import os
 import re
 import subprocess
 
@@ -65,10 +66,12 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, monkey
 
 def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_since(tmp_path, monkeypatch):
     def git(*arguments):
-        identity = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
-        return subprocess.check_output(["git", "-C", str(tmp_path), *identity, *arguments], text=True).strip()
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b.c", *arguments]
+        return subprocess.check_output(command, text=True, env={"PATH": os.environ["PATH"]}).strip()
 
     monkeypatch.setattr(run_log, "PROJECT", tmp_path)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # as in a hook of another repository
+        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
     assert run_log.commit() is None
     git("init")
     (tmp_path / "train.py").write_text("one")
