@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -48,6 +49,18 @@ def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(workplace, monke
     state = make_state()
     state.runtime = choose_runtime("cpu", "bfloat16")
     assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor has no bfloat16 instructions")
+
+
+@pytest.mark.parametrize(("card", "capability", "dtype"), [("T4", 7, torch.float32), ("A100", 8, torch.bfloat16)])
+def test_auto_selects_bfloat16_only_for_gpus_that_do_not_emulate_it(monkeypatch, card, capability, dtype):
+    """PyTorch says of a T4 that it supports bfloat16, too, because it can create such tensors there."""
+    for name, value in (("is_available", True), ("device_count", 1), ("current_device", 0)):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(name=card, major=capability))
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda _: True)
+    assert torch.cuda.is_bf16_supported()
+    assert choose_runtime("auto", "auto").dtype == dtype
+    assert choose_runtime("cuda", "bfloat16").dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xpu"])
