@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from cli.errors import UserError, explain, is_for_user, is_out_of_memory, one_line
+from cli.hints import to_paste
 
 # Shells and wrappers may send one Ctrl-C several times.
 REPEATED_WITHIN_S = 0.5
@@ -30,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
                 message += f"; did you mean {close[0]}?"
             elif any("=" in str(action.metavar) for action in self._actions):
                 message += "; write settings without dashes, as in model.n_head=8"
-        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {to_paste(self.prog, '--help')}\n")
 
 
 def whole(lowest: int) -> Callable[[str], int]:

@@ -11,10 +11,12 @@ PROJECT = Path(__file__).resolve().parents[1]
 def to_paste(program: str, *arguments: object) -> str:
     """Return the command line of a script or a module of the project, for the Python that runs now."""
     python = "python" if shutil.which("python") == sys.executable else Path(sys.executable)
-    is_script = program.endswith(".py")
-    words = (python, PROJECT / program) if is_script else (python, "-m", program)
-    variable = "" if is_script or Path.cwd() == PROJECT else f"PYTHONPATH={shlex.quote(str(PROJECT))} "
-    return variable + shlex.join(map(shortened, (*words, *arguments)))
+    words: list[object] = [PROJECT / program] if program.endswith(".py") else ["-m", program]
+    variable = ""
+    if words[0] == "-m" and Path.cwd() != PROJECT:
+        variable = f"PYTHONPATH={shlex.quote(str(PROJECT))} "
+        words.insert(0, "-P")  # a model.py or data/ in the current folder does not replace the project's
+    return variable + shlex.join(map(shortened, (python, *words, *arguments)))
 
 
 def shortened(word: object) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 import textbook
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
+from cli.hints import to_paste
 from textbook.exercise import check
 
 FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
@@ -27,7 +28,7 @@ def list_chapters() -> None:
     for chapter in CHAPTERS:
         print(str(chapter.__doc__).partition("?")[0] + "?")
     letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
-    print(f"\n{letters}\n\nShow the first with python -m textbook 1")
+    print(f"\n{letters}\n\nShow the first with {to_paste('textbook', 1)}")
 
 
 def show(options: Namespace) -> int:

@@ -3,6 +3,7 @@ from functools import partial
 
 import pytest
 
+from cli.hints import to_paste
 from textbook.__main__ import main as textbook
 from textbook.exercise.check import TEMPLATE, fault
 from textbook.exercise.exercises import EXERCISES
@@ -126,7 +127,7 @@ def test_the_exercise_is_written_once_and_checked_up_to_the_first_function_that_
     file.write_text(SOLUTION.replace("* visible", "* 1"), encoding="utf-8")
     assert textbook(["--exercise"]) == 2
     printed = capsys.readouterr()
-    assert printed.out.endswith("run python -m textbook --check attention_exercise.py\n")
+    assert printed.out.endswith(f"run {to_paste('textbook', '--check', 'attention_exercise.py')}\n")
     assert printed.err.startswith("textbook: attention_exercise.py is there already")
     assert textbook(["--check", file.name]) == 1
     assert capsys.readouterr().out.startswith("average_of_the_past is right.\nmasked_softmax returns ")

@@ -41,6 +41,7 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["x"], r"argument chapter: invalid int value: 'x'; see \S*python -m textbook --help"),
         (["10"], "there is no chapter 10; choose 1 to 9"),
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
         (

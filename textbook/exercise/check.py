@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cli.errors import UserError, one_line
+from cli.hints import to_paste
 from textbook.exercise.exercises import EXERCISES, Exercise
 
 TEMPLATE = Path(__file__).parent / "attention_exercise.py"
@@ -19,7 +20,7 @@ SIZES = ((2, 4, 5, 6, 3), (1, 3, 2, 4, 2), (3, 7, 2, 8, 1))  # B, T, S, C and H
 
 def write() -> int:
     """Write the exercise into the current folder. Raises UserError if it is there."""
-    file, command = Path(TEMPLATE.name), f"python -m textbook --check {TEMPLATE.name}"
+    file, command = Path(TEMPLATE.name), to_paste("textbook", "--check", TEMPLATE.name)
     if file.exists():
         raise UserError(f"{file} is there already: check it with {command}, or move it")
     file.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
