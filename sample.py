@@ -50,8 +50,11 @@ def run(options: argparse.Namespace) -> int:
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
     filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-    with checking_values():
+    try:
         sampling = Sampling(**filters)
+    except ValueError as error:
+        name, _, rule = str(error).partition("=")
+        raise UserError(f"--{name.replace('_', '-')}={rule}") from None
     trained = load_model(options.checkpoint, options.device)
     with checking_values("--stop: "):
         for stop in options.stop:

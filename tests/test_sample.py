@@ -135,11 +135,11 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--temperature", "-1"], "temperature=-1.0"),
-        (["--temperature", "nan"], "temperature=nan"),
-        (["--top-k", "0"], "top_k=0"),
-        (["--top-p", "2"], "top_p=2.0"),
-        (["--min-p", "-1"], "min_p=-1.0"),
+        (["--temperature", "-1"], "--temperature=-1.0"),
+        (["--temperature", "nan"], "--temperature=nan"),
+        (["--top-k", "0"], "--top-k=0 must be at least 1"),
+        (["--top-p", "2"], "--top-p=2.0 must be above 0"),
+        (["--min-p", "-1"], "--min-p=-1.0"),
         (["--length", "-1"], "argument --length: -1 must be a whole number, at least 0"),
         (["--samples", "0"], "argument --samples: 0 must be a whole number, at least 1"),
         (["--seed", "-1"], "argument --seed: -1 must be a whole number, at least 0"),

@@ -178,8 +178,8 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # null is no text
         with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
             return _as(kind, value)
-    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*(,|\.\.)", _shown(value))
-    sweep = "; python -m experiments.sweep trains with each of several values" if several else ""
+    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*,|\d+\.\.\d+$", _shown(value))
+    sweep = f"; {to_paste('experiments.sweep')} trains with each of several values" if several else ""
     raise UserError(f"{key}={_shown(value)} must be {' or '.join(map(_spoken, kinds))}{sweep}")
 
 
@@ -196,8 +196,8 @@ def _as(kind: Any, value: Any) -> Any:
         names = typing.get_args(kind)
         return names[names.index(value)]
     if typing.get_origin(kind) is tuple:
-        if isinstance(value, str) and value.startswith("["):  # from an override; a file gives a list
-            value = [item.strip() for item in value.strip("[]").split(",") if item.strip()]
+        if isinstance(value, str) and (inside := re.fullmatch(r"\[([^\[\]]*)\]", value)):  # a file gives a list
+            value = [item.strip() for item in inside[1].split(",") if item.strip()]
         if not isinstance(value, (list, tuple)):
             raise TypeError
         return tuple(_as(typing.get_args(kind)[0], item) for item in value)

@@ -18,7 +18,10 @@ def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, 
     axes = _mapping(section, "sweep", "model.n_head: [1, 2, 4]")
     variants = _mapping(axes.pop(VARIANTS, None), "sweep.variants", "wide: {model.n_embd: 256}")
     for key, values in axes.items():
-        axes[key] = [as_text(v) for v in values] if isinstance(values, list) else split_values(key, as_text(values))
+        if isinstance(values, list):
+            axes[key] = [number for value in values for number in _numbers(key, as_text(value))]
+        else:
+            axes[key] = split_values(key, as_text(values))
         if not axes[key]:
             raise UserError(f"sweep.{key} has no values; write them as in [1, 2, 4]")
     for name, changes in variants.items():
@@ -28,16 +31,22 @@ def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, 
 
 
 def split_values(key: str, text: str) -> list[str]:
-    """Return the values of `1,2,4`, `0..3` or `[8,4],[4,4]`; commas inside brackets belong to a list."""
-    if span := re.fullmatch(r"\s*(-?\d{1,9})\.\.(-?\d{1,9})\s*", text):
-        first, last = map(int, span.groups())
-        if not first <= last < first + MOST_VALUES:
-            raise UserError(f"{key}={text} must rise and have at most {MOST_VALUES:,} values, such as 0..3")
-        return [str(n) for n in range(first, last + 1)]
+    """Return the values of `1,2,4`, `0..3`, `1,4..8` or `[8,4],[4,4]`; commas inside brackets belong to a list."""
     values = [value.strip() for value in re.split(r",(?![^\[]*\])", text)]
     if len(values) > 1 and not all(values):
         raise UserError(f"{key}={text} has an empty value; write values as in {key}=1,2,4")
-    return values
+    return [number for value in values for number in _numbers(key, value)]
+
+
+def _numbers(key: str, value: str) -> list[str]:
+    """Return the numbers of a range such as `0..3`, or the value itself."""
+    span = re.fullmatch(r"(-?\d{1,9})\.\.(-?\d{1,9})", value)
+    if not span:
+        return [value]
+    first, last = map(int, span.groups())
+    if not first <= last < first + MOST_VALUES:
+        raise UserError(f"{key}={value} must rise and have at most {MOST_VALUES:,} values, such as 0..3")
+    return [str(n) for n in range(first, last + 1)]
 
 
 def spoken(value: Any) -> str:

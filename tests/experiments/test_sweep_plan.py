@@ -56,12 +56,13 @@ def test_named_variants_are_an_axis_of_the_grid():
     [
         ("1,2,4", ["1", "2", "4"]),
         ("0..3", ["0", "1", "2", "3"]),
+        ("-1..1, 4,8..9", ["-1", "0", "1", "4", "8", "9"]),
         ("[8,4],[4, 4]", ["[8,4]", "[4, 4]"]),
         ("null,32", ["null", "32"]),
         ("3e-4, 1e-3", ["3e-4", "1e-3"]),
     ],
 )
-def test_values_are_split_at_commas_outside_lists(text, values):
+def test_values_are_split_at_commas_outside_lists_and_ranges_are_written_out(text, values):
     assert split_values("model.n_head", text) == values
 
 
@@ -69,6 +70,7 @@ def test_lists_can_be_swept_values():
     points = plan({"model.n_head": [["2", "1"], "3"]}).points
     assert [p.config.model.n_head for p in points] == [(2, 1), 3]
     assert [p.name for p in points] == ["n_head=2-1,seed=0", "n_head=3,seed=0"]
+    assert plan({"model.n_head": ["1..2", "4"]}).axes["model.n_head"] == ["1", "2", "4"]
 
 
 @pytest.mark.parametrize(
