@@ -2,8 +2,10 @@
 
 import dataclasses
 import sys
+import time
 from argparse import Namespace
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -76,21 +78,26 @@ def open_sweep(options: Namespace) -> SweepFolder:
 def train_points(folder: SweepFolder, n_workers: int) -> int:
     """Train every unfinished point and return the exit status: 1 if one failed, 128 + n if signal n stopped them."""
     n_points, unfinished = len(folder.plan.points), folder.unfinished()
-    n_before, failed = n_points - len(unfinished), []
+    n_before, n_left, failed, began_s = n_points - len(unfinished), len(unfinished), [], time.monotonic()
     console = Console(n_before, n_points, doing="Sweep")
     before = f", {n_before} finished before" if n_before else ""
     console.say(f"Sweep of {n_points} runs in {folder.path}{before}; its report.html is updated after each run")
 
     def ended(run: RunFolder, reason: str | None) -> None:
+        nonlocal n_left
+        n_left -= 1
         if reason:
             failed.append(run)
             console.say(f"{run.path.name}: FAILED, {reason}")
-            return
-        console.advance()
-        end = read_newest_record(run.metrics)
-        loss, seconds = end.get("best_val_loss") or float("nan"), end.get("elapsed_s", float("nan"))
-        console.say(f"{run.path.name}: validation loss {loss:.4f}, {seconds:.0f} s")
-        renew_report(folder.path)
+        else:
+            console.advance()
+            end = read_newest_record(run.metrics)
+            loss, seconds = end.get("best_val_loss") or float("nan"), end.get("elapsed_s", float("nan"))
+            console.say(f"{run.path.name}: validation loss {loss:.4f}, {seconds:.0f} s")
+            renew_report(folder.path)
+        if console.prints_lines and n_left:
+            left_s = (time.monotonic() - began_s) / (len(unfinished) - n_left) * n_left
+            console.say(f"{n_left} run{'s' * (n_left > 1)} left, about {timedelta(seconds=round(left_s))}")
 
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]
     number = train_runs(runs, n_workers, ended)

@@ -1,3 +1,5 @@
+import itertools
+import json
 import os
 import random
 import re
@@ -7,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, run_command
@@ -77,7 +80,7 @@ def test_ctrl_c_saves_every_run_and_resume_continues_them(by_hand, workplace):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=180)
     assert process.returncode == 130, errors
-    assert "python -m experiments.sweep --resume runs/tiny --workers=2" in output
+    assert "-m experiments.sweep --resume runs/tiny --workers=2" in output
     assert "FAILED" not in output
     assert not any(is_locked(folder / name) for name in POINTS)
     assert sweep(["--resume", "runs/tiny"]) == 0
@@ -167,6 +170,24 @@ def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_th
         gone.path: f"{gone.path / 'output.txt'}: No such file or directory",
         run.path: f"{why} (full output: {run.path / 'output.txt'})",
     }
+
+
+def test_a_sweep_into_a_pipe_says_how_many_runs_are_left_and_how_long_they_take_at_the_speed_so_far(
+    workplace, monkeypatch, capsys
+):
+    end = {"step": 1, "elapsed_s": 1.0, "finished": True, "best_val_loss": 2.5, "n_parameters": 3, "machine": "cpu"}
+    end |= {"peak_memory_bytes": 4.0, "date": None, "commit": None}
+    (workplace / "end.jsonl").write_text(json.dumps(end) + "\n")
+    program = "import shutil, sys; shutil.copy('end.jsonl', f'{sys.argv[2]}/metrics.jsonl')"
+    (workplace / "program.py").write_text(program)
+    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
+    minutes = itertools.count()  # each run takes one
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: 60 * next(minutes)))
+    folder = SweepFolder.open("tiny", make_plan(read_settings(Path("tiny.yaml")), ["train.seed=0..3"]))
+    assert command.train_points(folder, 1) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert lines[0::2] == [f"seed={seed}: validation loss 2.5000, 1 s" for seed in range(4)]
+    assert lines[1::2] == ["3 runs left, about 0:03:00", "2 runs left, about 0:02:00", "1 run left, about 0:01:00"]
 
 
 def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_nothing(workplace, capsys):
