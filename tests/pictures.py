@@ -3,6 +3,7 @@
 It needs Chromium, its driver and selenium.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -16,7 +17,11 @@ setTimeout(() => models[0].steps.explain(["output", 7, 2]), 1000)"""
 
 
 def main() -> None:
-    browser, playground = chromium(), ROOT / "textbook/playground.html"
+    argparse.ArgumentParser("tests.pictures", description=__doc__).parse_args()
+    try:
+        browser, playground = chromium(), ROOT / "textbook/playground.html"
+    except (ImportError, LookupError) as missing:
+        sys.exit(f"tests.pictures needs Chromium, its driver and selenium: {missing}")
     for name, width, height, script in (
         ("playground", 1400, 820, ""),
         ("playground_phone", 390, 900, ""),

@@ -1,8 +1,11 @@
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, train_tiny
@@ -157,6 +160,29 @@ def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
         if "runs/shakespeare" in block:
             exec(block, {})
     assert "ROMEO:" in capsys.readouterr().out
+
+
+def test_a_hosted_notebook_asks_once_for_the_address_of_the_project_and_installs_it(tmp_path, monkeypatch):
+    notebook, commands, asked = json.loads(text(ROOT / "experiments/tour.ipynb")), [], []
+    first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "https://host/project")
+
+    def run(command, check):
+        commands.append(command)
+        if command[0] == "git":
+            Path(command[-1]).mkdir()
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for _ in range(2):  # the second time, the kernel has been started again
+        os.chdir(tmp_path)
+        exec("".join(first["source"]), {})
+        assert sys.path[0] == str(Path.cwd()) == str(tmp_path / "character-gpt")
+    assert asked == ["The address of the project's page, for git clone: "]
+    clone, *installs = commands
+    assert clone == ["git", "clone", "--quiet", "https://host/project", "character-gpt"]
+    assert [command[1:] for command in installs] == [["-m", "pip", "install", "--quiet", "-r", "requirements.txt"]] * 2
 
 
 @pytest.mark.slow
