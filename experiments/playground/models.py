@@ -33,12 +33,16 @@ def make_page(
 
     text: that it begins with; None: the start of the first validation split. all_steps: with the weights of each step
     that the runs kept. analyses: of the heads of each model, if they were measured.
+
+    Raises UserError if `all_steps` adds none.
     """
     if text is None:
         text = ""
         with contextlib.suppress(UserError, OSError):  # the text may not be on this machine
             text = opened[0].opening(min(OPENING, opened[0].model.config.block_size))
     described = [describe(each, all_steps, own) for each, own in zip_longest(opened, analyses)]
+    if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
+        raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
     described[0]["opening"] = text
     return render("playground/playground.html", models_of_this_page=described, title="Playground")
 

@@ -30,6 +30,7 @@ from experiments.playground.__main__ import main as playground
 from experiments.report.__main__ import main as report_command
 from model.generate import window_start
 from training.runs.metrics import read_records
+from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 
 pytestmark = pytest.mark.slow
@@ -172,7 +173,8 @@ def play(folder, browser, monkeypatch):
 
     def open_playground(*runs, **window):
         checkpoints = ["--checkpoint", *(f"runs/{run}" for run in runs)]
-        assert playground([*checkpoints, "--all-steps", "--no-browser", "--output", "playground.html"]) == 0
+        kept = ["--all-steps"] if any(RunFolder(Path("runs", run)).all_kept() for run in runs) else []
+        assert playground([*checkpoints, *kept, "--no-browser", "--output", "playground.html"]) == 0
         open_page(browser, folder / "playground.html", **window)
         wait_for_maps(browser)
 

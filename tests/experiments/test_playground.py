@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from helpers import assert_mistake
 
 from experiments.formatting import visible
 from experiments.playground.__main__ import main as playground
@@ -53,6 +54,12 @@ def test_a_page_has_all_that_it_needs_names_no_path_of_this_machine_and_may_not_
     assert str(ROOT) not in page
     assert "default-src 'none'" in page
     assert not re.search(r"<(script|img|link|iframe)[^>]*(src|href)=\"(?!data:)", page)
+
+
+def test_all_steps_of_a_model_that_has_kept_none_are_a_mistake(trained, capsys):
+    command = ["--checkpoint", str(BUNDLED_MODEL), "--all-steps", "--no-browser", "--output", "all.html"]
+    assert_mistake(capsys, playground, command, "--all-steps: no other steps were kept; train the run with ")
+    assert not Path("all.html").exists()
 
 
 def test_the_page_of_the_textbook_is_what_its_command_writes():
