@@ -1,48 +1,67 @@
 """Measure the loss of trained models over a split or a text: python -m experiments.score --split test"""
 
-import math
-import statistics
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from cli.command import run_command
-from cli.errors import UserError
 from data.corpus import Split
 from experiments.command import command, option
 from training.evaluation import evaluate
-from training.identity import what_differs
-from training.trained_model import load_model
+from training.identity import group_seeds, what_differs
+from training.runs.run_folder import RunFolder
+from training.trained_model import TrainedModel, load_model
 
 MODELS = "runs or checkpoints (default: the best saved last)"
 
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
-    option("--split", choices=Split._fields, help="part of the corpus (validation)"),
+    option("--split", choices=Split._fields, help="part of the corpus or of --text (validation, or all of --text)"),
     option("--text", type=Path, metavar="FILE", help="a text in place of the corpus, in its encoding"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
 )
 def main(options: Namespace) -> None:
-    if options.split and options.text:
-        raise UserError("give --split or --text, not both")
-    losses, identities, part = [], [], options.split or "validation"
+    losses, measured = [], []
     for path in options.checkpoint:
         opened = load_model(path, options.device, text=options.text)
-        name = options.text or f"the {part} split of {opened.corpus.name}"
-        result = evaluate(opened.model, opened.split(part), opened.runtime, progress="Scoring")
+        result = evaluate(opened.model, opened.split(options.split), opened.runtime, progress="Scoring")
         losses.append(result.loss)
-        identities.append(opened.checkpoint.identity)
+        measured.append(opened.checkpoint.identity | {"the step": step_of(opened)})
+        whole = opened.text and not options.split
+        name = opened.text if whole else f"the {options.split or 'validation'} split of {opened.corpus.name}"
+        perplexity = torch.tensor(result.loss, dtype=torch.float64).exp().item()  # infinite rather than an error
         print(
             f"{opened.path} on {name}: {result.loss:.4f} nats, {result.bits_per_character:.4f} bits per character, "
-            f"perplexity {math.exp(result.loss):.3f}, over {result.n_characters:,} characters, "
+            f"perplexity {perplexity:.3f}, over {result.n_characters:,} characters, "
             f"context length {result.context}",
             flush=True,
         )
-    if differing := what_differs(identities):
-        print(f"no mean: the models are not seeds of one variant; they differ in {', '.join(differing)}")
-    elif len(losses) > 1:
-        mean, deviation = statistics.mean(losses), statistics.stdev(losses)
-        print(f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}")
+    if len(losses) > 1:
+        print(summary(losses, measured))
+
+
+def step_of(trained: TrainedModel) -> int | None:
+    """Return the step of the weights; None for the best of a finished run, which its seeds reach at different steps."""
+    run = trained.run_folder and RunFolder(trained.run_folder)
+    is_result = run and run.is_finished() and run.best == trained.path
+    return None if is_result else trained.checkpoint.step
+
+
+def summary(losses: Sequence[float], measured: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean and the standard deviation of the losses, or why they have none.
+
+    measured: the identity of each model, and its step.
+    """
+    variants = group_seeds(measured)
+    if len(variants) == 1 and len(variants[0]) == len(losses):
+        deviation, mean = torch.std_mean(torch.tensor(losses, dtype=torch.float64))
+        return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
+    reason = f"they differ in {', '.join(what_differs(measured))}" if len(variants) > 1 else "two have the same seed"
+    return f"no mean: the models are not seeds of one variant; {reason}"
 
 
 if __name__ == "__main__":

@@ -48,12 +48,19 @@ def earlier_values(now: Mapping[str, Any], before: Mapping[str, Any], step: int)
     return earlier | ({str(step): changed} if changed else {})
 
 
-def seedless(identity: Mapping[str, Any]) -> str:
-    """Return a text that is the same for all seeds of a variant, and for no other run."""
-    return json.dumps({key: value for key, value in identity.items() if key != SEED}, sort_keys=True)
+def group_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[int, int]]:
+    """Return the variants of runs: for each, the places of its runs in the given order, by seed.
+
+    Of runs with the same seed, a variant has the first.
+    """
+    variants: dict[str, dict[int, int]] = {}
+    for place, identity in enumerate(identities):
+        seedless = json.dumps({key: value for key, value in identity.items() if key != SEED}, sort_keys=True)
+        variants.setdefault(seedless, {}).setdefault(identity[SEED], place)
+    return [*variants.values()]
 
 
 def what_differs(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in what runs differ besides their seeds: nothing if they are seeds of one variant."""
+    """Return in what runs differ besides their seeds."""
     keys = dict.fromkeys(key for identity in identities for key in identity if key != SEED)
     return [key for key in keys if any(each.get(key) != identities[0].get(key) for each in identities)]

@@ -35,7 +35,7 @@ from training.sampling import TextSampler
 class TrainedModel:
     """A checkpoint, and its model on its device; `load_model` returns one.
 
-    text: a file that takes the place of every part of the corpus.
+    text: a file to measure the model on, in place of its corpus.
     """
 
     path: Path
@@ -50,23 +50,29 @@ class TrainedModel:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text that the model was trained on. Raises UserError if it is missing or has changed.
+        """The text that the model was trained on, perhaps `text`. Raises UserError if it is missing or has changed.
 
-        Only the text of a run folder, or that of the bundled model, is opened: another file may be a stranger's.
+        Without `text`, only that of a run folder or the bundled model is opened: another file may be a stranger's.
         """
-        if not self.run_folder and self.path.resolve() != BUNDLED_MODEL.resolve():
+        data = self.checkpoint.config.data
+        if self.text:
+            data = replace(data, corpus=str(self.text), val_corpus=None)
+        elif not self.run_folder and self.path.resolve() != BUNDLED_MODEL.resolve():
             raise UserError(f"{self.path} is not in a run folder, so no text that it names is read; add --text FILE")
-        corpus = open_text_of_run(self.checkpoint.config.data, "put it back")
+        corpus = open_text_of_run(data, "put it back")
         if corpus.digest != self.checkpoint.corpus["digest"]:
-            original = "restore the original text"
-            raise UserError(f"the text {corpus.name} is not the one that {self.path} was trained on; {original}")
+            advice = "leave out --split to measure all of it" if self.text else "restore the original text"
+            raise UserError(f"the text {corpus.name} is not the one that {self.path} was trained on; {advice}")
         return corpus
 
-    def split(self, part: str) -> Ids:
-        """Return the ids of a part of the corpus, see `Corpus.split`, or of `text`. Raises UserError if it is empty."""
-        if self.text:
+    def split(self, part: str | None = None) -> Ids:
+        """Return the ids of a part of the corpus, see `Corpus.split`. Raises UserError if it is empty.
+
+        part: None is all of `text` or, without one, the validation split.
+        """
+        if self.text and not part:
             return self._read(self.text)
-        config = self.checkpoint.config
+        config, part = self.checkpoint.config, part or "validation"
         ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
         if len(ids) < 2:
             raise UserError(
@@ -111,7 +117,7 @@ class TrainedModel:
 
     def opening(self, length: int) -> str:
         """Return the first `length` characters of the validation split."""
-        return self.vocabulary.decode(self.split("validation")[1 : 1 + length])
+        return self.vocabulary.decode(self.split()[1 : 1 + length])
 
     def generate(
         self,

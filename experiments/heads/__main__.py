@@ -39,7 +39,7 @@ def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
     opened = [load_model(path, options.device, text=options.text) for path in options.checkpoint]
-    texts = [each.split("validation") for each in opened]
+    texts = [each.split() for each in opened]
     folder = opened[0].run_folder if len(opened) == 1 else None
     page = options.output or replaceable((folder or Path()) / "playground.html")
     table = replaceable(page.with_name("heads.csv"))

@@ -10,10 +10,10 @@ from experiments.report.packed_sweep import name_of
 from experiments.report.runs import Run
 from experiments.sweep.plan import Plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
-from training.identity import ORIGIN, SEED, identity_of, seedless
+from training.identity import ORIGIN, SEED, group_seeds, identity_of
 
 # The name that a sweep gives to a variant, and the settings that the name stands for.
-GivenName = tuple[str, frozenset[str]]
+GivenName = tuple[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ def make_variants(runs: Sequence[Run], plans: Mapping[Path, Plan]) -> list[Varia
     Of runs with the same seed, a variant has the first.
     """
     names = _given_names(plans)
-    groups: dict[tuple, dict[int, Run]] = {}
-    for run in runs:
-        alike = seedless(run.identity), names.get(run.folder.path), bool(run.end)
-        groups.setdefault(alike, {}).setdefault(run.config.train.seed, run)
+    alike = [{"name": names.get(run.folder.path), "is_finished": bool(run.end)} for run in runs]
+    variants = group_seeds([run.identity | more for run, more in zip(runs, alike, strict=True)])
+    groups = [{seed: runs[place] for seed, place in sorted(variant.items())} for variant in variants]
     # What a sweep varies is in the labels even if only one variant is finished so far, and even if it is a path.
     swept = {VARIANTS, *(key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1)}
-    described = [(_values(next(iter(group.values())), name, swept), group) for (_, name, _), group in groups.items()]
-    keys = dict.fromkeys(key for values, _ in described for key in values)
-    shown = {key for key in keys if key in swept or len({json.dumps(values.get(key)) for values, _ in described}) > 1}
+    firsts = [next(iter(group.values())) for group in groups]
+    described = [_values(run, names.get(run.folder.path), swept) for run in firsts]
+    keys = dict.fromkeys(key for values in described for key in values)
+    shown = {key for key in keys if key in swept or len({json.dumps(values.get(key)) for values in described}) > 1}
 
     def labelled_by(keys: Set[str]) -> list[Variant]:
         variants = []
-        for values, group in described:
+        for values, group in zip(described, groups, strict=True):
             choices = {key.rpartition(".")[2]: spoken(value) for key, value in values.items() if key in keys}
-            variants.append(Variant(choices, dict(sorted(group.items()))))
+            variants.append(Variant(choices, group))
         return variants
 
     # The origin is in the labels only if the settings do not tell all variants apart.
@@ -81,7 +81,7 @@ def _given_names(plans: Mapping[Path, Plan]) -> dict[Path, GivenName]:
         whose = f"{name_of(path)} " if len(plans) > 1 else ""  # the names of two sweeps may mean different settings
         for point in plan.points:
             if name := point.choices.get(VARIANTS):
-                names[path / point.name] = whose + name, frozenset(plan.variants[name])
+                names[path / point.name] = whose + name, [*plan.variants[name]]
     return names
 
 
@@ -91,6 +91,6 @@ def _values(run: Run, name: GivenName | None, swept: Set[str]) -> dict[str, Any]
     run: one of its runs. swept: settings to return even if they are no part of the identity.
     """
     values = run.identity | {key: value for key, value in identity_of(run.config, {}).items() if key in swept}
-    text, settings = name or ("", frozenset())
+    text, settings = name or ("", [])
     own = {key: value for key, value in values.items() if key != SEED and key not in settings}
     return ({VARIANTS: text} if name else {}) | own

@@ -1,15 +1,18 @@
 import math
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from helpers import assert_mistake, train_run
 
 from experiments.heads.__main__ import main as heads_command
 from experiments.score import main as score_command
-from training.runs.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
 
-LINE = re.compile(r"(\S+) on (.+): ([\d.]+) nats, ([\d.]+) bits per character, perplexity ([\d.]+), over ([\d,]+) char")
+LINE = re.compile(
+    r"(\S+) on (.+): ([\d.]+) nats, ([\d.]+) bits per character, perplexity ([\d.]+|inf), over ([\d,]+) char"
+)
 
 
 def scores(capsys, *arguments):
@@ -47,13 +50,26 @@ def test_a_model_outside_of_a_run_folder_needs_a_text(run, workplace, capsys, co
     assert command(["--checkpoint", "lone", "--text", "text.txt"]) == 0
 
 
-def test_the_scores_of_several_models_end_with_their_mean_and_standard_deviation(run, capsys):
-    losses = [loss for _, _, loss, *_ in scores(capsys, "--checkpoint", run.path, run.latest)]
-    assert score_command(["--checkpoint", str(run.path), str(run.latest)]) == 0
+def test_a_lone_checkpoint_is_scored_on_a_split_of_its_text_if_the_text_is_named(run, workplace, capsys):
+    ((_, _, *of_run),) = scores(capsys, "--split", "validation")
+    shutil.copy(run.best, "lone")
+    shutil.move("text.txt", "moved.txt")
+    ((_, name, *of_file),) = scores(capsys, "--checkpoint", "lone", "--text", "moved.txt", "--split", "validation")
+    assert (name, of_file) == ("the validation split of moved.txt", of_run)
+    (workplace / "other.txt").write_text((workplace / "moved.txt").read_text()[1:])
+    other = ["--checkpoint", "lone", "--text", "other.txt", "--split", "validation"]
+    assert_mistake(capsys, score_command, other, "other.txt is not the one that lone was trained on; leave out --split")
+
+
+def test_the_scores_of_three_seeds_end_with_their_mean_and_their_standard_deviation_with_n_minus_1(workplace, capsys):
+    paths = [str(train_run(f"{seed}", f"train.seed={seed}", "train.max_steps=9").path) for seed in range(3)]
+    losses = [loss for _, _, loss, *_ in scores(capsys, "--checkpoint", *paths)]
+    assert score_command(["--checkpoint", *paths]) == 0
     *_, last = capsys.readouterr().out.splitlines()
-    mean = sum(losses) / 2
-    deviation = math.sqrt(sum((loss - mean) ** 2 for loss in losses))  # of two: n - 1 = 1
-    assert last == f"mean of 2 models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
+    mean, deviation = map(float, re.findall(r"\d\.\d+", last))
+    assert last == f"mean of 3 models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
+    assert mean == pytest.approx(sum(losses) / 3, abs=1e-4)
+    assert deviation == pytest.approx(math.sqrt(sum((loss - mean) ** 2 for loss in losses) / 2), abs=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +105,32 @@ def test_only_seeds_of_one_variant_have_a_mean(run, capsys):
     assert last_line("data.split=[0.8,0.1,0.1]").startswith("mean of 2 models")
     assert last_line("data.split=[0.8,0.1,0.1]", "data.encoding=latin-1").endswith("differ in data.encoding")
     assert last_line().endswith("no mean: the models are not seeds of one variant; they differ in data.split")
+
+
+def test_one_run_twice_and_two_steps_have_no_mean_but_the_best_of_finished_runs_have_one(workplace, capsys):
+    def last_line(*paths):
+        assert score_command(["--checkpoint", *map(str, paths)]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    settings = ["train.keep_checkpoints=3", "train.max_steps=9"]
+    one, other = (train_run(f"{seed}", f"train.seed={seed}", *settings) for seed in (3, 4))
+    best = load_checkpoint(other.best)
+    save_checkpoint(replace(best, progress=replace(best.progress, step=8)), other.best)
+    assert last_line(one.path, other.path).startswith("mean of 2 models")
+    assert last_line(one.kept(1), other.kept(1)).startswith("mean of 2 models")
+    assert last_line(one.path, one.path).endswith(
+        "no mean: the models are not seeds of one variant; two have the same seed"
+    )
+    assert last_line(one.kept(1), one.latest).endswith("they differ in the step")
+    assert last_line(one.kept(1), other.latest).endswith("they differ in the step")
+    other.metrics.write_text("".join(other.metrics.read_text().splitlines(keepends=True)[:-1]))  # it is not finished
+    assert last_line(one.path, other.path).endswith("they differ in the step")
+
+
+def test_the_loss_of_an_impossible_text_is_a_number_and_its_perplexity_may_be_infinite(run, workplace, capsys):
+    best = load_checkpoint(run.best)
+    weights = best.tensors | {"model.lm_head.weight": best.tensors["model.lm_head.weight"] * 1e4}
+    settings = replace(best.config, model=replace(best.config.model, logit_softcap=0))
+    save_checkpoint(replace(best, tensors=weights, config=settings), workplace / "extreme")
+    [(*_, loss, _, perplexity, _)] = scores(capsys, "--checkpoint", "extreme", "--text", "text.txt")
+    assert loss > 710 and perplexity == math.inf
