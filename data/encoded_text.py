@@ -151,7 +151,8 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
             if isinstance(error, UnicodeDecodeError):
                 position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
                 reason = f"byte {position:,}: {error.reason}"
-            advice = "set data.encoding, such as cp1252 or utf-16-le; latin-1 reads any file"
+            others = [name for name in ("cp1252", "utf-16-le") if name != codecs.lookup(encoding).name]
+            advice = f"set data.encoding, such as {' or '.join(others)}; latin-1 reads any file"
             raise UserError(f"{path} is not {encoding} ({reason}); {advice}") from None
 
 

@@ -1,12 +1,13 @@
 """The files of a corpus: a named corpus, downloaded once and verified, or the user's own files."""
 
 import difflib
+import fnmatch
 import glob
 import hashlib
 import os
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -64,26 +65,47 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     corpus: a key of NAMED, a file, a folder or a glob; data/README.md says which files the last two stand for.
     setting: its name in errors.
 
-    Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path, and
-    UserError if it has no text file.
+    Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path,
+    UserError if it has no text file, and OSError if a folder may not be read.
     """
     path = NAMED.get(corpus, Path(os.path.expanduser(corpus)))  # noqa: PTH111 - an unknown user's folder is missing
     if isinstance(path, Download):
         return [_downloaded(corpus, path, cache)]
     if path.is_dir():
-        seen = (p for p in path.rglob("*") if not any(name[0] == "." for name in p.relative_to(path).parts))
-        files = _without_runs_and_packed_copies(p for p in seen if p.name.lower().endswith(TXT))
+        files = _without_runs_and_packed_copies(p for p in _matching(path, ["**"]) if p.name.lower().endswith(TXT))
         if not files:
             raise UserError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
     else:
-        files = _without_runs_and_packed_copies(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207 - any root
+        folder = next(filter(Path.is_dir, path.parents), path.parents[-1])  # a [ in its name is no wildcard
+        files = _without_runs_and_packed_copies(_matching(folder, path.relative_to(folder).parts))
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
             raise MissingTextError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
+
+
+def _matching(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """Yield what a glob below a folder, given by its parts, matches; ** stands for folders at any depth.
+
+    As in a shell, wildcards match no hidden name, and ** follows no link to a folder. Raises OSError if a folder may
+    not be read, which Python's own globs leave out.
+    """
+    first, *rest = parts
+    paths = [folder / first]
+    if glob.has_magic(first):
+        paths = [path for path in folder.iterdir() if fnmatch.fnmatch(path.name, first)]
+        paths = [path for path in paths if path.name[0] != "." or first[0] == "."]
+    if first == "**":
+        yield from _matching(folder, rest or ["*"])
+        paths, rest = [path for path in paths if not path.is_symlink()], [*parts]
+    for path in paths:
+        if not rest:
+            yield path
+        elif path.is_dir():
+            yield from _matching(path, rest)
 
 
 def _without_runs_and_packed_copies(paths: Iterable[Path]) -> list[Path]:

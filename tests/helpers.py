@@ -95,7 +95,7 @@ def make_state(*settings):
 
 
 def assert_mistake(capsys, command, arguments, message):
-    """Assert that a command prints nothing but one line of errors with a message, and ends with status 2."""
+    """Return the one line that a command prints; assert that it is an error with a message, and the status 2."""
     capsys.readouterr()
     try:
         status = command(arguments)
@@ -107,6 +107,7 @@ def assert_mistake(capsys, command, arguments, message):
     assert (status, output, line.isprintable()) == (2, "", True)
     assert message in line
     assert len(line) < 1_200
+    return line
 
 
 def untimed(records):

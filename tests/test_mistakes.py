@@ -104,12 +104,13 @@ def place(workplace):
 @pytest.mark.parametrize(("content", "message"), IN_A_FILE, ids=lambda text: text[:40])
 def test_a_mistake_in_a_config(place, capsys, content, message):
     (place / "any.yaml").write_text(content, encoding="utf-8", errors="surrogateescape")
-    assert_mistake(capsys, train.main, ["--config", "any.yaml"], message)
+    assert "any.yaml: " in assert_mistake(capsys, train.main, ["--config", "any.yaml"], message)
 
 
 @pytest.mark.parametrize(("settings", "message"), IN_A_SETTING, ids=lambda text: text[:40])
 def test_a_mistake_in_a_setting_on_the_command_line(place, capsys, settings, message):
-    assert_mistake(capsys, train.main, ["--config", "tiny.yaml", *settings.split(" ")], message)
+    line = assert_mistake(capsys, train.main, ["--config", "tiny.yaml", *settings.split(" ")], message)
+    assert "tiny.yaml" not in line  # which has no mistake
 
 
 @pytest.mark.parametrize(("arguments", "message"), IN_THE_COMMAND)

@@ -149,6 +149,9 @@ def test_settings_that_are_probably_mistakes_produce_a_warning(workplace, capsys
         (workplace / "text.txt").write_text(TINY_TEXT, encoding=encoding)
         train_run("tiny", "train.max_steps=4")
         assert "text.txt contains NUL characters; set data.encoding, such as utf-16-le" in capsys.readouterr().err
+    (workplace / "text.txt").write_text(TINY_TEXT, encoding="utf-32-le")
+    train_run("tiny", "train.max_steps=4", "data.encoding=utf-16-le")
+    assert "set data.encoding, such as utf-32-le" in capsys.readouterr().err
 
 
 def test_a_later_run_of_one_process_counts_neither_the_time_nor_the_memory_of_an_earlier_one(workplace, monkeypatch):

@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,22 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     settings = read_settings(path)
     if "sweep" in settings:
         raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', '--config', path)}")
-    with checking_values(f"{path}: "):
+    with naming(path, alone=lambda: build_config(settings)):
         return build_config(settings, overrides)
+
+
+@contextlib.contextmanager
+def naming(file: Path, *, alone: Callable[[], object]) -> Iterator[None]:
+    """Turn a ValueError into a UserError, which names the file if `alone`, without the command line, raises it too."""
+    try:
+        yield
+    except ValueError as error:
+        place = ""
+        try:
+            alone()
+        except ValueError as of_file:
+            place = f"{file}: " if str(of_file) == str(error) else ""
+        raise UserError(f"{place}{error}") from None
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 import functools
 import hashlib
+import os
 import pwd
+import tempfile
 import threading
 import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -137,8 +140,38 @@ def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(
     assert found(f"{tmp_path}/*.md") == ["notes.md"]
     assert found(f"{tmp_path}/*.txt*") == ["a.txt", "b.txt", "notes.txt.html", "z.txt.gz"]
     assert found(f"{tmp_path}/[rs]*/**/*.txt") == ["sub/c.txt"]
+    assert found(f"{tmp_path}/**/[!ab].txt") == ["sub/c.txt"]
+    assert found(f"{tmp_path}/*/c.txt") == ["linked/c.txt", "sub/c.txt"]
+    assert found(f"{tmp_path}/sub/**") == ["sub/D.TXT", "sub/c.txt"]
+    assert found(f"{tmp_path}/.i*/*") == left_out[:1]
     for file in left_out:
         assert found(f"{tmp_path}/{file}") == [file]
+
+
+@pytest.mark.parametrize("rest", ["", "**/*.txt", "*/*.txt"])
+def test_a_folder_whose_name_has_brackets_is_searched(tmp_path, cache, rest):
+    file = tmp_path / "My [old] books*" / "one" / "a.txt"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert find_files(f"{tmp_path}/My [old] books*/{rest}", cache=cache) == [file]
+
+
+@pytest.mark.parametrize("rest", ["", "**/*.txt", "*/*.txt"])
+def test_a_folder_that_may_not_be_read_is_an_error_and_is_not_left_out(cache, rest):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        for file in (folder / "open/a.txt", folder / "closed/b.txt"):
+            file.parent.mkdir()
+            file.touch()
+        folder.chmod(0o755)
+        (folder / "closed").chmod(0)
+        is_root = os.geteuid() == 0
+        try:
+            os.seteuid(65534 if is_root else os.geteuid())  # root may read everything
+            with pytest.raises(PermissionError, match="closed"):
+                find_files(f"{folder}/{rest}", cache=cache)
+        finally:
+            os.seteuid(0 if is_root else os.geteuid())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Create a run, and open it to train it. Starting is resuming at step 0: a new run gets a folder and is then opened."""
 
+import codecs
 import contextlib
 import dataclasses
 import re
@@ -135,7 +136,8 @@ def doubts(state: TrainingState) -> Iterator[str]:
     if config.optim.warmup_steps > config.train.max_steps:
         yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
     if "\0" in corpus.vocabulary.characters:
-        yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as utf-16-le"
+        other = "utf-32-le" if codecs.lookup(corpus.encoding).name == "utf-16-le" else "utf-16-le"
+        yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as {other}"
 
 
 def _warn(warning: str) -> None:
