@@ -97,7 +97,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            reason = f"line {error.problem_mark.line + 1}: {error.problem}"
+            backslash = "; write the backslashes of a path as /" if "escape" in str(error.problem) else ""
+            reason = f"line {error.problem_mark.line + 1}: {error.problem}{backslash}"
         raise UserError(f"{path}: is not a config ({reason}); see configs/README.md") from None
     if not isinstance(settings, dict) or not settings:
         raise UserError(f"{path}: is not a config; a config has the sections {', '.join(SECTIONS)}")
@@ -124,7 +125,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
     for section, values in sections.items():
         hints = typing.get_type_hints(SECTIONS[section])
         for name, value in values.items():
-            _check_key(key := f"{section}.{name}", KEYS)
+            _check_key(key := f"{section}.{name}", KEYS, value)
             values[name] = _convert(key, value, hints[name])
     with checking_values():
         return Config(**{section: SECTIONS[section](**values) for section, values in sections.items()})
@@ -173,7 +174,7 @@ class _TextLoader(yaml.BaseLoader):
         return mapping
 
 
-def _check_key(key: str, known: Sequence[str]) -> None:
+def _check_key(key: str, known: Sequence[str], value: Any = None) -> None:
     """Raise UserError, which suggests a similar key, if a section or setting is unknown."""
     if key in known:
         return
@@ -182,6 +183,8 @@ def _check_key(key: str, known: Sequence[str]) -> None:
     hint = f"did you mean {names[close[0]]}?" if close else "configs/README.md lists all settings"
     if key in GONE:
         hint = f"it was a setting, and always has {GONE[key]} now"
+    elif value == "":  # {corpus: a,b.txt} has two settings
+        hint += "; put quotes around a value with a comma"
     raise UserError(f"unknown key {key}; {hint}")
 
 

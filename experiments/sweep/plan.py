@@ -111,9 +111,9 @@ def _make_points(
     found: dict[str, Point] = {}
     for point in points:
         check_folder_name("sweep.variants", point.name)
-        for sign in (point.name.casefold(), repr(identity_of(point.config, {}))):
+        for are, sign in (("are", repr(identity_of(point.config, {}))), ("are named", point.name.casefold())):
             if (first := found.setdefault(sign, point)) is not point:
-                raise UserError(f"two runs of the sweep are the same: {first.name} and {point.name}")
+                raise UserError(f"two runs of the sweep {are} the same: {first.name} and {point.name}; change one")
     return tuple(points)
 
 

@@ -59,7 +59,8 @@ def spoken(value: Any) -> str:
         return ", ".join(changes) or "none"
     if isinstance(value, (list, tuple)):
         return "-".join(map(spoken, value)) or "[]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    short = f"{value:g}" if isinstance(value, float) else ""
+    return short if short and float(short) == value else str(value)
 
 
 def labelled(choices: Mapping[str, str], separator: str = ", ") -> str:

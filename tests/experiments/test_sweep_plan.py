@@ -73,6 +73,12 @@ def test_lists_can_be_swept_values():
     assert plan({"model.n_head": ["1..2", "4"]}).axes["model.n_head"] == ["1", "2", "4"]
 
 
+def test_values_that_differ_in_any_digit_have_different_names():
+    lrs = ["0.00123456781", "0.00123456782", "1e-3", "3e-10"]
+    found = names(plan({"optim.lr": lrs}))
+    assert found == [f"lr={lr},seed=0" for lr in (*lrs[:2], "0.001", "3e-10")]
+
+
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
@@ -89,7 +95,8 @@ def test_lists_can_be_swept_values():
         ({"variants": ["a"]}, "variants must be settings"),
         ({"variants": {"a": "x"}}, "variants.a must be settings"),
         ({"variants": {"a": "", "b": ""}}, "the same: a,seed=0 and b,seed=0"),
-        ({"variants": {"a": "", "A": {"model.norm": "layer"}}}, "the same: a,seed=0 and A,seed=0"),
+        ({"variants": {"a": "", "A": {"model.norm": "layer"}}}, "are named the same: a,seed=0 and A,seed=0"),
+        ({"data.corpus": ["a/b", "a:b"]}, "are named the same: corpus=a-b,seed=0 and corpus=a-b,seed=0"),
         ({"variants": {"lock": {"train.seed": "1"}, "b": {"train.seed": "2"}}}, "'lock' must be a folder name"),
         ("n_head", "sweep must be settings"),
     ],
