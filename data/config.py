@@ -24,7 +24,7 @@ class DataConfig:
     # characters
     split: Annotated[tuple[float, ...], Mark.FIXED] = DEFAULT_SPLIT
     encoding: str = "utf-8"  # encoding of the text; `latin-1` reads any file, each byte as one character
-    # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's
+    # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's are added
     characters: Annotated[str | None, Mark.RESOLVED] = None
 
     def __post_init__(self) -> None:

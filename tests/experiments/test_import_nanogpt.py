@@ -97,6 +97,10 @@ def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(fol
     assert "start a new run from its weights with --from" in capsys.readouterr().err
     fine_tuned = ["--from", "runs/theirs", "data.corpus=text.txt", "train.max_steps=4", "train.name=further"]
     assert train.main(["--config", "runs/theirs/config.yaml", *fine_tuned]) == 0
+    Path("my.txt").write_text("Another text, and other characters?\n" * 20)
+    own = ["--from", "runs/theirs", "data.corpus=my.txt", "train.max_steps=4", "train.name=own"]
+    assert train.main(["--config", "runs/theirs/config.yaml", *own]) == 0  # as the command prints it
+    assert set(load_model("runs/own").vocabulary.characters) == {*CHARACTERS, *Path("my.txt").read_text()}
     weights = load_model("runs/further").model.state_dict()
     assert not torch.equal(weights["token_embedding.weight"], weights["lm_head.weight"])
 

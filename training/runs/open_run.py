@@ -147,18 +147,17 @@ def _warn(warning: str) -> None:
 def prepare_text(config: Config) -> tuple[Config, Corpus]:
     """Return the config of a new run, and its text.
 
-    If the corpus is the fallback, the config names it. With `train.ancestor`, the vocabulary has the ancestor's
-    characters, too. Raises UserError if the text is missing or too short, or the ancestor has another shape.
+    If the corpus is the fallback, the config names it. With `train.ancestor`, it also has the ancestor's characters.
+    Raises UserError if the text is missing or too short, or the ancestor has another shape.
     """
     ancestor = open_ancestor(config) if config.train.ancestor else None
-    corpus, data = open_corpus(config.data), config.data
-    if corpus.fallback_reason:
-        data = dataclasses.replace(data, corpus=corpus.name, fallback=None)
+    data = config.data
     if ancestor:
         characters = {*(data.characters or ""), *ancestor.vocabulary.characters}
-        is_larger = not characters <= {*corpus.vocabulary.characters}
-        data = dataclasses.replace(data, characters="".join(sorted(characters)) if is_larger else None)
-        corpus = dataclasses.replace(open_corpus(data), fallback_reason=corpus.fallback_reason)
+        data = dataclasses.replace(data, characters="".join(sorted(characters)))
+    corpus = open_corpus(data)
+    if corpus.fallback_reason:
+        data = dataclasses.replace(data, corpus=corpus.name, fallback=None)
     corpus.split(data.split, config.model.block_size)
     return dataclasses.replace(config, data=data), corpus
 

@@ -1,4 +1,5 @@
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,16 @@ def test_the_run_starts_with_the_ancestors_predictions_and_knows_new_characters(
     for i in unknown:
         torch.testing.assert_close(logits[1][:, i], capped)
     assert yaml.safe_load((RunFolder(new.run_folder).config).read_text())["train"]["ancestor"] == "runs/old"
+
+
+def test_a_fine_tuned_run_has_all_characters_and_can_be_fine_tuned_with_its_own_config_on_another_text(ancestor):
+    known = set(TINY_TEXT)
+    for name, text, config in (("second", "text.txt", "tiny.yaml"), ("third", "new.txt", "runs/second/config.yaml")):
+        settings = [f"data.corpus={text}", f"train.name={name}", "train.max_steps=2"]
+        more = ["data.characters=€ß"] if name == "second" else []
+        assert train.main(["--config", config, "--from", str(ancestor), *settings, *more]) == 0
+        known |= {*Path(text).read_text(encoding="utf-8"), *"€ß"}
+        assert set(load_model(ancestor := f"runs/{name}").vocabulary.characters) == known
 
 
 def test_rows_of_ngrams_are_kept_and_their_counts_add_up_unless_the_characters_have_other_ids(ancestor):
