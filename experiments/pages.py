@@ -1,5 +1,8 @@
 """Self-contained HTML pages from templates, light or dark according to the reader's system."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +27,16 @@ def render(template: str, **values: Any) -> str:
     environment.globals["mark"] = MARK
     environment.policies["json.dumps_kwargs"] = {}  # keep the order of keys
     return environment.get_template(template).render(values)
+
+
+def open_in_browser(page: Path) -> None:
+    """Open a page in a graphical browser, if the machine has one.
+
+    Python offers text browsers only with TERM. One that BROWSER names gets no terminal, so it ends at once.
+    """
+    without_term = {name: value for name, value in os.environ.items() if name != "TERM"}
+    command = [sys.executable, "-m", "webbrowser", page.resolve().as_uri()]
+    nothing = subprocess.DEVNULL
+    subprocess.run(
+        command, env=without_term, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True, check=False
+    )

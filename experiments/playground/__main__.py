@@ -1,7 +1,6 @@
 """Write a page that is a trained model: python -m experiments.playground --checkpoint runs/shakespeare"""
 
 import os
-import webbrowser
 from argparse import Namespace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option, replaceable
+from experiments.pages import open_in_browser
 from experiments.playground.models import make_page
 from training.trained_model import load_model
 
@@ -31,7 +31,7 @@ def main(options: Namespace) -> None:
     sources = " and ".join(each.source for each in opened)
     print(f"{os.path.relpath(file)}, {len(page) / 1e6:.1f} MB, works in any browser, also offline; it is {sources}")
     if not options.no_browser:
-        webbrowser.open(file.resolve().as_uri())
+        open_in_browser(file)
 
 
 if __name__ == "__main__":

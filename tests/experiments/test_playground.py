@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,26 @@ def test_the_page_of_the_textbook_is_what_its_command_writes():
         found.append((before, gzip.decompress(base64.b64decode(weights)), after))
     is_new = found[0] == found[1]
     assert is_new, "run the command on data/README.md that makes this page"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the browsers of Linux")
+@pytest.mark.parametrize(("chosen", "is_opened"), [(None, False), ("graphical", True)])
+def test_a_page_opens_in_a_browser_that_leaves_the_terminal_alone_and_in_no_other(
+    tmp_path, monkeypatch, chosen, is_opened
+):
+    for name in ("www-browser", "links", "elinks", "lynx", "w3m", "graphical"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$0" "$1" >"$(dirname "$0")/opened"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    if chosen:
+        monkeypatch.setenv("BROWSER", chosen)
+    page = tmp_path / "page.html"
+    assert playground(["--output", str(page)]) == 0
+    opened = (tmp_path / "opened").read_text() if (tmp_path / "opened").exists() else ""
+    assert opened == (f"{tmp_path / 'graphical'} {page.as_uri()}\n" if is_opened else "")
 
 
 def test_mistakes_are_one_line(trained, capsys):
