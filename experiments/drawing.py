@@ -9,6 +9,7 @@ each background.
 import html
 import io
 import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from experiments.command import MARK
 
 HERE = Path(__file__).parent
 INK = "#1b1f24"
+WIDTH = 5.4  # inches, so that a phone shows letters of 10 pixels
+LINE, SIGN = 60, 7  # characters that fit beside each other; the width of the sign before a name in a legend
 _MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart for a page. name: short, for a file name. caption: how to read it."""
+    """A chart for a page. name: short, for a file name, and unique on the page. caption: how to read it."""
 
     name: str
     title: str
@@ -40,25 +43,34 @@ def line_style(i: int) -> dict:
     return {"color": f"C{i}", "marker": marker, "linestyle": dash}
 
 
+def add_legend(axes) -> None:
+    """Name the lines of a chart below it, in as many columns as fit; each row after the first makes it higher."""
+    labels = axes.get_legend_handles_labels()[1]
+    n_columns = max(1, min(3, LINE // (max(map(len, labels)) + SIGN)))
+    axes.figure.set_figheight(axes.figure.get_figheight() + 0.22 * (math.ceil(len(labels) / n_columns) - 1))
+    axes.figure.legend(loc="outside lower center", ncols=n_columns)
+
+
 def plain(label: str) -> str:
     """Return a label that matplotlib does not hide from legends."""
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
-def draw_svg(name: str, draw: Callable, *, height: float = 4.2) -> str:
-    """Return the SVG of what `draw(axes)` draws, for a page.
+def draw_chart(name: str, title: str, caption: str, draw: Callable, *, height: float = 4) -> Chart:
+    """Return a chart of what `draw(axes)` draws.
 
-    name: unique on the page. height: in inches, of a width of 8.
+    height: in inches, of a width of WIDTH.
     """
     with style.context(["default", HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
-        figure, out = Figure(figsize=(8, height)), io.StringIO()
+        figure, out = Figure(figsize=(WIDTH, height)), io.StringIO()
         axes = figure.subplots()
         draw(axes)
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     points = json.dumps(_labelled_points(axes))
     svg = out.getvalue().partition("<svg")[2].replace('<g id="', '<g class="')  # ids that other charts have too
-    return f'<svg role="img" data-points="{html.escape(points)}"{svg}'
+    named = f'<svg role="img" aria-label="{html.escape(title)}" data-points="{html.escape(points)}"{svg}'
+    return Chart(name, title, caption, named)
 
 
 def _labelled_points(plot) -> list[tuple[float, float, str]]:

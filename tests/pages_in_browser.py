@@ -2,8 +2,12 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
+import pytest
+
+AXE = Path(__file__).parent.parent / ".ci/node_modules/axe-core/axe.min.js"
 
 
 def chromium():
@@ -114,3 +118,13 @@ def check_looks(browser, width, *, dark):
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, text
     fields = [field for field in find(browser, "input, textarea, select, button") if field.is_displayed()]
     assert [field.get_attribute("outerHTML") for field in fields if not field.accessible_name] == []
+
+
+def faults_found_by_axe(browser):
+    """Return the faults of a page that axe-core finds, each with the element; skip the test if it is missing."""
+    if not AXE.is_file():
+        pytest.skip("needs axe-core, see CONTRIBUTING.md")
+    browser.execute_script(AXE.read_text(encoding="utf-8"))
+    script = """axe.run().then(({ violations }) => arguments[0](violations.flatMap(
+        ({ id, nodes }) => nodes.map(({ html }) => [id, html]))))"""
+    return browser.execute_async_script(script)

@@ -100,14 +100,15 @@ class Model {
   showBars(next) {
     const bars = this.part("next");
     if (!bars.children.length) {
-      bars.append(...next.map((_, i) => make("button", [make("span"), make("span")], { onclick: () => this.take(i) })));
+      bars.append(
+        ...next.map((_, i) => make("button", [make("span"), " ", make("span")], { onclick: () => this.take(i) })),
+      );
     }
     next.forEach(([label, , probability], i) => {
       const [button, share] = [bars.children[i], percent(probability)];
       button.firstChild.textContent = label;
       button.lastChild.textContent = share;
       button.style.setProperty("--w", `${100 * probability}%`);
-      button.setAttribute("aria-label", `append ${label}, ${share}`);
     });
   }
 

@@ -153,7 +153,7 @@ class Steps {
   draw({ name, rows, columns, bars }, names) {
     const cells = rows.map((row, i) => columns.map((_, j) => make("td", decimal(row[j]), { place: [name, i, j] })));
     const body = cells.map((row, i) => make("tr", [make("th", names[i]), ...row]));
-    const labels = ["", ...columns].map((label) => make("th", label));
+    const labels = [make("td"), ...columns.map((label) => make("th", label))];
     const parts = [make("caption", name), make("thead", make("tr", labels)), make("tbody", body)];
     const table = make("table", parts, { tabIndex: 0 });
     table.dataset.name = name;

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import fmean
 
-from experiments.drawing import INK, Chart, draw_svg, line_style, plain
+from experiments.drawing import INK, Chart, add_legend, draw_chart, line_style, plain
 from experiments.report.comparison import LONGEST_LABEL, Comparison
 from experiments.report.variants import Variant
 from experiments.sweep.values import labelled
@@ -19,18 +19,18 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
     if key := main_setting([row.variant for row in comparison.finished_rows]):
         title = f"Validation loss against {spoken_setting(key)}"
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
-        svg = draw_svg("loss", lambda axes: draw_loss_against(axes, comparison, key))
-        charts.append(Chart("loss", title, caption, svg))
+        charts.append(draw_chart("loss", title, caption, lambda axes: draw_loss_against(axes, comparison, key)))
     if any(row.difference for row in comparison.rows):
         title = f"Difference from {comparison.baseline.label}"
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         height = 1.2 + 0.35 * len(comparison.rows)
-        svg = draw_svg("difference", lambda axes: _differences(axes, comparison), height=height)
-        charts.append(Chart("difference", title, caption, svg))
+        charts.append(
+            draw_chart("difference", title, caption, lambda axes: _differences(axes, comparison), height=height)
+        )
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
-        svg = draw_svg("curves", lambda axes: _curves(axes, comparison))
-        charts.append(Chart("curves", "Validation loss over the run", caption, svg))
+        title = "Validation loss over the run"
+        charts.append(draw_chart("curves", title, caption, lambda axes: _curves(axes, comparison)))
     return charts
 
 
@@ -73,7 +73,7 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
     axes.set(xlabel=spoken_setting(key), ylabel="validation loss, nats per character")
     _widen(axes.get_ylim, axes.set_ylim)
     if len(lines) > 1:
-        axes.figure.legend(loc="outside lower center", ncols=3)
+        add_legend(axes)
 
 
 def _differences(axes, comparison: Comparison) -> None:
@@ -93,7 +93,7 @@ def _differences(axes, comparison: Comparison) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     _widen(axes.get_xlim, axes.set_xlim)
     axes.grid(axis="x", linewidth=0.8)
-    axes.set_xlabel("difference in validation loss, nats per character (left: better)")
+    axes.set_xlabel("difference in loss, nats per character (left: better)", loc="right")
 
 
 def _curves(axes, comparison: Comparison) -> None:
@@ -113,7 +113,7 @@ def _curves(axes, comparison: Comparison) -> None:
     _widen(axes.get_ylim, axes.set_ylim)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step", ylabel="validation loss, nats per character")
-    axes.figure.legend(loc="outside lower center", ncols=3)
+    add_legend(axes)
 
 
 def _widen(get_limits: Callable, set_limits: Callable) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import train_tiny
+from conftest import ROOT, train_tiny
 from pages_in_browser import (
     check_looks,
     click,
+    faults_found_by_axe,
     find,
     open_page,
     query,
@@ -37,12 +38,13 @@ pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
 TEXT = "9 bottles of b"
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
-PAGES = {"report.html": 3, "heads.html": 1, "two.html": 2}  # and their charts
+PAGES = {"report.html": 3, "names.html": 3, "heads.html": 1, "two.html": 2}  # and their charts
+WINDOWS = pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with four runs, their report, and the pages of one or two of them."""
+    """Return a folder with four runs, their report, another with longer names, and the pages of one or two runs."""
     folder = tmp_path_factory.mktemp("pages")
     for seed in (0, 1):
         for n in (2, 3):
@@ -52,6 +54,8 @@ def folder(tmp_path_factory):
         patch.chdir(folder)
         runs = [f"runs/{n}-{seed}" for seed in (0, 1) for n in (2, 3)]
         assert report_command([*runs, "--output", "report"]) == 0
+        train_tiny(folder, "train.name=long", "model.norm=layer", "model.mlp=gelu", "optim.lr=0.0123")
+        assert report_command([*runs, "runs/long", "--output", "names"]) == 0
         assert heads_command(["--checkpoint", "runs/2-0", "--prompt", READ, "--output", "heads.html"]) == 0
         two = ["--checkpoint", "runs/2-0", "runs/3-0", "--prompt", READ, "--output", "two.html"]
         assert heads_command(two) == 0
@@ -59,9 +63,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])
+@WINDOWS
 def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder, page, width, dark):
-    """Also write a screenshot to the folder SCREENSHOTS, if that is set, for people to look at."""
+    """No chart scrolls. Also write a screenshot to the folder SCREENSHOTS, if that is set, for people to look at."""
     open_page(browser, folder / page, width, dark=dark)
     browser.execute_script("document.querySelectorAll('.inside').forEach((each) => (each.open = true))")
     wait_for(lambda: len(find(browser, "table tbody tr")) >= 2)
@@ -74,11 +78,27 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
             return [text.textContent, inside];
         })"""
     )
+    size = """return [...document.querySelectorAll("figure svg:not(.losses) text")].map(
+        (text) => text.ownerSVGElement.getScreenCTM().a * parseFloat(getComputedStyle(text).fontSize))"""
+    assert all(10 < pixels < 20 for pixels in browser.execute_script(size))
+    hidden = "return [...document.querySelectorAll('figure')].map((each) => each.scrollWidth - each.clientWidth)"
+    assert not any(browser.execute_script(hidden))
     assert len(find(browser, "figure svg")) == PAGES[page]
     assert len(labels) >= 3 * PAGES[page]
     assert [label for label, inside in labels if not inside] == []
     if target := os.environ.get("SCREENSHOTS"):
         browser.save_screenshot(f"{target}/{page.partition('.')[0]}-{width}.png")
+
+
+@WINDOWS
+@pytest.mark.parametrize("page", ["report.html", "heads.html", "two.html", ROOT / "textbook/playground.html"])
+def test_axe_finds_no_fault_in_a_page(browser, folder, page, width, dark):
+    open_page(browser, folder / page, width, dark=dark)
+    browser.execute_script("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    wait_for(lambda: not find(browser, "#models") or find(browser, ".steps td"))
+    wait_for(lambda: not find(browser, ".stale"))
+    browser.execute_async_script("setTimeout(arguments[0], 700)")  # until nothing is faded any more
+    assert faults_found_by_axe(browser) == []
 
 
 def test_heads_open_on_the_sharpest_and_show_what_the_chosen_character_attends_to(browser, folder):
@@ -280,7 +300,7 @@ def test_the_playground_writes_and_stops(browser, play):
     assert find(browser, "#settings input:invalid")[0].is_displayed()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])
+@WINDOWS
 def test_two_models_stand_side_by_side_with_any_of_their_checkpoints(browser, play, width, dark):
     play("3-0", "2-0", width=width, dark=dark)
     check_looks(browser, width, dark=dark)
