@@ -211,7 +211,7 @@ def start_train(output, *arguments, hook=None):
 
     hook: a function that can be pickled, and gets the events of `sys.addaudithook`.
     """
-    return _start(_train, str(output), [*map(str, arguments)], hook)
+    return start_fork(_train, str(output), [*map(str, arguments)], hook)
 
 
 def new_environment(folder, *packages):
@@ -236,7 +236,7 @@ def run_python(arguments, *, cwd=None, text_input=""):
         for file, text in zip(files, (text_input, "", ""), strict=True):
             file.write_text(text, encoding="utf-8")
         where = str(cwd or Path.cwd())
-        process = _start(_run_python, [*map(str, arguments)], where, dict(os.environ), [*map(str, files)])
+        process = start_fork(_run_python, [*map(str, arguments)], where, dict(os.environ), [*map(str, files)])
         try:
             process.join(600)
             assert process.exitcode is not None, f"{arguments} runs for ten minutes"
@@ -247,7 +247,8 @@ def run_python(arguments, *, cwd=None, text_input=""):
     return subprocess.CompletedProcess(arguments, process.exitcode, output, errors)
 
 
-def _start(target, *arguments):
+def start_fork(target, *arguments):
+    """Start a function in a fork of a process that has imported PyTorch."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["train", "torch._dynamo"])  # PyTorch imports it with the first optimiser
     process = context.Process(target=target, args=arguments)

@@ -69,8 +69,12 @@ def test_an_evaluation_scores_every_character_except_the_first_once_and_in_order
         assert inputs.size(1) == 7 or (inputs is windows[-1][0] and len(inputs) == 1)
 
 
-@pytest.mark.parametrize(("wanted", "scored"), [(1, 7), (7, 7), (8, 14), (56, 56), (57, 59), (999, 59)])
-def test_an_evaluation_of_some_characters_takes_whole_windows_and_the_remainder_only_if_it_is_needed(wanted, scored):
+@pytest.mark.parametrize(("wanted", "scored"), [(1, 7), (7, 7), (15, 21), (29, 35), (56, 56), (57, 59), (999, 59)])
+def test_some_characters_are_scored_in_evenly_spread_windows_and_the_remainder_only_if_it_is_needed(wanted, scored):
     ids = np.arange(60, dtype=np.uint8)
-    windows = evaluation_windows(ids, block_size=7, batch_size=3, n_characters=wanted)
+    windows = list(evaluation_windows(ids, block_size=7, batch_size=3, n_characters=wanted))
     assert sum(targets.numel() for _, targets in windows) == scored
+    whole = [start for inputs, _ in windows for start in inputs[:, 0].tolist() if start < 56]
+    distances = np.diff([*whole, 56])
+    assert whole[0] == 0
+    assert distances.max() - distances.min() <= 7

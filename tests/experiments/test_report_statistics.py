@@ -41,11 +41,12 @@ def test_differences_without_spread_have_p_values_of_0_or_1():
 
 
 class Loss(Variant):
-    """A finished variant with these losses of seeds 0, 1 and so on."""
+    """A finished variant with these best losses of seeds 0, 1 and so on, each of the second of three evaluations."""
 
     def __init__(self, label, *losses):
-        rest = RunFolder(Path(label)), None, 1
-        runs = {seed: Run(*rest, [(0, 0.0, loss)], 1.0, {"step": 1}, "", "", "") for seed, loss in enumerate(losses)}
+        rest = RunFolder(Path(label)), None, 3
+        curves = [[(1, 0.1, x + 0.3), (2, 0.2, x), (3, 0.3, x + 0.1 * seed)] for seed, x in enumerate(losses)]
+        runs = {seed: Run(*rest, curve, 1.0, {"step": 3}, "", "", "") for seed, curve in enumerate(curves)}
         super().__init__({"variants": label}, runs)
 
 
@@ -56,6 +57,7 @@ MUCH_HIGHER, NOISY = Loss("c", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8,
 def test_the_comparisons_with_the_baseline_are_adjusted_together_for_their_number():
     rows = compare([BASE, HIGHER, MUCH_HIGHER, NOISY]).rows
     base = [*BASE.losses.values()]
+    assert base == [1.50, 1.51, 1.52, 1.53]  # the best of each run, not the last
     found = [stats.ttest_rel([*each.losses.values()], base).pvalue for each in (MUCH_HIGHER, HIGHER, NOISY)]
     assert found == sorted(found)
     lowest, middle, highest = found

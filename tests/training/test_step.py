@@ -1,9 +1,11 @@
 import copy
 import itertools
+from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import TINY_TEXT
 from helpers import make_state
 
 from data.batches import TrainingBatches
@@ -60,6 +62,26 @@ def test_dropout_draws_another_mask_in_each_step_and_each_batch(workplace):
     # Independent masks agree on half of their 1,920 elements, with a standard deviation of 0.011.
     agreement = [(a == b).double().mean().item() for a, b in itertools.combinations(dropped, 2)]
     assert agreement == [pytest.approx(0.5, abs=0.06)] * 15
+
+
+def test_n_grams_are_counted_in_the_training_text_alone(workplace):
+    state = make_state("model.ngrams=[1]")
+    seen = Counter(TINY_TEXT[: int(0.9 * len(TINY_TEXT))])
+    ids = torch.arange(len(state.corpus.vocabulary))[None]
+    rows = state.model.ngrams.index(ids + 1)[0, :, 0]
+    assert len(set(rows.tolist())) == ids.numel()  # no two characters share a row
+    counts = state.model.ngrams.counts[rows].tolist()
+    assert counts == [seen[character] for character in state.corpus.vocabulary.characters]
+
+
+def test_only_a_lower_validation_loss_is_better(workplace):
+    state = make_state()
+    found = []
+    for state.progress.step, loss in enumerate([2.0, 1.5, 1.5, 1.7, 1.4, 1.4]):
+        is_best = state.note_evaluation(loss)
+        found.append((is_best, state.progress.best_step, state.progress.evaluations_since_best))
+    assert found == [(True, 0, 0), (True, 1, 0), (False, 1, 1), (False, 1, 2), (True, 4, 0), (False, 4, 1)]
+    assert state.progress.best_loss == 1.4
 
 
 def test_a_step_moves_rows_of_n_grams_by_their_rate_times_the_gradient_summed_over_all_characters(workplace):

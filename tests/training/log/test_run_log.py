@@ -46,12 +46,15 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, monkey
         log.step()
         now[0] = 113.0
         state.progress.step = 20
+        state.loss_count += 10
+        state.loss_sum += 24.0
         log.step()
         log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
         log.finished()
 
     training, second, evaluation, end = metrics(run.path)
-    assert training["train_loss"] == pytest.approx(3.1)
+    assert (training["train_loss"], second["train_loss"]) == (pytest.approx(3.1), pytest.approx(2.4))
+    assert (training["lr"], second["lr"]) == (0.003 * 10 / 20, 0.003)  # of the 10th and the 20th step
     assert (training["tokens_per_s"], training["product_share"], training["elapsed_s"]) == (10 * 80 / 4, 0.4, 27.0)
     assert (second["tokens_per_s"], second["elapsed_s"]) == (10 * 80 / 1, 28.0)
     assert (evaluation["val_loss"], evaluation["val_characters"]) == (2.5, 203)

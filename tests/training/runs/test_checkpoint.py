@@ -30,6 +30,19 @@ def test_loading_returns_the_saved_checkpoint(saved):
     assert load_checkpoint(saved).step == 7
 
 
+def test_the_digest_of_the_weights_changes_with_each_of_them_and_with_nothing_else():
+    checkpoint = make_checkpoint()
+    digests = {checkpoint.weights_digest()}
+    for name in checkpoint.weights:
+        changed = make_checkpoint()
+        changed.tensors[f"model.{name}"].flatten()[-1] += 1
+        digests.add(changed.weights_digest())
+    assert len(digests) == 1 + len(checkpoint.weights)
+    changed = make_checkpoint()
+    changed.tensors["optimizer.exp_avg.lm_head.weight"] += 1
+    assert changed.weights_digest() == checkpoint.weights_digest()
+
+
 def test_other_programs_can_read_a_checkpoint_and_its_first_bytes_say_what_it_is(saved):
     weight = safetensors.torch.load_file(saved)["model.lm_head.weight"]
     assert torch.equal(weight, make_checkpoint().weights["lm_head.weight"])
