@@ -16,14 +16,15 @@ from training.runs.run_folder import RUNS, RunFolder
 def list_runs(root: Path = RUNS) -> str:
     """Return a table of the runs and of the sweeps' runs in a folder, the newest first. Raises UserError if empty."""
     configs = [*root.glob("*/config.yaml"), *root.glob("*/*/config.yaml")]
-    folders = sorted((RunFolder(file.parent) for file in configs), key=_last_change, reverse=True)
+    folders = sorted((file.parent for file in configs), key=_last_change, reverse=True)
     if not folders:
         train = to_paste("train.py", "--config", PROJECT / "configs/selmere.yaml")
         raise UserError(f"{root}/ contains no runs yet; train one with {train}")
     lines, settings = [], []  # of a damaged run: no settings
-    for folder in folders:
+    for path in folders:
         values, shown = {}, ["no evaluation yet", "", "", ""]
         try:
+            folder = RunFolder(path)
             run = read_run(folder)
             identity = run.identity if run else identity_of(load_config(folder.config), {})
             values = {key: spoken(value) for key, value in identity.items()}
@@ -31,7 +32,7 @@ def list_runs(root: Path = RUNS) -> str:
                 shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s", ""]
         except (UserError, OSError) as error:
             shown = ["unreadable", "", "", explain(error)]
-        lines.append([str(folder.path.relative_to(root)), *shown])
+        lines.append([str(path.relative_to(root)), *shown])
         settings.append(values)
     keys = dict.fromkeys(key for values in settings for key in values)
     usual = {key: Counter(values.get(key) for values in settings).most_common(1)[0][0] for key in keys}
@@ -41,5 +42,6 @@ def list_runs(root: Path = RUNS) -> str:
     return in_columns([head, *lines])
 
 
-def _last_change(folder: RunFolder) -> float:
-    return max((file.stat().st_mtime for file in (folder.config, folder.metrics) if file.is_file()), default=0.0)
+def _last_change(folder: Path) -> float:
+    files = (folder / "config.yaml", folder / "metrics.jsonl")
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

@@ -8,7 +8,7 @@ from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, larger, make_plan
 from training.config_file import load_config, naming, read_settings, to_yaml
 from training.runs.differences import changed_settings
-from training.runs.run_folder import RUNS, RunFolder, numbered
+from training.runs.run_folder import RUNS, RunFolder, numbered, refuse_links
 
 PLAN_FILE = "sweep.yaml"
 
@@ -16,11 +16,12 @@ PLAN_FILE = "sweep.yaml"
 class SweepFolder:
     """`runs/NAME/`: sweep.yaml and a run folder for each point, named after it.
 
-    Raises UserError if a point's folder holds a run with other settings.
+    Raises UserError if a point's folder holds a run with other settings, or if there is a link in its place.
     """
 
     def __init__(self, path: Path, plan: Plan):
         self.path, self.plan = path, plan
+        refuse_links(path)
         for point in plan.points:
             run = self.run_of(point)
             if not run.config.is_file():

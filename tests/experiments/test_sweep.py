@@ -192,6 +192,17 @@ def test_a_sweep_into_a_pipe_says_how_many_runs_are_left_and_how_long_they_take_
     assert lines[1::2] == ["3 runs left, about 0:03:00", "2 runs left, about 0:02:00", "1 run left, about 0:01:00"]
 
 
+def test_a_link_in_place_of_a_point_is_refused_and_its_target_stays(workplace, capsys):
+    assert sweep([*SWEEP, "--plan"]) == 0
+    point = Path("runs/tiny") / POINTS[0]
+    shutil.rmtree(point)
+    Path("elsewhere").mkdir()
+    point.symlink_to(Path("elsewhere").resolve())
+    for arguments in (["--resume", "runs/tiny"], SWEEP):
+        assert_mistake(capsys, sweep, arguments, f"{point} is a link")
+    assert not list(Path("elsewhere").iterdir())
+
+
 def test_a_point_whose_config_was_edited_is_an_error_that_advises_to_delete_nothing(workplace, capsys):
     assert sweep(["--config", "tiny.yaml", "--plan"]) == 0
     (config,) = (workplace / "runs/tiny").glob("*/config.yaml")

@@ -26,6 +26,8 @@ class RunFolder:
     """`runs/NAME/`: config.yaml, metrics.jsonl, samples.txt and the checkpoints.
 
     checkpoints/: the latest, the previous one, the best, and the weights of the steps that are kept.
+
+    Raises UserError if the folder of a run contains a link: it may come from a stranger, whose links lead anywhere.
     """
 
     def __init__(self, path: Path):
@@ -39,6 +41,9 @@ class RunFolder:
         self.previous = self.checkpoints / f"previous{SUFFIX}"
         self.best = self.checkpoints / f"best{SUFFIX}"
         self._held: os.stat_result | None = None  # the lock by which this process holds the folder
+        if self.config.exists():
+            refuse_links(path)
+            refuse_links(self.checkpoints)
 
     @classmethod
     def create(cls, name: str, *, root: Path = RUNS) -> "RunFolder":
@@ -147,6 +152,14 @@ class RunFolder:
     def add_sample(self, heading: str, text: str) -> None:
         self.check_held()
         append(self.samples, f"--- {heading} ---\n{text}\n\n")
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise UserError if a folder contains anything but files and folders; the folder itself may be a link."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            advice = "replace it with a file or folder; only the folder of a run may be a link"
+            raise UserError(f"{path} is a link, a pipe or a device, which may lead out of the run; {advice}")
 
 
 def numbered(path: Path) -> Iterator[Path]:

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from helpers import make_checkpoint, make_state
+from helpers import assert_mistake, make_checkpoint, make_state, resume
 
+import sample
+import train
 from cli.errors import UserError, explain
 from data.files import is_locked
+from experiments.heads.__main__ import main as heads
+from experiments.report.__main__ import main as report
 from training.config import TrainConfig
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.find_checkpoint import BUNDLED_MODEL, find_checkpoint, find_run
@@ -166,6 +170,43 @@ def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
         with pytest.raises(FileExistsError) as error:
             RunFolder.create("a", root=root)
         assert explain(error.value) == f"{root}: File exists and is no folder; move or rename it"
+
+
+INSIDE = ["config.yaml", "metrics.jsonl", "samples.txt", "error.txt", "lock", "output.txt", "checkpoints"]
+INSIDE += [f"checkpoints/{name}" for name in ("latest.safetensors", "best.safetensors", "step-7.safetensors", "a.part")]
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_link_inside_the_folder_of_a_run_is_refused_by_every_command_and_its_target_stays(run, capsys, name):
+    """A stranger's archive may contain one."""
+    inside, elsewhere = run.path / name, run.path.parents[1] / "elsewhere"
+    inside.exists() and inside.rename(elsewhere)
+    if not elsewhere.exists():
+        elsewhere.write_text("precious")
+    inside.symlink_to(elsewhere)
+    before = {path: path.is_file() and path.read_bytes() for path in (elsewhere, *elsewhere.rglob("*"))}
+    commands = {train.main: ["--resume", "--config tiny.yaml --from"], sample.main: ["", "--checkpoint"]}
+    commands |= {report: [""], heads: ["--checkpoint"]}
+    for command, options in ((command, each) for command, several in commands.items() for each in several):
+        arguments = [*options.split(), "runs/tiny"] if options or command is report else []
+        assert_mistake(capsys, command, arguments, f"runs/tiny/{name} is a link, a pipe or a device")
+    assert report([]) == 0
+    assert f"runs/tiny/{name} is a link" in capsys.readouterr().out
+    assert {path: path.is_file() and path.read_bytes() for path in (elsewhere, *elsewhere.rglob("*"))} == before
+
+
+def test_the_folder_of_a_run_itself_may_be_a_link(run):
+    run.path.rename("elsewhere")
+    run.path.symlink_to(Path("elsewhere").resolve())
+    resume(run, "train.max_steps=41")
+    assert find_checkpoint(None).samefile(run.best)
+    assert find_checkpoint(run.path) == run.best
+
+
+def test_a_pipe_in_the_folder_of_a_run_is_refused(run, capsys):
+    run.samples.unlink()
+    os.mkfifo(run.samples)
+    assert_mistake(capsys, train.main, ["--resume", "runs/tiny"], "samples.txt is a link, a pipe or a device")
 
 
 def test_a_run_may_have_any_name_but_that_of_a_file_of_a_run(run):
