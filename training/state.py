@@ -118,18 +118,18 @@ class TrainingState:
             self.progress.averaged_steps = 0  # an average starts with the next step, or not at all
 
     def _load_optimizers(self, tensors: Mapping[str, Tensor], step: int) -> None:
-        """Load what the optimisers remember of the parameters that a step has used; see `load_state_dict`."""
+        """Load what the optimisers remember of every trained parameter; see `load_state_dict`."""
         parameters = dict(self.model.named_parameters())
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
         likes = {
             (kind, name): like
             for name, p in parameters.items()
+            if step and p.requires_grad
             for kind, like in REMEMBERED[type(optimizer_of[p])](p).items()
         }
         found = {(key.partition(".")[0], key.partition(".")[2]): x for key, x in tensors.items()}
-        used = {name for _, name in found}
-        shapes = [{key: (x.shape, x.dtype) for key, x in each.items() if key[1] in used} for each in (found, likes)]
-        if shapes[0] != shapes[1] or (step and {kind for kind, _ in found} != {kind for kind, _ in likes}):
+        shapes = [{key: (x.shape, x.dtype) for key, x in each.items()} for each in (found, likes)]
+        if shapes[0] != shapes[1]:
             raise UserError(
                 f"the checkpoint of step {step:,} lacks what its optimisers remember, or has something else; "
                 "start a new run from its weights with --from"

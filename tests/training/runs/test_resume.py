@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import shutil
 import signal
 import subprocess
@@ -216,9 +217,9 @@ def change_tensors(run, change):
     save_checkpoint(dataclasses.replace(checkpoint, tensors=change(checkpoint.tensors)), run.latest)
 
 
-@pytest.mark.parametrize("what", ["", "exp_avg_sq.", "momentum_buffer.", "step.lm_head"])
+@pytest.mark.parametrize("what", ["", "exp_avg_sq.", "momentum_buffer.", "step.lm_head", "[a-z_]*.lm_head"])
 def test_a_checkpoint_without_all_that_its_optimisers_remember_is_not_resumed_but_may_be_an_ancestor(run, capsys, what):
-    change_tensors(run, lambda all: {name: x for name, x in all.items() if not name.startswith(f"optimizer.{what}")})
+    change_tensors(run, lambda all: {name: x for name, x in all.items() if not re.match(f"optimizer.{what}", name)})
     resume(run, "train.max_steps=41", status=2)
     assert capsys.readouterr().err.endswith("; start a new run from its weights with --from\n")
     train_run("other", f"train.ancestor={run.latest}", "train.max_steps=2")
