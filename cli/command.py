@@ -27,8 +27,9 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if unknown := re.match(r"unrecognized arguments: (-[^\s=]*)\S*", message):
             message = unknown[0]  # argparse also lists the valid arguments after it
-            if close := difflib.get_close_matches(unknown[1], self._option_string_actions, n=1):
-                message += f"; did you mean {close[0]}?"
+            names = [option.removeprefix("--") for option in self._option_string_actions]
+            if close := difflib.get_close_matches(unknown[1].removeprefix("--"), names, n=1, cutoff=0.75):
+                message += f"; did you mean --{close[0]}?"
             elif any("=" in str(action.metavar) for action in self._actions):
                 message += "; write settings without dashes, as in model.n_head=8"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {to_paste(self.prog, '--help')}\n")

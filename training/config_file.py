@@ -7,6 +7,7 @@ Every YAML value is read as text and converted to the declared type of its setti
 import contextlib
 import dataclasses
 import difflib
+import json
 import math
 import re
 import types
@@ -77,7 +78,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     beside = [file.name for file in path.parent.iterdir()]
     base = _read_yaml(path.with_name(name)) if name in beside else {}
     if not base or "base" in base:
-        raise UserError(f"{path}: base={_shown(name)} must name a config in the same folder, one without a base")
+        raise UserError(f"{path}: base={shown(name)} must name a config in the same folder, one without a base")
     base.pop("sweep", None)  # each sweep says itself what it varies
     for section, values in base.items():
         own = settings.get(section) or {}
@@ -111,14 +112,14 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
     for section, values in settings.items():
         _check_key(section, [*SECTIONS])
         if values not in (None, "") and not isinstance(values, Mapping):
-            raise UserError(f"{section} must be a section of settings, not {_shown(values)}")
+            raise UserError(f"{section} must be a section of settings, not {shown(values)}")
         sections[section] = dict(values or {})
     for key, always in GONE.items():
         section, _, name = key.partition(".")
         if name in sections.get(section, {}):
             value = sections[section].pop(name)
             if _convert(key, value, type(always)) != always:
-                raise UserError(f"{key}={_shown(value)} is no longer possible: this version always has {always}")
+                raise UserError(f"{key}={shown(value)} is no longer possible: this version always has {shown(always)}")
     for override in overrides:
         section, name, value = split_override(override)
         sections.setdefault(section, {})[name] = value
@@ -182,7 +183,7 @@ def _check_key(key: str, known: Sequence[str], value: Any = None) -> None:
     close = difflib.get_close_matches(key.rpartition(".")[2], names, n=1)
     hint = f"did you mean {names[close[0]]}?" if close else "configs/README.md lists all settings"
     if key in GONE:
-        hint = f"it was a setting, and always has {GONE[key]} now"
+        hint = f"it was a setting, and always has {shown(GONE[key])} now"
     elif value == "":  # {corpus: a,b.txt} has two settings
         hint += "; put quotes around a value with a comma"
     raise UserError(f"unknown key {key}; {hint}")
@@ -195,9 +196,9 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # null is no text
         with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
             return _as(kind, value)
-    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*,|\d+\.\.\d+$", _shown(value))
+    several = {int, float} & {*kinds} and re.match(r"\d[\d.]*,|\d+\.\.\d+$", shown(value))
     sweep = f"; {to_paste('experiments.sweep')} trains with each of several values" if several else ""
-    raise UserError(f"{key}={_shown(value)} must be {' or '.join(map(_spoken, kinds))}{sweep}")
+    raise UserError(f"{key}={shown(value)} must be {' or '.join(map(_spoken, kinds))}{sweep}")
 
 
 BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -234,6 +235,7 @@ def _spoken(kind: Any) -> str:
     return SPOKEN.get(kind, "a list in brackets")
 
 
-def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
+def shown(value: Any) -> str:
+    """Return a value as YAML has it, for a message."""
+    text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -5,8 +5,17 @@ import sys
 import pytest
 from conftest import ROOT
 
-from cli.command import report_errors
+from cli.command import CommandParser, report_errors
 from cli.errors import LONGEST_LINE, one_line
+
+
+def test_an_unknown_option_gets_a_suggestion_only_if_one_is_nearly_spelled_so(capsys):
+    parser = CommandParser(prog="report")
+    parser.add_argument("--target")
+    for typed, is_near in (("--targte", True), ("--page", False), ("--start", False)):
+        with pytest.raises(SystemExit):
+            parser.parse_args([typed, "1"])
+        assert ("; did you mean --target?" in capsys.readouterr().err) == is_near
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from cli.marks import Mark
 from data.corpus import Corpus
 from model.ngrams import MOST
 from training.config import Config, settings_with
+from training.config_file import shown
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.find_checkpoint import find_checkpoint
 from training.state import TrainingState
@@ -19,7 +20,7 @@ BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:
     """Return the settings that have changed, each as text such as "train.seed was 1 and is 2", by section.name."""
     return {
-        (key := f"{section.name}.{setting}"): f"{key} was {then} and is {value}"
+        (key := f"{section.name}.{setting}"): f"{key} was {shown(then)} and is {shown(value)}"
         for section in dataclasses.fields(Config)
         for setting, value in dataclasses.asdict(getattr(now, section.name)).items()
         if (then := getattr(getattr(before, section.name), setting)) != value
@@ -40,9 +41,9 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
         "the text's SHA-256": (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}..."),
         # of a text with a separate validation text
         "the length of the training text": (checkpoint.corpus.get("n_train"), corpus.n_train),
-        "the vocabulary": (f"with {_shown(saved - known)}", f"with {_shown(known - saved)}"),
+        "the vocabulary": (f"with {_characters(saved - known)}", f"with {_characters(known - saved)}"),
     }
-    others = [f"{name} was {then} and is {is_now}" for name, (then, is_now) in pairs.items() if then != is_now]
+    others = [f"{name} was {shown(a)} and is {shown(b)}" for name, (a, b) in pairs.items() if a != b]
     fixed, changed = settings_with(Mark.FIXED), changed_settings(checkpoint.config, now)
     forbidden = [text for key, text in changed.items() if key in fixed]
     if found := other_models(checkpoint.config, now) + forbidden + others:
@@ -64,7 +65,7 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
         )
 
 
-def _shown(characters: set[str]) -> str:
+def _characters(characters: set[str]) -> str:
     return repr("".join(sorted(characters)[:20])) if characters else "nothing else"
 
 

@@ -89,9 +89,9 @@ def test_a_run_that_ended_before_its_first_checkpoint_starts_from_its_ancestor_a
 
 
 def test_another_shape_is_an_error_that_lists_the_differences(ancestor, capsys):
-    descend("new", "model.n_head=2", "model.mlp=gelu", "model.dropout=0", status=2)
+    descend("new", "model.n_head=2", "model.mlp=gelu", "model.dropout=0", "model.ngrams=[2,3]", status=2)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "model.n_head was 3 and is 2; model.mlp was relu2 and is gelu" in line
+    assert "model.n_head was 3 and is 2; model.mlp was relu2 and is gelu; model.ngrams was [] and is [2, 3]" in line
     assert "dropout" not in line
     assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
 
@@ -118,7 +118,7 @@ def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, 
 
 def test_the_ancestor_of_a_run_cannot_change(ancestor, capsys):
     resume(RunFolder(ancestor), "train.ancestor=runs/other", status=2)
-    assert "train.ancestor was None and is runs/other" in capsys.readouterr().err
+    assert "train.ancestor was null and is runs/other" in capsys.readouterr().err
 
 
 def test_an_exported_model_can_be_the_ancestor(ancestor):

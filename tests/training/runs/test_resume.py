@@ -128,7 +128,7 @@ def test_the_part_of_the_text_that_a_run_evaluates_cannot_change(workplace, caps
     """A best loss on another part would not be comparable."""
     run = train_run("tiny", "train.eval_characters=32", "train.max_steps=4")
     resume(run, "train.max_steps=6", "train.eval_characters=null", status=2)
-    assert "train.eval_characters was 32 and is None" in capsys.readouterr().err
+    assert "train.eval_characters was 32 and is null" in capsys.readouterr().err
 
 
 def test_a_finished_run_can_be_extended(workplace, capsys):
