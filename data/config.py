@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cli.marks import Mark
-from cli.rules import check_rules
+from cli.rules import NotNegative, check_rules
 
 DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 
@@ -22,7 +22,7 @@ class DataConfig:
     fallback: Annotated[str | None, Mark.RESOLVED] = None  # corpus to use if the download fails
     # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
     # characters
-    split: Annotated[tuple[float, ...], Mark.FIXED] = DEFAULT_SPLIT
+    split: Annotated[tuple[NotNegative, ...], Mark.FIXED] = DEFAULT_SPLIT
     encoding: str = "utf-8"  # encoding of the text; `latin-1` reads any file, each byte as one character
     # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's are added
     characters: Annotated[str | None, Mark.RESOLVED] = None

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_type_hints
 
 from cli.marks import Mark, marks
-from cli.rules import BelowOne, Count, Fraction, NotNegative, Positive, Size, Within, check_folder_name, check_rules
+from cli.rules import (
+    BelowOne,
+    Count,
+    CountOrNone,
+    Fraction,
+    NotNegative,
+    Positive,
+    Size,
+    Within,
+    check_folder_name,
+    check_rules,
+)
 from data.config import DataConfig
 from model.config import ModelConfig
 
@@ -27,7 +38,7 @@ class OptimConfig:
     # weight decay of the output layer (the language-model head), which makes predictions less overconfident
     lm_head_weight_decay: NotNegative = 0.0
     # steps over which the learning rate rises from 0 to its peak
-    warmup_steps: Annotated[int, Within(at_least=0)] = 20
+    warmup_steps: CountOrNone = 20
     decay_fraction: Fraction = 0.5  # fraction of the run, at its end, over which the learning rate falls
     decay: Literal["linear", "cosine"] = "linear"  # how the learning rate falls
     final_lr_fraction: Fraction = 0.0  # final learning rate as a fraction of the peak
@@ -71,7 +82,7 @@ class TrainConfig:
     # ([`experiments/README.md`](../experiments/README.md)): 3 or more; 0 disables this
     keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000), Mark.WITHOUT_EFFECT] = 0
     # stop after this many evaluations without a better loss; 0 disables this
-    patience: Annotated[int, Within(at_least=0)] = 0
+    patience: CountOrNone = 0
     # characters to sample at each evaluation
     sample_length: Annotated[int, Within(at_least=0, at_most=100_000), Mark.WITHOUT_EFFECT] = 300
     # where else to send the metrics: TensorBoard (event files in the run folder), trackio or Weights & Biases; `pip

@@ -225,7 +225,7 @@ def _as(kind: Any, value: Any) -> Any:
         value = float(value)
     if type(value) is not kind or value == "" or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError
-    return value
+    return value + 0.0 if kind is float else value  # -0.0 is 0.0
 
 
 def _spoken(kind: Any) -> str:
