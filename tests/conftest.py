@@ -7,6 +7,7 @@ from pathlib import Path
 
 # Tiny models are faster on one thread, and two threads would wait for each other whenever anything else is running.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("MPLBACKEND", None)  # Jupyter sets it for its own environment
 
 import pytest
 import torch
