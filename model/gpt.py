@@ -71,7 +71,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
-        self.ngrams = NgramMemory(config) if config.ngrams else None
+        self.ngrams = NgramMemory(config, vocab_size) if config.ngrams else None
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))

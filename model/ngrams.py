@@ -34,23 +34,27 @@ class NgramMemory(nn.Module):
     without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
     Outside training, all rows are multiplied by `model.ngram_scale`.
 
+    symbols: (V,), the number of each character in the hash: 1, 2, ... in the order of their ids. A model that is
+    fine-tuned keeps those of its ancestor, and new characters get the next ones, so that n-grams keep their rows.
     counts: (rows,), the c of each row; before `count`, MOST. On a CPU, the gradient of the rows is sparse: a step
     changes only those that its windows read. CUDA graphs, NCCL and MPS need dense gradients.
     """
 
+    symbols: Tensor
     counts: Tensor
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.lengths, self.dropout, self.scale = config.ngrams, config.ngram_dropout, config.ngram_scale
         zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
+        self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
         self.register_buffer("counts", torch.full((config.ngram_rows,), MOST))
         self.proj = nn.Linear(len(self.lengths) * WIDTH, config.n_embd, bias=False)
 
     def forward(self, ids: Tensor, places: Places, cache: KVCache | None = None) -> Tensor:
         """Look up ids (B, T) at positions `places`, continuing the positions in the cache."""
-        n_before, symbols = max(self.lengths) - 1, ids + 1  # 0: a position before the window
+        n_before, symbols = max(self.lengths) - 1, self.symbols[ids]  # 0: a position before the window
         # (B, n_before + T)
         symbols = F.pad(symbols, (n_before, 0)) if cache is None else cache.ids.update(symbols, places.index)
         index = self.index(symbols)  # (B, T, N)
@@ -69,8 +73,9 @@ class NgramMemory(nn.Module):
     def count(self, ids: Any) -> None:
         """Count the rows that the first COUNTED ids of the training text read; a slice of the ids is a NumPy array."""
         n_before, counts = max(self.lengths) - 1, torch.zeros(len(self.counts))
+        all_symbols = self.symbols.cpu()
         for start in range(0, min(len(ids), COUNTED), BATCH):
-            symbols = torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64)) + 1
+            symbols = all_symbols[torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64))]
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
             counts += torch.bincount(index.flatten(), minlength=len(counts))
         self.counts.copy_(counts.clamp(max=MOST))

@@ -53,7 +53,9 @@ def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
     train = dataclasses.replace(train, ancestor=train.ancestor and _plain_name(train.ancestor))
     config = dataclasses.replace(checkpoint.config, data=data, train=train)
     text = {**checkpoint.corpus, "name": _plain_name(checkpoint.corpus["name"])}
-    weights = {f"model.{name}": x.half() if half else x for name, x in checkpoint.weights.items()}
+    weights = {f"model.{name}": x for name, x in checkpoint.weights.items()}
+    if half:
+        weights = {name: x.half() if x.is_floating_point() else x for name, x in weights.items()}
     return dataclasses.replace(checkpoint, config=config, corpus=text, tensors=weights)
 
 

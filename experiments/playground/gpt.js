@@ -174,7 +174,8 @@ class GPT {
     this.logits = this.store(); // (t, V)
     this.residuals = this.stores(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
-    this.memory = { rows: part("ngrams.rows").weight, counts: tensors["ngrams.counts"], proj: part("ngrams.proj") };
+    const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`ngrams.${name}`]); // (V,), (rows,)
+    this.memory = { symbols, counts, rows: part("ngrams.rows").weight, proj: part("ngrams.proj") };
     this.norm = NORMS[config.norm];
     this.finalNorm = part("norm");
     this.lmHead = part("lm_head");
@@ -284,7 +285,7 @@ class GPT {
     const rows = [];
     let hash = 0n;
     for (let n = 1; n <= Math.max(...ngrams); n++) {
-      const symbol = n <= t + 1 ? BigInt(this.ids[t - n + 1] + 1) : 0n; // 0: a position before the window
+      const symbol = n <= t + 1 ? BigInt(this.memory.symbols[this.ids[t - n + 1]]) : 0n; // 0: a position before the window
       hash = BigInt.asIntN(64, (hash + symbol) * -7046029254386353131n);
       if (ngrams.includes(n)) rows.push(Number((((hash >> 34n) % size) + size) % size));
     }

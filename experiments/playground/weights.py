@@ -12,6 +12,7 @@ from training.runs.checkpoint import Checkpoint
 
 LEVELS = 127  # of a number of 8 bits, on either side of 0
 ROWS, COUNTS, SCALES = "ngrams.rows.weight", "ngrams.counts", "ngrams.scales"
+SYMBOLS = "ngrams.symbols"
 
 
 def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
@@ -41,6 +42,7 @@ def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     if COUNTS in weights:
         rows = weights[ROWS][weights[COUNTS] > 0]  # (n, width)
         scales = (rows.abs().amax(1, keepdim=True) / LEVELS).half().clamp(min=torch.finfo(torch.half).tiny)  # (n, 1)
+        small[SYMBOLS] = weights[SYMBOLS].to(torch.uint16)  # at most the size of the vocabulary
         small[COUNTS] = weights[COUNTS].to(torch.uint16)  # at most model.ngrams.MOST
         small |= {ROWS: (rows / scales.float()).round().to(torch.int8), SCALES: scales}
     return small

@@ -18,7 +18,7 @@ SETTINGS = {"ngrams": (1, 2, 4), "ngram_rows": 1000, "block_size": BLOCK_SIZE}
 
 
 def row_of(symbols):
-    """Return the row of an n-gram, in Python's integers. Symbols are ids + 1, or 0 before the window."""
+    """Return the row of an n-gram, in Python's integers. Symbols are those of the ids, or 0 before the window."""
     hashed = 0
     for symbol in reversed(symbols):
         hashed = (hashed + symbol) * MULTIPLIER % 2**64
@@ -31,7 +31,7 @@ def expected_embedding(model, ids):
     rows = model.ngrams.rows.weight.detach().double().numpy()
     proj = model.ngrams.proj.weight.detach().double().numpy().reshape(-1, 3, WIDTH)  # (C, n-grams, width)
     counts = model.ngrams.counts.numpy()
-    symbols = [0] * 3 + [i + 1 for i in ids]
+    symbols = [0] * 3 + model.ngrams.symbols[ids].tolist()
     result = []
     for t, i in enumerate(ids):
         y = model.token_embedding.weight[i].detach().double().numpy()
@@ -45,6 +45,7 @@ def expected_embedding(model, ids):
 def test_log_probabilities_equal_those_of_looking_up_each_ngram_in_float64():
     model = make_model(V, **SETTINGS).double()
     model.ngrams.counts.random_(9)
+    model.ngrams.symbols.copy_(1 + torch.randperm(V))
     plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
     plain.load_state_dict({name: x for name, x in model.state_dict().items() if "ngrams" not in name})
     ids = torch.randint(V, (2, BLOCK_SIZE))
@@ -72,8 +73,9 @@ def test_a_step_changes_only_the_rows_that_its_windows_read():
 def test_counts_are_those_of_each_ngram_of_the_training_text(monkeypatch):
     monkeypatch.setattr(ngrams, "BATCH", 7)
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
+    model.ngrams.symbols.copy_(1 + torch.randperm(V))
     model.ngrams.count(ids)
-    symbols = [0, 0, 0, *(ids + 1).tolist()]
+    symbols = [0, 0, 0, *model.ngrams.symbols[ids].tolist()]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in range(40))
     assert {row: c for row, c in enumerate(model.ngrams.counts.tolist()) if c} == expected
 

@@ -26,7 +26,7 @@ from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
-FORMAT = 2  # of the files; it rises when a setting goes
+FORMAT = 3  # of the files; it rises when a setting goes or a tensor comes
 LAST_READERS = {1: "6d72dbe"}  # the commit that reads all files of an earlier format
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -74,8 +74,9 @@ class Checkpoint:
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The weights to sample with, by the names of the model's parameters, in float32."""
-        return {name: x.float() for name, x in part_of(self.tensors, "model.").items()}
+        """The weights to sample with, by the names of the model's parameters, in float32; whole numbers stay so."""
+        tensors = part_of(self.tensors, "model.")
+        return {name: x.float() if x.is_floating_point() else x for name, x in tensors.items()}
 
     def weights_digest(self) -> str:
         """Return the SHA-256 of the weights."""
@@ -161,7 +162,10 @@ def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
     corpus = checked(read_json(header["corpus"]), CORPUS, ("name", "digest"))
     origin = checked_origin(read_json(header.get("origin", "{}")))
     progress = _progress(read_json(header["progress"]))
-    return Checkpoint(config, vocabulary, corpus, origin, progress, safetensors.torch.load(content))
+    tensors = safetensors.torch.load(content)
+    if config.model.ngrams:  # earlier formats lack the symbols
+        tensors.setdefault("model.ngrams.symbols", torch.arange(1, len(vocabulary) + 1))
+    return Checkpoint(config, vocabulary, corpus, origin, progress, tensors)
 
 
 def _progress(values: Any) -> Progress:
@@ -190,6 +194,7 @@ def check_weights(checkpoint: Checkpoint) -> None:
     if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
         raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
-        is_number = x.dtype in REAL or (name.startswith("optimizer.") and not x.is_floating_point())  # it may count
+        may_count = name.startswith("optimizer.") or name == "model.ngrams.symbols"
+        is_number = x.dtype in REAL or (may_count and not x.is_floating_point())
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")

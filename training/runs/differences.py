@@ -14,8 +14,6 @@ from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoin
 from training.runs.find_checkpoint import find_checkpoint
 from training.state import TrainingState
 
-BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # weights with one row for each character
-
 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:
     """Return the settings that have changed, each as text such as "train.seed was 1 and is 2", by section.name."""
@@ -84,19 +82,22 @@ def open_ancestor(config: Config) -> Checkpoint:
 def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
     """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
 
-    New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021).
+    New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021), and the
+    next symbols of n-grams.
     """
     before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
     if missing := set(before) - set(now):
         raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
-    weights, places = ancestor.weights, torch.tensor([now.index(character) for character in before])
-    for name in BY_CHARACTER:
-        rows = weights[name].mean(0, keepdim=True).repeat(len(now), 1)
-        rows[places] = weights[name]
-        weights[name] = rows
-    if state.model.ngrams is not None:
-        if places.tolist() != list(range(len(before))):  # the n-grams of other ids have other rows
-            weights |= {name: torch.zeros_like(weights[name]) for name in ("ngrams.rows.weight", "ngrams.counts")}
-        weights["ngrams.counts"] = (weights["ngrams.counts"] + state.model.ngrams.counts.cpu()).clamp(max=MOST)
+    weights, is_known = ancestor.weights, torch.tensor([character in before for character in now])  # both are sorted
+    for name, x in state.model.state_dict().items():
+        known = weights[name]
+        if x.shape != known.shape:  # it has a row for each character
+            new = known.mean(0) if known.is_floating_point() else torch.arange(len(before), len(now)) + 1
+            weights[name] = torch.empty(x.shape, dtype=known.dtype)
+            weights[name][is_known], weights[name][~is_known] = known, new
+    if (memory := state.model.ngrams) is not None:
+        memory.symbols.copy_(weights["ngrams.symbols"])
+        memory.count(state.split.train)
+        weights["ngrams.counts"] = (weights["ngrams.counts"] + memory.counts.cpu()).clamp(max=MOST)
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
     state.origin["ancestor"] = ancestor.weights_digest()[:16]

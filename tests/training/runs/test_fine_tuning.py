@@ -5,13 +5,13 @@ import pytest
 import torch
 import yaml
 from conftest import TINY_TEXT
-from helpers import assert_mistake, assert_same_state, resume, train_run
+from helpers import assert_mistake, assert_same_state, metrics, resume, train_run
 
 import train
 from experiments.export.__main__ import main as export
 from experiments.report.__main__ import main as report
 from experiments.sweep.__main__ import main as sweep
-from training.runs.checkpoint import load_checkpoint
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 
@@ -59,15 +59,34 @@ def test_a_fine_tuned_run_has_all_characters_and_can_be_fine_tuned_with_its_own_
         assert set(load_model(ancestor := f"runs/{name}").vocabulary.characters) == known
 
 
-def test_rows_of_ngrams_are_kept_and_their_counts_add_up_unless_the_characters_have_other_ids(ancestor):
+def test_rows_of_ngrams_are_kept_and_their_counts_add_up_wherever_a_new_character_sorts(workplace):
     memory = train_run("memory", "model.ngrams=[2,3]", "model.ngram_scale=0.7")
-    from_it = ["train.ancestor=runs/memory", "model.ngrams=[2,3]", "model.temperature=2", *KEEP]
-    begun = [train_run(text[:3], *from_it, f"data.corpus={text}") for text in ("text.txt", "new.txt")]
-    paths = [memory.best, *(run.checkpoints / "step-0.safetensors" for run in begun)]
-    old, same, other = (load_checkpoint(path).weights for path in paths)
-    torch.testing.assert_close(same["ngrams.rows.weight"], old["ngrams.rows.weight"], rtol=0, atol=0)
-    torch.testing.assert_close(same["ngrams.counts"], 2 * old["ngrams.counts"])
-    assert not other["ngrams.rows.weight"].any() and other["ngrams.counts"].any()
+    from_it = ["train.ancestor=runs/memory", "model.ngrams=[2,3]", "model.temperature=2", "train.max_steps=6", *KEEP]
+    texts = {"same": TINY_TEXT, "among": TINY_TEXT.replace("b", "!"), "last": TINY_TEXT.replace("b", "😀")}
+    begun = {}
+    for name, text in texts.items():
+        (workplace / f"{name}.txt").write_text(text, encoding="utf-8")
+        begun[name] = train_run(name, *from_it, f"data.corpus={name}.txt", "train.log_every_steps=1")
+    paths = [memory.best, *(run.kept(0) for run in begun.values())]
+    old, same, among, last = (load_checkpoint(path).weights for path in paths)
+    for new in (same, among, last):
+        assert torch.equal(new["ngrams.rows.weight"], old["ngrams.rows.weight"])
+    assert torch.equal(same["ngrams.counts"], 2 * old["ngrams.counts"])
+    assert torch.equal(among["ngrams.counts"], last["ngrams.counts"])
+    assert not torch.equal(among["ngrams.counts"], same["ngrams.counts"])
+    records = [metrics(begun[name].path) for name in ("among", "last")]
+    losses = [[record["train_loss"] for record in each if "train_loss" in record] for each in records]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_the_symbols_of_a_checkpoint_of_an_earlier_format_are_those_of_its_ids(workplace):
+    run = train_run("memory", "model.ngrams=[2]", "train.max_steps=1")
+    checkpoint = load_checkpoint(run.best)
+    symbols = checkpoint.tensors.pop("model.ngrams.symbols")
+    save_checkpoint(checkpoint, run.latest)
+    assert symbols.tolist() == [i + 1 for i in range(len(checkpoint.vocabulary))]
+    assert torch.equal(load_checkpoint(run.latest).tensors["model.ngrams.symbols"], symbols)
+    resume(run, "train.max_steps=2")
 
 
 def test_it_resumes_exactly_even_without_its_ancestor(ancestor):
