@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import shlex
 from argparse import Namespace
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from training.runs.find_checkpoint import EXPORTED
 from training.runs.metrics import read_newest_record
 from training.trained_model import TrainedModel, load_model
 
+LIBRARIES = {"safetensors": "character-gpt", "huggingface": "transformers"}  # that load each format
+
 
 @command(
     option("--checkpoint", type=Path, metavar="PATH", help="a run or a checkpoint (default: the best saved last)"),
-    option("--to", choices=("safetensors", "huggingface"), required=True, help="format of the files"),
+    option("--to", choices=LIBRARIES, required=True, help="format of the files"),
     option("--half", action="store_true", help="with safetensors: 16 bits for each weight instead of 32"),
     option("--license", metavar="NAME", help="for the model card, as the Hub names it: mit, cc-by-4.0, ... (none)"),
     option("--output", type=Path, required=True, metavar="FOLDER", help="a new folder"),
@@ -66,15 +69,18 @@ def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name
     """
     folder = trained.run_folder
     machine = read_newest_record(folder / "metrics.jsonl").get("machine") if folder else None
+    front = {"library_name": LIBRARIES[form], "pipeline_tag": "text-generation", "tags": ["gpt", "character-level"]}
     loss, best_step = checkpoint.progress.best_loss, checkpoint.progress.best_step
     return render(
         f"export/cards/{form}.md",
+        front=to_yaml(front | ({"license": licence} if licence else {})),
         name=name,
+        path=f"./{name}",
+        quoted=shlex.quote(f"./{name}"),
         checkpoint=checkpoint,
         n_parameters=trained.model.n_parameters(),
         loss=f"{loss:.4f} nats" if best_step == checkpoint.step and math.isfinite(loss) else "not measured",
         machine=machine,
-        licence=to_yaml({"license": licence}) if licence else "",
         settings=to_yaml(checkpoint.config).rstrip(),
     )
 

@@ -1,4 +1,7 @@
+import ast
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -147,11 +150,29 @@ def test_the_model_card_names_text_loss_and_processor(tmp_path):
     card = (exported(tmp_path, "modern", "safetensors", "--license", "cc-by-4.0") / "README.md").read_text()
     front = yaml.safe_load(card.split("---\n")[1])
     assert (front["license"], front["pipeline_tag"]) == ("cc-by-4.0", "text-generation")
-    assert '"safetensors"' not in card  # only "./safetensors": the Hub may have a model of the plain name
+    assert "--checkpoint ./safetensors\n" in card  # the Hub may have a model of the plain name
     record = json.loads(Path("runs/modern/metrics.jsonl").read_text().splitlines()[-1])
     assert f"parameters | {record['n_parameters']:,} |" in card
     for fact in (f"{record['best_val_loss']:.4f} nats", "context length 16", "words.txt, SHA-256", record["machine"]):
         assert fact in card
+
+
+@pytest.mark.parametrize("form", ["safetensors", "huggingface"])
+@pytest.mark.parametrize("characters", ["A\\", '0"', "'\"\n", "\u2028😀"])
+def test_the_code_and_the_settings_of_a_card_can_be_read_for_any_vocabulary_and_folder(workplace, form, characters):
+    (workplace / "odd.txt").write_text(characters * 200, encoding="utf-8", newline="")
+    train_tiny(workplace, *GPT2, "data.corpus=odd.txt", f"data.characters={characters}", "train.max_steps=1")
+    folder = workplace / 'it\'s a "model": \\'
+    assert export(["--to", form, "--output", str(folder), "--license", "o'ther: #"]) == 0
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert yaml.safe_load(card.split("---\n")[1])["license"] == "o'ther: #"
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)\n```", card, re.DOTALL))
+    assert yaml.safe_load(blocks["yaml"])["data"]["characters"] == characters
+    if form == "huggingface":
+        constants = [node.value for node in ast.walk(ast.parse(blocks["python"])) if isinstance(node, ast.Constant)]
+        assert constants[0] == f"./{folder.name}" and max(characters) in constants
+    else:
+        assert shlex.split(blocks["bash"])[3] == f"./{folder.name}"
 
 
 def test_an_existing_folder_is_not_overwritten_and_half_is_for_one_format(tmp_path, capsys):
