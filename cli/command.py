@@ -32,7 +32,18 @@ class CommandParser(argparse.ArgumentParser):
                 message += f"; did you mean --{close[0]}?"
             elif any("=" in str(action.metavar) for action in self._actions):
                 message += "; write settings without dashes, as in model.n_head=8"
+        elif unnamed := re.match(r"unrecognized arguments: (.*)", message, re.DOTALL):
+            names = [name for name in ("--checkpoint", "--prompt") if name in self._option_string_actions]
+            message += f"; write {' or '.join(f'{name} {unnamed[1]}' for name in names)}" if names else ""
+        elif missing := re.match(r"argument (--\w+): expected one argument", message):
+            message += f"; write {missing[1]}=VALUE if the value begins with a dash"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {to_paste(self.prog, '--help')}\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if arg_strings == ["--"] and action.option_strings:  # of --prompt=--, which Python 3.11 and 3.12 drop
+            value = self._get_value(action, "--")
+            return [value] if action.nargs else value
+        return super()._get_values(action, arg_strings)
 
 
 def whole(lowest: int) -> Callable[[str], int]:

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from tqdm import tqdm
 
 from cli.errors import UserError, checking_values, optional_library
-from data.files import exclusive, remove_partial_files, replacing
+from data.files import exclusive, refuse_pointer, remove_partial_files, replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
@@ -143,6 +143,8 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
     """
     decoder, n_bytes = codecs.getincrementaldecoder(encoding)(), 0
     for chunk in _read_chunks(path):
+        if not n_bytes:
+            refuse_pointer(path, chunk)
         n_bytes += len(chunk)
         try:
             yield chunk, decoder.decode(chunk, final=not chunk)

@@ -53,8 +53,9 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Nothing that the pickle names is executed."""
+    content = io.BytesIO(read_file(path))
     with _reading(path, "nanoGPT's meta.pkl"):
-        names = _PlainUnpickler(io.BytesIO(read_file(path))).load()["itos"]
+        names = _PlainUnpickler(content).load()["itos"]
         if {*map(len, names.values())} != {1}:
             raise ValueError("its itos maps ids to words instead of characters")
         return [names[i] for i in range(len(names))]
@@ -67,8 +68,9 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     """
     digest = open_corpus(DataConfig(corpus=corpus)).digest if corpus else "unknown"
     text, vocabulary = {"name": corpus or "unknown", "digest": digest}, Vocabulary(characters)
+    content = io.BytesIO(read_file(path))
     with _reading(path, "a checkpoint of nanoGPT"):
-        saved = torch.load(io.BytesIO(read_file(path)), map_location="cpu", weights_only=True)
+        saved = torch.load(content, map_location="cpu", weights_only=True)
         given = {"dropout": 0.0} | saved["model_args"]  # which old versions lack
         shape = {name: given[name] for name in ("n_layer", "n_head", "n_embd", "block_size", "bias", "dropout")}
         step, data = int(saved["iter_num"]), {"corpus": text["name"], "characters": vocabulary.characters}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import Malicious
+from helpers import Malicious, assert_mistake
 from nanogpt_files import CHARACTERS, C, H, L, T, nanogpt_checkpoint, write_files
 
 import sample
@@ -87,6 +87,10 @@ def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(fol
     checkpoint = nanogpt_checkpoint(bias=False)
     checkpoint["model_args"]["dropout"] = 0.2
     write_files(folder, checkpoint)
+    for file in ("ckpt.pt", "meta.pkl"):
+        assert_mistake(
+            capsys, sample.main, ["--checkpoint", file], "is a file of PyTorch or a pickle; for those of nanoGPT"
+        )
     imported("--corpus", "text.txt")
     assert load_config(Path("runs/theirs/config.yaml")).model.dropout == 0.2
     for command in (sample.main, score, heads):

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cli.errors import UserError
+from cli.hints import to_paste
 from data.files import read_file, replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
@@ -29,6 +30,14 @@ SUFFIX = ".safetensors"
 FORMAT = 3  # of the files; it rises when a setting goes or a tensor comes
 LAST_READERS = {1: "6d72dbe"}  # the commit that reads all files of an earlier format
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
+# What the files of other programs begin with, and the command that helps.
+FOREIGN = {
+    rb"PK\x03\x04|\x80": ("a file of PyTorch or a pickle; for those of nanoGPT, use", ["experiments.import_nanogpt"]),
+    rb'.{8}\{"__metadata__":\{[^}]*"format":"pt"': (
+        "a model for transformers; give its run, or use",
+        ["experiments.export", "--to", "safetensors"],
+    ),
+}
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CORPUS = {"name": str, "digest": str, "n_train": int | None}  # earlier versions lack the last one
 MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
@@ -143,6 +152,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _verify(content: bytes, path: Path) -> None:
     """Raise CheckpointError if any bit of a checkpoint has changed since it was saved."""
     if not (found := CHECKSUM.search(content)):
+        for beginning, (kind, command) in FOREIGN.items():
+            if re.match(beginning, content, re.DOTALL):
+                raise CheckpointError(f"{path}: is {kind} {to_paste(*command)}")
         raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project")
     start, end = found.span(1)
     digest = hashlib.sha256(content[:start] + NO_CHECKSUM)
