@@ -1,6 +1,7 @@
 """Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
 import contextlib
+import math
 import os
 from argparse import Namespace
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from cli.command import run_command
 from cli.errors import UserError, printable
+from cli.hints import to_paste
 from data.files import is_locked, replace_text
 from experiments.command import command, option, replaceable
 from experiments.drawing import stand_alone
@@ -28,12 +30,13 @@ from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
 
 SAMPLE_LENGTH = 300
+OUTPUT = "write PATH.html and PATH.md (default: RUN/report, or report in this folder for several RUNs)"
 
 
 @command(
     option("runs", nargs="*", type=Path, metavar="RUN", help="runs, sweeps or packed sweeps (none: list runs/)"),
-    option("--pack", type=replaceable, metavar="FILE", help="also pack the sweep's results into FILE.jsonl"),
-    option("--output", type=Path, metavar="PATH", help="write PATH.html and PATH.md (default: RUN/report)"),
+    option("--pack", type=replaceable, metavar="FILE", help="only pack the sweep's results into FILE.jsonl"),
+    option("--output", type=Path, metavar="PATH", help=OUTPUT),
     option("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)"),
     option("--target", type=float, metavar="LOSS", help="report the time to this validation loss"),
     option("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)"),
@@ -42,10 +45,15 @@ SAMPLE_LENGTH = 300
 def main(options: Namespace) -> None:
     if not options.runs and any(value for name, value in vars(options).items() if name != "runs"):
         raise UserError("give at least one RUN; without a RUN, there are no other options")
-    if options.pack and (len(options.runs) != 1 or options.pack.suffix != ENDING):
-        raise UserError(f"--pack takes one sweep and a file that ends in {ENDING}")
     if options.pack:
+        chosen = {name for name, value in vars(options).items() if value is not None}
+        if chosen != {"runs", "pack"} or len(options.runs) != 1 or options.pack.suffix != ENDING:
+            raise UserError(f"--pack takes one sweep, a file that ends in {ENDING}, and no other option")
         pack(options.runs[0], options.pack)
+        print(f"Packed into {options.pack}\nTo report on it:\n  {to_paste('experiments.report', options.pack)}")
+        return
+    if options.target is not None and not 0 < options.target < math.inf:
+        raise UserError(f"--target {options.target:g} must be a loss: a number above 0, such as 1.5")
     print(printable(write_report(options) if options.runs else list_runs()))
 
 

@@ -294,7 +294,9 @@ def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
         (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: 'all runs'"),
         (["runs", "--target", "low"], "--target"),
         (["--pack", "a.jsonl"], "give at least one RUN"),
-        (["runs/1-0", "--pack", "a.csv"], "--pack takes one sweep and a file that ends in .jsonl"),
+        (["runs/1-0", "--pack", "a.csv"], "--pack takes one sweep, a file that ends in .jsonl, and no other option"),
+        (["runs/1-0", "--pack", "a.jsonl", "--title", "a"], "and no other option"),
+        *((["runs/1-0", "--target", loss], f"--target {loss} must be a loss") for loss in ("nan", "inf", "0", "-2")),
     ],
 )
 def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
