@@ -252,6 +252,8 @@ def test_metrics_without_the_settings_or_the_origin_of_the_run_are_an_error(runs
 
 
 def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
+    begun = cut(runs[1], Path("runs/zzz/begun"), n_lines=1)  # whose characters are not counted yet
+    begun.config.write_text(begun.config.read_text().replace("  characters: null", r'  characters: "\n\t9b"'))
     cut(runs[1], Path("runs/zzz/point"), n_lines=4)
     cut(runs[1], Path("runs/zzz/damaged"), n_lines=4).metrics.write_text("{\n")
     Path("runs/zzz/folder/config.yaml").mkdir(parents=True)
@@ -265,13 +267,15 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     assert heading.split()[:2] == ["run", "state"]
     shown = {line.split()[0]: line for line in lines}
     wrong = {"zzz/damaged", "zzz/folder"}
-    assert set(shown) - {"zzz/link"} == {*(run.name for run in runs), "context", "zzz/point", *wrong}
+    assert set(shown) - {"zzz/link"} == {*(run.name for run in runs), "context", "zzz/point", "zzz/begun", *wrong}
     assert {name for name, line in shown.items() if "unreadable" in line} - {"zzz/link"} == wrong
     assert "metrics.jsonl, line 1: is damaged" in shown["zzz/damaged"]
     for run in runs:
         assert "finished" in shown[run.name]
         assert f"{min(losses(run)):.4f} on text.txt" in shown[run.name]
     assert "stopped at step 8 of 12" in shown["zzz/point"]
+    assert "no evaluation yet" in shown["zzz/begun"]
+    assert r"data.characters=\n\t9b" in shown["zzz/begun"]
     assert shown["context"].endswith("model.block_size=8")
     assert "model.n_head=1" in shown["1-0"]
     assert "train.seed=1" in shown["1-1"]
