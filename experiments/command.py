@@ -9,7 +9,7 @@ from typing import Any
 from cli.command import CommandParser, report_errors
 from cli.errors import UserError
 
-# Every file that an experiment writes contains this text.
+# Every file that an experiment writes contains this text; a table, its header.
 MARK = "Written by an experiment, which may replace this file"
 
 
@@ -40,10 +40,10 @@ def command(*options):
     return decorate
 
 
-def replaceable(name: str | Path) -> Path:
-    """Return the path of a file to write. Raises UserError if it exists and no experiment wrote it."""
+def replaceable(name: str | Path, *, mark: str = MARK) -> Path:
+    """Return the path of a file to write. Raises UserError if it exists without the mark of an experiment."""
     path = Path(name)
     content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    if content and MARK not in content:
+    if content and mark not in content:
         raise UserError(f"{path} was not written by an experiment, so it is not replaced; name another file")
     return path

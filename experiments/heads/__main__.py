@@ -12,7 +12,7 @@ from typing import Any
 from cli.command import run_command
 from cli.errors import UserError
 from data.files import replace_text
-from experiments.command import MARK, command, option, replaceable
+from experiments.command import command, option, replaceable
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis, analyse
 from experiments.heads.measures import TARGETS, role_of
@@ -21,10 +21,10 @@ from experiments.playground.models import make_page
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
-OUTPUT = "the page to write, with heads.csv beside it (default: playground.html in the run folder)"
+OUTPUT = "the page to write, and heads.csv beside it (default: heads.html in the run folder, or here for two models)"
 N_CHARACTERS = 20_000  # of the validation split, to silence heads over
 FIGURES = ("scale", "entropy, bits", "characters back", *TARGETS)
-COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", *FIGURES, "note")
+COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", *FIGURES)
 
 
 @command(
@@ -41,8 +41,8 @@ def main(options: Namespace) -> None:
     opened = [load_model(path, options.device, text=options.text) for path in options.checkpoint]
     texts = [each.split() for each in opened]
     folder = opened[0].run_folder if len(opened) == 1 else None
-    page = options.output or replaceable((folder or Path()) / "playground.html")
-    table = replaceable(page.with_name("heads.csv"))
+    page = options.output or replaceable((folder or Path()) / "heads.html")
+    table = replaceable(page.with_name("heads.csv"), mark=to_csv({}).strip())
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
     text = str(options.text or "the validation split")
@@ -77,7 +77,7 @@ def to_csv(analyses: dict[str, Analysis]) -> str:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for path, analysis in analyses.items():
-        writer.writerows({"model": path, "note": MARK} | row for row in rows_of(analysis))
+        writer.writerows({"model": path} | row for row in rows_of(analysis))
     return out.getvalue()
 
 
@@ -85,12 +85,13 @@ def to_plain(analysis: Analysis) -> str:
     """Return a line for a head with uniform weights, then one line per head, the most important first."""
     rows, uniform, whole = rows_of(analysis), analysis.measures.uniform, analysis.evaluation
     names = [name for name in FIGURES if name != "entropy, bits" and rows[0].get(name) is not None]
-    lines = [["head", "loss increase", "standard error", *names]]
-    lines.append(["uniform", "", "", *(f"{uniform[name]:.2f}" if name in uniform else "" for name in names)])
+    lines = [["head", "role", "loss increase", "standard error", *names]]
+    lines.append(["uniform", "", "", "", *(f"{uniform[name]:.2f}" if name in uniform else "" for name in names)])
     for row in sorted(rows, key=lambda row: -row["loss increase"]):
         head, error = HeadIndex(row["layer"], row["head"]), row["standard error"]
         figures = [f"{row[name]:.{2 if name in TARGETS else 1}f}" for name in names]
-        lines.append([str(head), signed(row["loss increase"]), "none" if error is None else f"{error:.4f}", *figures])
+        shown_error = "none" if error is None else f"{error:.4f}"
+        lines.append([str(head), row["role"], signed(row["loss increase"]), shown_error, *figures])
     title = f"Validation loss {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
     return f"{title}\nIts increase without each head, the most important first:\n{in_columns(lines)}"
 

@@ -12,12 +12,14 @@ from experiments.pages import open_in_browser
 from experiments.playground.models import make_page
 from training.trained_model import load_model
 
+OUTPUT = "the page to write (default: playground.html in the run folder, or here for two models)"
+
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help="a run or a checkpoint, or two"),
     option("--all-steps", action="store_true", help="with a slider over the weights that train.keep_checkpoints kept"),
     option("--prompt", metavar="TEXT", help="text to begin with (default: the start of the validation split)"),
-    option("--output", type=replaceable, metavar="FILE", help="the page to write (default: in the run folder)"),
+    option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--no-browser", action="store_true", help="open no browser"),
 )
 def main(options: Namespace) -> None:

@@ -41,7 +41,8 @@ def pack(folder: Path, file: Path) -> None:
             first["tokens_per_s"] = round(run.tokens_per_s)
         records = read_records(run.folder.metrics)
         results = [record for record in records if "val_loss" in record or record.get("finished")]
-        lines.append({"point": point.name, "records": [first, *results], "note": MARK})
+        lines.append({"point": point.name, "records": [first, *results]})
+    lines[-1]["note"] = MARK
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -10,6 +10,7 @@ import torch
 
 import train
 from experiments.heads.__main__ import main as heads_command
+from experiments.playground.__main__ import main as playground
 from training.runs.checkpoint import load_checkpoint
 
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
@@ -30,25 +31,27 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     said = capsys.readouterr().out
     weights, best = load_checkpoint(run.best).weights, load_checkpoint(run.best).progress.best_loss
     assert f"Validation loss {best:.4f} over all 203 characters of the validation split" in said
-    assert said.endswith("All figures: runs/tiny/heads.csv\nPage to open in a browser: runs/tiny/playground.html\n")
+    assert said.endswith("All figures: runs/tiny/heads.csv\nPage to open in a browser: runs/tiny/heads.html\n")
     assert "nan" not in said
-    heading, *lines = [line.split() for line in said.splitlines() if line[:4] in ("head", *HEADS)]
-    assert " ".join(heading[:6]) == "head loss increase standard error scale"
+    heading, *lines = [re.split("  +", line) for line in said.splitlines() if line[:4] in ("head", *HEADS)]
+    assert heading[:5] == ["head", "role", "loss increase", "standard error", "scale"]
     scales = torch.cat([weights[name].exp() for name in sorted(weights) if name.endswith("log_scale")]).tolist()
-    listed = {head: float(scale) for head, _, _, scale, *_ in lines}
+    listed = {head: float(scale) for head, _, _, _, scale, *_ in lines}
     assert listed == pytest.approx(dict(zip(HEADS, scales, strict=True)), abs=0.051)
     table = figures_in(run.path / "heads.csv")
     assert [f"L{row['layer']}H{row['head']}" for row in table] == HEADS
     assert [float(row["scale"]) for row in table] == pytest.approx(scales)
     assert {row["on speaker name"] for row in table} == {""}  # no character has this target
-    page = (run.path / "playground.html").read_text(encoding="utf-8")
-    (model,) = models_in(run.path / "playground.html")
+    page = (run.path / "heads.html").read_text(encoding="utf-8")
+    (model,) = models_in(run.path / "heads.html")
     assert model["parts"] == HEADS
     measured = model["header"]["measured"]
     assert measured["over"] == "over 180 characters of the validation split"
     assert [role for role, _ in measured["roles"]] == [row["role"] for row in table]
+    roles = {head: role for head, role, *_ in lines}
+    assert [roles[head] for head in HEADS] == [row["role"] for row in table]
     shown = {head: change for head, (change, _) in measured["changes"].items()}
-    assert shown == {head: change for head, change, *_ in lines}
+    assert shown == {head: change for head, _, change, *_ in lines}
     rounded = [float(shown[head].replace("\N{MINUS SIGN}", "-")) for head in HEADS]
     assert rounded == pytest.approx([float(row["loss increase"]) for row in table], abs=5.1e-5)
     assert f"a loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
@@ -62,8 +65,8 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     assert heads_command(["--checkpoint", "runs/tiny", "runs/one", "--prompt", "bottles of b"]) == 0
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
-    assert "open in a browser: playground.html" in said
-    first, second = models_in(workplace / "playground.html")
+    assert "open in a browser: heads.html" in said
+    first, second = models_in(workplace / "heads.html")
     assert first["opening"] == "bottles of b"
     assert second["parts"] == ["L0H0", "L1H0"]
     assert [first["name"], second["name"]] == ["tiny", "one"]
@@ -75,7 +78,7 @@ def test_the_page_says_how_the_loss_changes_without_the_memory_of_ngrams(workpla
     settings = ["model.ngrams=[2]", "model.ngram_rows=50", "train.max_steps=10"]
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     assert heads_command([]) == 0
-    (model,) = models_in(workplace / "runs/tiny/playground.html")
+    (model,) = models_in(workplace / "runs/tiny/heads.html")
     measured = model["header"]["measured"]
     assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams"]
     assert measured["summary"].endswith(f" The memory of n-grams: {measured['changes']['n-grams'][1]}.")
@@ -89,12 +92,26 @@ def test_heads_of_scores_without_a_scale_are_measured(workplace, score):
     assert {row["scale"] for row in figures_in(workplace / "runs/tiny/heads.csv")} == {""}
 
 
+def test_a_page_of_the_playground_and_a_table_of_the_user_are_not_replaced(run, capsys):
+    assert playground(["--no-browser"]) == 0
+    page = (run.path / "playground.html").read_bytes()
+    for _ in range(2):
+        assert heads_command([]) == 0
+    assert (run.path / "playground.html").read_bytes() == page
+    table = run.path / "heads.csv"
+    assert "experiment" not in table.read_text(encoding="utf-8")
+    table.write_text("head,mine\n")
+    capsys.readouterr()
+    assert heads_command([]) == 2
+    assert "heads.csv was not written by an experiment, so it is not replaced" in capsys.readouterr().err
+
+
 def test_another_text_is_named_and_must_fill_a_window(run, capsys):
     text = (run.path.parents[1] / "text.txt").read_text()
     Path("own.txt").write_text(text[:300])
     Path("short.txt").write_text(text[:10])
     assert heads_command(["--text", "own.txt"]) == 0
-    (model,) = models_in(run.path / "playground.html")
+    (model,) = models_in(run.path / "heads.html")
     assert "characters of own.txt, context length 16." in model["header"]["measured"]["summary"]
     assert "characters of own.txt, context length 16." in capsys.readouterr().out
     assert heads_command(["--text", "short.txt"]) == 2
