@@ -92,6 +92,13 @@ class ModelConfig:
         heads = self.n_head if isinstance(self.n_head, tuple) else (self.n_head,) * self.n_layer
         return tuple(LayerShape(n, self.n_kv_head or n, self.head_size or self.n_embd // n) for n in heads)
 
+    @property
+    def in_words(self) -> str:
+        """The shape of the model, such as "4 layers of 1 head, width 128"."""
+        n_head = str(self.n_head).strip("(),")  # one number, or one per layer
+        layers = f"{self.n_layer} layer{'s' * (self.n_layer != 1)}"
+        return f"{layers} of {n_head} head{'s' * (n_head != '1')}, width {self.n_embd}"
+
     def _check_heads(self, layer: LayerShape) -> None:
         n_head, unit = layer.n_head, 2 if self.positions == "rope" else 1  # unit: rope rotates pairs of channels
         if self.head_size is None and self.n_embd % n_head:

@@ -15,9 +15,10 @@ from data.files import replace_text
 from experiments.command import command, option, replaceable
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import Analysis, analyse
-from experiments.heads.measures import TARGETS, role_of
+from experiments.heads.measures import NO_TARGET, TARGETS, explain_no_target, role_of
 from experiments.heads.silence import HeadIndex
 from experiments.playground.models import make_page
+from model.config import ModelConfig
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
@@ -50,10 +51,10 @@ def main(options: Namespace) -> None:
         analyse(each.model, each.vocabulary, ids, each.runtime, n, text=text)
         for each, ids in zip(opened, texts, strict=True)
     ]
-    by_path = {str(each.path): analysis for each, analysis in zip(opened, analyses, strict=True)}
+    measured = [*zip(opened, analyses, strict=True)]
     replace_text(page, make_page(opened, text=options.prompt, analyses=analyses))
-    replace_text(table, to_csv(by_path))
-    parts = [f"{path}\n{to_plain(analysis)}" for path, analysis in by_path.items()]
+    replace_text(table, to_csv({str(each.path): analysis for each, analysis in measured}))
+    parts = [f"{each.path}\n{to_plain(analysis, each.model.config)}" for each, analysis in measured]
     parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")
     print("\n\n".join(parts))  # after the files are written, because a reader may close the pipe
 
@@ -81,8 +82,8 @@ def to_csv(analyses: dict[str, Analysis]) -> str:
     return out.getvalue()
 
 
-def to_plain(analysis: Analysis) -> str:
-    """Return a line for a head with uniform weights, then one line per head, the most important first."""
+def to_plain(analysis: Analysis, config: ModelConfig) -> str:
+    """Return a line for a head with uniform weights, one per head, the most important first, and what a role means."""
     rows, uniform, whole = rows_of(analysis), analysis.measures.uniform, analysis.evaluation
     names = [name for name in FIGURES if name != "entropy, bits" and rows[0].get(name) is not None]
     lines = [["head", "role", "loss increase", "standard error", *names]]
@@ -93,7 +94,8 @@ def to_plain(analysis: Analysis) -> str:
         shown_error = "none" if error is None else f"{error:.4f}"
         lines.append([str(head), row["role"], signed(row["loss increase"]), shown_error, *figures])
     title = f"Validation loss {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
-    return f"{title}\nIts increase without each head, the most important first:\n{in_columns(lines)}"
+    parts = [title, "Its increase without each head, the most important first:", in_columns(lines)]
+    return "\n".join(parts + [explain_no_target(config)] * any(row["role"] == NO_TARGET for row in rows))
 
 
 if __name__ == "__main__":

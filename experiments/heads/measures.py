@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from data.batches import Ids
 from data.vocabulary import Vocabulary, code_points
+from model.config import ModelConfig
 from model.gpt import GPT
 from training.trained_model import weights_of
 
@@ -31,6 +32,7 @@ TARGETS = {
     "on line start": "start of line",
     "on speaker name": "speaker's name",
 }
+NO_TARGET = "no fixed target"
 LEAST = 0.2  # a head has a role if the excess over uniform attention is at least this share of the possible excess
 
 
@@ -134,4 +136,13 @@ def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
     best = max(excess, key=excess.__getitem__, default="")
     if best and excess[best] >= LEAST:
         return TARGETS[best], f"{figures[best]:.2f}"
-    return "no fixed target", f"{float(measures.figures['entropy, bits'][head]):.1f} bits"
+    return NO_TARGET, f"{float(measures.figures['entropy, bits'][head]):.1f} bits"
+
+
+def explain_no_target(config: ModelConfig) -> str:
+    """Explain what `NO_TARGET` means, and why it may be the role of many heads of a model with this config."""
+    known = ", ".join(TARGETS.values())
+    meaning = f"No fixed target: no target ({known}) has much more of the head's weight than of a uniform head's."
+    without = [*["convolution"] * (config.conv_width > 1), *["n-grams"] * bool(config.ngrams)]
+    reason = f" This model also sees the last characters by its {' and '.join(without)}, so heads need not look there."
+    return meaning + (reason if without else "")

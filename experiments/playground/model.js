@@ -33,6 +33,7 @@ class Model {
     const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);
     this.part("about").textContent = state.about;
+    this.part("no-target").textContent = state.no_target;
     const slider = this.part("checkpoint");
     slider.max = state.checkpoints.length - 1;
     slider.value = state.chosen;

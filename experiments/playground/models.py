@@ -10,7 +10,7 @@ from typing import Any
 from cli.errors import UserError
 from experiments.formatting import signed, visible
 from experiments.heads.analysis import Analysis
-from experiments.heads.measures import role_of
+from experiments.heads.measures import explain_no_target, role_of
 from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
 from experiments.playground.weights import payload
@@ -53,7 +53,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
     records = read_records(run.metrics) if run and run.metrics.is_file() else []
     kept = [load_checkpoint(path) for path in run.all_kept().values()] if run and all_steps else []
     checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
-    text, n_head = Path(trained.checkpoint.corpus["name"]).name, str(config.n_head).strip("(),")
+    text = Path(trained.checkpoint.corpus["name"]).name
     packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]
     vocabulary, heads = trained.vocabulary, all_heads(trained.model)
     known = vocabulary.characters
@@ -70,7 +70,8 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
             "measured": analysis and measured(analysis),
         },
         "measured_on": [text, config.block_size],
-        "about": f"{config.n_layer} layers of {n_head} heads, width {config.n_embd}, trained on {text}",
+        "about": f"{config.in_words}, trained on {text}",
+        "no_target": explain_no_target(config),
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
     }

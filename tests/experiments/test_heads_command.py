@@ -49,6 +49,9 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     assert measured["over"] == "over 180 characters of the validation split"
     assert [role for role, _ in measured["roles"]] == [row["role"] for row in table]
     roles = {head: role for head, role, *_ in lines}
+    assert "no fixed target" in roles.values()
+    assert model["no_target"] in said.splitlines()
+    assert "This model" not in model["no_target"]  # it has neither a convolution nor n-grams
     assert [roles[head] for head in HEADS] == [row["role"] for row in table]
     shown = {head: change for head, (change, _) in measured["changes"].items()}
     assert shown == {head: change for head, _, change, *_ in lines}
@@ -68,19 +71,24 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     assert "open in a browser: heads.html" in said
     first, second = models_in(workplace / "heads.html")
     assert first["opening"] == "bottles of b"
+    assert [each["about"][:35] for each in (first, second)] == [
+        "2 layers of 3 heads, width 24, trai",
+        "2 layers of 1 head, width 24, train",
+    ]
     assert second["parts"] == ["L0H0", "L1H0"]
     assert [first["name"], second["name"]] == ["tiny", "one"]
     scales = [row["scale"] != "" for row in figures_in(workplace / "heads.csv")]
     assert scales == [True] * 6 + [False] * 2  # a model without normalised queries has no scales
 
 
-def test_the_page_says_how_the_loss_changes_without_the_memory_of_ngrams(workplace):
-    settings = ["model.ngrams=[2]", "model.ngram_rows=50", "train.max_steps=10"]
+def test_the_page_says_what_ngrams_do_for_the_loss_and_that_they_may_replace_heads(workplace):
+    settings = ["model.ngrams=[2]", "model.ngram_rows=50", "model.conv_width=3", "train.max_steps=10"]
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     assert heads_command([]) == 0
     (model,) = models_in(workplace / "runs/tiny/heads.html")
     measured = model["header"]["measured"]
     assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams"]
+    assert "This model also sees the last characters by its convolution and n-grams" in model["no_target"]
     assert measured["summary"].endswith(f" The memory of n-grams: {measured['changes']['n-grams'][1]}.")
     assert len(figures_in(workplace / "runs/tiny/heads.csv")) == 6
 

@@ -85,11 +85,9 @@ class RunLog:
             f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
             + (f", {n_test:,} for the test" if n_test else "")
         )
-        n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
-        heads = f"{n_head} head{'s' * (n_head != '1')}"
         self._console.say(
-            f"Model: {self.state.model.n_parameters():,} parameters, {config.model.n_layer} layers of "
-            f"{heads}, width {config.model.n_embd}, context length {config.model.block_size}"
+            f"Model: {self.state.model.n_parameters():,} parameters, {config.model.in_words}, "
+            f"context length {config.model.block_size}"
         )
         if config.train.ancestor:
             self._console.say(f"Started from the weights of {config.train.ancestor}")
