@@ -21,6 +21,7 @@ from data import sources
 from experiments.report.__main__ import main as report
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
+from training.step import TrainingStep
 
 
 def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, capsys):
@@ -56,6 +57,29 @@ def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workp
     one, same, other = (RunFolder(Path("runs") / name) for name in ("tiny", "tiny-2", "tiny-3"))
     assert run_differences(one, same) == []
     assert losses(one.path, "train_loss")[0] != losses(other.path, "train_loss")[0]
+
+
+def taking(seconds, function, now):
+    """Return a function that moves a clock, and then does what the given one does."""
+
+    def slow(*arguments, **options):
+        now[0] += seconds
+        return function(*arguments, **options)
+
+    return slow
+
+
+def test_times_contain_evaluations_but_the_speed_of_training_does_not(workplace, monkeypatch):
+    """By the clock of this test, a step takes a second, and an evaluation a thousand."""
+    now = [time.perf_counter()]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(TrainingStep, "run", taking(1, TrainingStep.run, now))
+    monkeypatch.setattr(train, "evaluate", taking(1000, train.evaluate, now))
+    run = train_run("tiny")
+    assert losses(run.path, "tokens_per_s") == [5 * 16] * 4
+    _, first, *others = losses(run.path, "elapsed_s")
+    assert [s - first for s in others] == pytest.approx([10, 1010, 1020, 1030, 2030, 2030], abs=0.01)
+    assert load_checkpoint(run.latest).progress.elapsed_s == pytest.approx(first + 2030, abs=0.01)
 
 
 def test_a_run_stops_early_if_its_validation_loss_stops_falling(workplace, capsys):

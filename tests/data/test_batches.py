@@ -5,7 +5,7 @@ import torch
 from data.batches import TrainingBatches, evaluation_windows
 
 
-def make_batches(n_characters=103, block_size=7, batch_size=4, seed=0):
+def make_batches(n_characters=103, block_size=7, batch_size=5, seed=0):
     ids = np.arange(n_characters, dtype=np.uint32)
     return TrainingBatches(ids, block_size=block_size, batch_size=batch_size, seed=seed)
 
@@ -50,7 +50,7 @@ def test_a_batch_depends_only_on_the_seed_and_its_first_window_and_its_targets_a
     expected = [forwards.at(window) for window in range(30)]
     for window in reversed(range(30)):
         inputs, targets = backwards.at(window)
-        assert inputs.shape == targets.shape == (4, 7)
+        assert inputs.shape == targets.shape == (5, 7)
         assert inputs.dtype == targets.dtype == torch.int64
         assert inputs.equal(expected[window][0])
         assert targets.equal(inputs + 1)  # the text counts upwards

@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import os
 
 import numpy as np
@@ -82,6 +83,9 @@ def test_a_passage_is_identified_by_its_text_not_by_its_path(write, cache):
     a, b = write(a="abcd" * 5), write(b="abce" * 5)
     moved = write(moved="abcd" * 5)
     assert passage(name=a) == passage(name=moved) != passage(name=b)
+    digest = hashlib.sha256(b"abcd" * 5).hexdigest()[:16]
+    assert passage(name=a) == f"the text {digest} in utf-8 from 17 to 20"  # with the character before the split
+    assert passage(name=b, val_corpus=a) == f"the text {digest} in utf-8 from 0 to 20"
     assert passage(name=a, val_corpus=b) == passage(name="selmere", val_corpus=b)
     assert passage(name=a, val_corpus=b) != passage(name=a, val_corpus=write(c="abcf" * 5))
 

@@ -49,6 +49,12 @@ def test_a_sampler_writes_a_second_text_with_weights_that_have_changed():
                 parameter.mul_(1.5)
 
 
+def test_each_seed_and_each_stream_draws_another_text():
+    model, prompt = make_model(), torch.zeros(3, 1, dtype=torch.long)
+    texts = {tuple(text) for seed in range(3) for text in write(model, prompt, 30, seed=seed).tolist()}
+    assert len(texts) == 9
+
+
 def test_characters_are_drawn_with_their_probabilities():
     model = make_model()
     n = 4_000

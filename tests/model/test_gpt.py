@@ -46,6 +46,17 @@ def test_the_loss_before_training_is_that_of_a_uniform_guess(settings):
     assert abs(loss.item() - math.log(V)) < 0.05
 
 
+def test_initial_weights_have_their_documented_sizes():
+    settings = {"n_layer": 1, "n_embd": 96, "n_head": 3, "positions": "learned", "ngrams": (2, 3)}
+    model = GPT(ModelConfig(**settings), 200)
+    found = {name: weight.square().mean().sqrt().item() for name, weight in model.named_parameters()}
+    expected = {"token_embedding.weight": 0.3, "position_embedding.weight": 0.3, "ngrams.proj.weight": 64**-0.5}
+    expected |= {"blocks.0.attention.qkv.weight": 96**-0.5, "blocks.0.mlp.up.weight": 96**-0.5}
+    expected |= {"blocks.0.attention.qk_norm.log_scale": math.log(12)}
+    zero = ("ngrams.rows.weight", "blocks.0.attention.proj.weight", "blocks.0.mlp.proj.weight", "lm_head.weight")
+    assert found == pytest.approx(expected | dict.fromkeys(zero, 0), rel=0.03)
+
+
 @pytest.mark.parametrize("settings", [{}, {"n_kv_head": 1, "mlp": "swiglu"}, {"ngrams": (2,), "mlp": "gelu"}])
 def test_operations_per_character_equal_the_count_of_pytorch(settings):
     config = ModelConfig(n_layer=3, n_head=2, n_embd=24, block_size=12, attention="explicit", **settings)

@@ -1,6 +1,8 @@
+import itertools
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,7 @@ from conftest import ROOT
 from helpers import make_state
 
 from training.runs.open_run import doubts
-from training.runtime import choose_device, choose_runtime, n_cores
+from training.runtime import choose_device, choose_runtime, n_cores, product_rate
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
@@ -18,6 +20,12 @@ def test_a_usable_device_and_the_requested_dtype_are_used(dtype):
     x = torch.randn(4, 4, device=runtime.device)
     with runtime.autocast():
         assert (x @ x).dtype == runtime.dtype == getattr(torch, dtype, runtime.dtype)
+
+
+def test_the_product_rate_is_two_operations_for_each_row_column_and_channel(monkeypatch):
+    clock_ns = itertools.count(0, 3_000_000)  # each product takes 3 ms
+    monkeypatch.setattr(time, "perf_counter_ns", clock_ns.__next__)
+    assert product_rate(choose_runtime("cpu", "float32")) == pytest.approx(2 * 512**3 / 0.003)
 
 
 @pytest.mark.parametrize(("content", "n"), [("max 100000", 3), ("250000 100000", 2), ("50 100", 1), ("900 100", 3)])

@@ -41,9 +41,10 @@ def state_of(*settings):
 
 
 def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_windows(workplace):
-    """Compare the first step's loss with that of windows cut in four, computed without the class under test."""
-    state = state_of("train.grow_context_at=[0.2,0.4]", "model.dropout=0")
-    batches = TrainingBatches(state.split.train, block_size=16, batch_size=5, seed=0)
+    """Compare a step's loss with that of windows cut in four, computed without the class under test."""
+    state = state_of("train.grow_context_at=[0.2,0.4]", "model.dropout=0", "train.seed=3")
+    state.progress.step = 7  # the last one of 40 with the shortest context
+    batches = TrainingBatches(state.split.train, block_size=16, batch_size=5, seed=3)
     inputs, targets = (ids.reshape(20, 4) for ids in batches.at(0))
     logits = state.model(inputs)
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -53,15 +54,40 @@ def test_a_step_with_a_short_context_trains_on_the_same_characters_in_shorter_wi
     assert state.grad_norm.item() == pytest.approx(sum(squares).sqrt().item(), rel=1e-5)
 
 
-def test_dropout_draws_another_mask_in_each_step_and_each_batch(workplace):
-    state = state_of("model.dropout=0.5", "train.accumulate=2")
-    step, dropped = TrainingStep(state), []
-    state.model.blocks[0].register_forward_pre_hook(lambda _, inputs: dropped.append(inputs[0] == 0))
-    for _ in range(3):
+def test_a_step_has_its_own_learning_rate(workplace):
+    state = make_state("optim.warmup_steps=4", "optim.lr=0.01", "optim.muon_lr=0.2")
+    step = TrainingStep(state)
+    for n in (1, 2, 3):
         step.run()
+        rates = [group["lr"] for optimizer in state.optimizers for group in optimizer.param_groups]
+        assert rates == pytest.approx([0.2 * n / 4, 0.01 * n / 4, 0.01 * n / 4])
+
+
+def test_gradients_are_clipped_to_the_given_norm_and_their_norm_before_is_reported(workplace):
+    gradients = []
+    for grad_clip in (0, 0.05):
+        state = state_of("model.dropout=0", f"optim.grad_clip={grad_clip}")
+        model = state.model
+        state.optimizers[0].register_step_pre_hook(
+            lambda *_, model=model: gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        )
+        TrainingStep(state).run()
+        assert state.grad_norm.item() == pytest.approx(gradients[0].norm().item(), rel=1e-5)
+    whole, clipped = gradients
+    torch.testing.assert_close(clipped, whole * 0.05 / whole.norm())
+
+
+def test_dropout_draws_another_mask_for_each_seed_in_each_step_and_each_batch(workplace):
+    dropped = []
+    for seed in (0, 1):
+        state = state_of("model.dropout=0.5", "train.accumulate=2", f"train.seed={seed}")
+        step = TrainingStep(state)
+        state.model.blocks[0].register_forward_pre_hook(lambda _, inputs: dropped.append(inputs[0] == 0))
+        for _ in range(3):
+            step.run()
     # Independent masks agree on half of their 1,920 elements, with a standard deviation of 0.011.
     agreement = [(a == b).double().mean().item() for a, b in itertools.combinations(dropped, 2)]
-    assert agreement == [pytest.approx(0.5, abs=0.06)] * 15
+    assert agreement == [pytest.approx(0.5, abs=0.06)] * 66
 
 
 def test_n_grams_are_counted_in_the_training_text_alone(workplace):
@@ -72,6 +98,13 @@ def test_n_grams_are_counted_in_the_training_text_alone(workplace):
     assert len(set(rows.tolist())) == ids.numel()  # no two characters share a row
     counts = state.model.ngrams.counts[rows].tolist()
     assert counts == [seen[character] for character in state.corpus.vocabulary.characters]
+
+
+def test_what_is_due_every_three_steps_is_also_due_after_the_last(workplace):
+    state, due = make_state("train.max_steps=7"), []
+    for state.progress.step in range(1, 8):
+        due.append(state.is_due(3))
+    assert due == [False, False, True, False, False, True, True]
 
 
 def test_only_a_lower_validation_loss_is_better(workplace):

@@ -30,7 +30,7 @@ def test_muon_equals_pytorchs_muon():
     def weights_after(kind, **options):
         torch.manual_seed(1)
         params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((8, 8), (24, 8), (8, 24), (24, 8), (5, 7))]
-        optimizer = kind(params, lr=0.02, momentum=0.9, weight_decay=0.0, **options)
+        optimizer = kind(params, lr=0.02, weight_decay=0.0, **options)  # and a momentum of 0.95
         for _ in range(5):
             for p in params:
                 p.grad = torch.randn_like(p)
@@ -81,16 +81,19 @@ def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_and_th
     assert rates["blocks.0.mlp.up.weight"] == (0.025 if name == "muon" else 0.0005)
 
 
-def test_the_first_step_of_adamw_equals_the_published_formula():
+def test_two_steps_of_adamw_equal_the_published_formula():
     model = GPT(ModelConfig(n_layer=1, n_embd=8, n_head=2), 5)
-    (adamw,) = make_optimizers(model, OptimConfig(name="adamw", lr=0.01, weight_decay=0.5))
+    (adamw,) = make_optimizers(model, OptimConfig(name="adamw", lr=0.01, weight_decay=0.5, beta1=0.6, beta2=0.8))
     matrix, table = model.blocks[0].mlp.up.weight, model.token_embedding.weight
     before = {p: p.detach().clone() for p in (matrix, table)}
-    for p in model.parameters():
-        p.grad = torch.full_like(p, -3.0)
-    adamw.step()
-    torch.testing.assert_close(matrix.detach(), before[matrix] * (1 - 0.01 * 0.5) + 0.01)
-    torch.testing.assert_close(table.detach(), before[table] + 0.01)
+    for gradient in (-3.0, 1.0):
+        for p in model.parameters():
+            p.grad = torch.full_like(p, gradient)
+        adamw.step()
+    mean, square = (0.6 * 0.4 * -3 + 0.4 * 1) / (1 - 0.6**2), (0.8 * 0.2 * 9 + 0.2 * 1) / (1 - 0.8**2)
+    second = -0.01 * mean / square**0.5
+    torch.testing.assert_close(matrix.detach(), (before[matrix] * 0.995 + 0.01) * 0.995 + second)
+    torch.testing.assert_close(table.detach(), before[table] + 0.01 + second)
 
 
 def test_learning_rates_stored_on_a_device_give_the_same_steps_as_numbers():

@@ -77,6 +77,7 @@ def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, sett
     assert differences(Checkpoint.of(second), loaded) == []
     advance(second, 5)
     assert differences(Checkpoint.of(second), Checkpoint.of(whole)) == []
+    assert second.take_mean_loss() == whole.take_mean_loss()
 
 
 @pytest.mark.slow
@@ -127,6 +128,8 @@ def test_ctrl_c_interrupts_an_evaluation_and_the_resumed_run_starts_with_it(work
 def test_the_part_of_the_text_that_a_run_evaluates_cannot_change(workplace, capsys):
     """A best loss on another part would not be comparable."""
     run = train_run("tiny", "train.eval_characters=32", "train.max_steps=4")
+    assert losses(run.path, "val_characters") == [32]
+    assert losses(run.path, "val_split_characters") == [len(TINY_TEXT) - int(0.9 * len(TINY_TEXT))]
     resume(run, "train.max_steps=6", "train.eval_characters=null", status=2)
     assert "train.eval_characters was 32 and is null" in capsys.readouterr().err
 
@@ -303,5 +306,6 @@ def test_weights_that_are_kept_at_the_end_have_its_evaluation_although_it_was_in
     with monkeypatch.context() as patch:
         patch.setattr(train, "evaluate", Mock(side_effect=Stopped(signal.SIGTERM)))
         parts = train_run("parts", *keeping, status=143)
+    assert load_checkpoint(parts.latest).progress.elapsed_s > 0
     resume(parts)
     assert run_differences(parts, whole) == []

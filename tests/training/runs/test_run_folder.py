@@ -73,6 +73,15 @@ def test_two_generations_of_the_latest_checkpoint_are_kept_beside_the_best(workp
     assert steps_of(run) == {"best": 20, "previous": 30, "latest": 40}
 
 
+def test_the_peak_memory_of_a_run_is_the_highest_of_its_sessions(workplace):
+    run = make_run(workplace)
+    state = save_at(1, run)
+    assert 10**8 < state.progress.peak_memory_bytes < 10**14  # Python with PyTorch
+    state.progress.peak_memory_bytes = 10**15
+    run.save(state, elapsed_s=0.0)
+    assert load_checkpoint(run.latest).progress.peak_memory_bytes == 10**15
+
+
 def test_a_damaged_checkpoint_never_replaces_the_intact_one_before_it(workplace):
     run = make_run(workplace)
     for step in (10, 20):
