@@ -16,6 +16,7 @@ from helpers import assert_mistake, new_environment
 import sample
 from experiments.export.__main__ import main as export
 from experiments.score import main as score
+from training.runs.checkpoint import save_checkpoint
 from training.trained_model import load_model
 
 GPT2 = ["model.positions=learned", "model.norm=layer", "model.mlp=gelu", "model.qk_norm=false", "model.logit_softcap=0"]
@@ -179,6 +180,15 @@ def test_the_code_and_the_settings_of_a_card_can_be_read_for_any_vocabulary_and_
         assert constants[0] == f"./{folder.name}" and max(characters) in constants
     else:
         assert shlex.split(blocks["bash"])[3] == f"./{folder.name}"
+
+
+def test_the_model_card_does_not_give_a_loss_of_another_step(tmp_path):
+    checkpoint, later, folder = load_model("runs/modern").checkpoint, tmp_path / "later", tmp_path / "given"
+    checkpoint.progress.best_step -= 1
+    save_checkpoint(checkpoint, later)
+    assert export(["--checkpoint", str(later), "--to", "safetensors", "--output", str(folder)]) == 0
+    card = (folder / "README.md").read_text()
+    assert "not measured" in card and f"{checkpoint.progress.best_loss:.4f}" not in card
 
 
 def test_an_existing_folder_is_not_overwritten_and_half_is_for_one_format(tmp_path, capsys):

@@ -12,7 +12,7 @@ from torch import nn
 
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, mean_and_error
-from experiments.heads.measures import TARGETS, measure_heads, target_masks
+from experiments.heads.measures import TARGETS, HeadMeasures, measure_heads, read_windows, role_of, target_masks
 from experiments.heads.silence import NGRAMS, all_heads, silenced
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
@@ -83,6 +83,26 @@ def test_target_masks_equal_targets_found_by_hand():
     assert "".join(TEXT[i] for i in where["on speaker name"][last]) == "BOB"
     assert "".join(TEXT[i] for i in where["on speaker name"][TEXT.index("no,")]) == "ANN"
     assert where["on speaker name"][5] == []  # within the name, the speaker is not known yet
+
+
+def test_the_role_of_a_head_is_the_target_with_the_largest_excess_over_equal_weights():
+    shares = {"on itself": [0.1, 0.1, 0.55], "on previous": [0.3, 0.27, 0.3]}  # of three heads
+    figures = {name: torch.tensor(shares.get(name, [torch.nan] * 3)) for name in TARGETS}
+    figures["entropy, bits"] = torch.tensor([1.0, 2.25, 3.0])
+    measures = HeadMeasures(figures, dict.fromkeys(TARGETS, 0.1) | {"on itself": 0.45}, 100)
+    # excess over 0.1 of the possible 0.9: 0.222, 0.189 and 0.222, with 0.2 as the least; of the third on itself: 0.182
+    previous = ("previous character", "0.30")
+    assert [role_of(measures, head) for head in range(3)] == [previous, ("no fixed target", "2.2 bits"), previous]
+
+
+def test_windows_are_spread_over_the_whole_text_and_do_not_overlap():
+    model, vocabulary = three_heads(), Vocabulary("abcdefghijk")
+    ids = np.random.default_rng(0).integers(0, 11, 83)
+    text = vocabulary.decode(ids.tolist())
+    for n, starts in ((3, [0, 33, 67]), (64, [0, 16, 33, 50, 67])):
+        windows = list(read_windows(model, vocabulary, ids, n))
+        assert [window for _, window in windows] == [text[start : start + 16] for start in starts]
+    torch.testing.assert_close(windows[1][0], torch.cat(weights_of(model, ids[16:32])))
 
 
 def three_heads(**settings):

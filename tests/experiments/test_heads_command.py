@@ -56,7 +56,10 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     shown = {head: change for head, (change, _) in measured["changes"].items()}
     assert shown == {head: change for head, _, change, *_ in lines}
     rounded = [float(shown[head].replace("\N{MINUS SIGN}", "-")) for head in HEADS]
-    assert rounded == pytest.approx([float(row["loss increase"]) for row in table], abs=5.1e-5)
+    increases = [float(row["loss increase"]) for row in table]
+    assert rounded == pytest.approx(increases, abs=5.1e-5)
+    ranked = sorted(zip(increases, HEADS, strict=True), reverse=True)
+    assert [head for head, *_ in lines] == [head for _, head in ranked]
     assert f"a loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
     assert "http" not in page.replace("http://www.w3.org/", "").replace("http-equiv", "")
 

@@ -10,14 +10,17 @@ import matplotlib
 import pytest
 from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT
 from helpers import assert_mistake, finished_sweep, losses, metrics, train_run
+from scipy import stats
 
+from experiments.drawing import draw_chart
 from experiments.formatting import signed
 from experiments.heads.__main__ import main as heads
 from experiments.playground.__main__ import main as playground
 from experiments.report.__main__ import main as report
-from experiments.report.charts import draw_charts
+from experiments.report.charts import _curves, _differences, draw_charts, draw_loss_against
 from experiments.report.comparison import compare
 from experiments.report.find_runs import find_runs
+from experiments.report.list_runs import list_runs
 from experiments.report.table import table, to_plain
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder
@@ -49,6 +52,7 @@ def test_the_table_agrees_with_the_metrics(runs_folder, runs):
         speeds = [[r["tokens_per_s"] for r in one if "tokens_per_s" in r] for one in both]
         assert row["characters/s"] == f"{statistics.median(map(statistics.harmonic_mean, speeds)):,.0f}"
         assert row["parameters"] == f"{both[0][-1]['n_parameters']:,}"
+        assert row["memory"] == f"{statistics.median(r[-1]['peak_memory_bytes'] for r in both) / 1e6:,.0f} MB"
 
 
 def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(runs_folder, runs, tmp_path):
@@ -58,6 +62,7 @@ def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(ru
     evaluations = [record for record in records if "val_loss" in record]
     for i, record in enumerate(evaluations, start=1):
         record["elapsed_s"] = 100 * i
+    evaluations[-1]["val_loss"] = 4.5  # the best is the one before
     slow.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
     variants = find_runs([slow.path]).variants
     target = evaluations[1]["val_loss"]
@@ -69,6 +74,7 @@ def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(ru
 
     assert (time_to(target), time_to(99), time_to(0.01)) == ("200 s", "100 s", "not reached")
     assert "not reached" not in table(compare(variants))[1]  # by default, one that every run reaches
+    assert re.search(rf"slow +finished +{target:.4f} on text.txt +300 s", list_runs(tmp_path))
 
 
 def test_page_and_markdown_have_the_same_values_and_need_no_other_file(runs_folder, runs, tmp_path, capsys):
@@ -119,6 +125,36 @@ def test_the_users_settings_of_matplotlib_do_not_change_a_chart(runs):
     drawn = draw_charts(compare(chosen))
     with matplotlib.rc_context({"text.usetex": True, "savefig.bbox": "tight", "lines.linewidth": 9}):
         assert draw_charts(compare(chosen)) == drawn
+
+
+def drawn(draw, *arguments):
+    """Return the axes of a chart."""
+    found = []
+    draw_chart("chart", "Chart", "", lambda axes: found.append(axes) or draw(axes, *arguments))
+    return found[0]
+
+
+def test_charts_show_the_means_errors_and_intervals_of_the_runs(runs):
+    comparison, best = compare(find_runs(runs).variants), {n: best_losses(n) for n in HEADS}
+    axes = drawn(draw_loss_against, comparison, "model.n_head")
+    ((line, _, (errors,)),) = axes.containers
+    for n, point, ends, dots in zip(HEADS, line.get_xydata(), errors.get_segments(), axes.lines, strict=False):
+        error = statistics.stdev(best[n]) / 2**0.5
+        assert point == pytest.approx([n, statistics.mean(best[n])])
+        assert ends[:, 1] == pytest.approx([point[1] - error, point[1] + error])
+        assert dots.get_ydata().tolist() == best[n]
+    axes = drawn(_differences, comparison)
+    for n, (line, _, (errors,)) in zip(HEADS[1:], axes.containers, strict=True):
+        interval = stats.ttest_rel(best[n], best[1]).confidence_interval(0.95)
+        assert line.get_xdata() == pytest.approx([statistics.mean(best[n]) - statistics.mean(best[1])])
+        assert errors.get_segments()[0][:, 0] == pytest.approx([interval.low, interval.high])
+    axes = drawn(_curves, comparison)
+    for n, line, band in zip(HEADS, axes.lines, axes.collections, strict=True):
+        curves = list(zip(*(losses(Path(f"runs/{n}-{seed}")) for seed in SEEDS), strict=True))
+        assert line.get_xdata().tolist() == [4, 8, 12]
+        assert line.get_ydata() == pytest.approx([statistics.mean(each) for each in curves])
+        corners = band.get_paths()[0].vertices.tolist()
+        assert all([4 * i, end(each)] in corners for i, each in enumerate(curves, start=1) for end in (min, max))
 
 
 def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
@@ -218,7 +254,7 @@ def cut(run, folder, n_lines):
 
 
 def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
-    unfinished = cut(runs[1], tmp_path / "cut", n_lines=4)
+    unfinished = cut(runs[1], tmp_path / "cut", n_lines=5)  # the last of step 9, after the evaluation of step 8
     so_far = losses(unfinished.path)
     comparison = compare(find_runs([unfinished.path, runs[0], runs[2]]).variants)
     row, base, _ = comparison.rows
@@ -231,9 +267,9 @@ def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path
     assert "unfinished" in with_it["curves"]
     with unfinished.lock():
         assert report([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
-    assert "Unfinished: cut, running at step 8 of 12; its losses are those so far." in capsys.readouterr().out
+    assert "Unfinished: cut, running at step 9 of 12; its losses are those so far." in capsys.readouterr().out
     assert report([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
-    assert "Unfinished: cut, stopped at step 8 of 12" in capsys.readouterr().out
+    assert "Unfinished: cut, stopped at step 9 of 12" in capsys.readouterr().out
 
 
 def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
@@ -268,6 +304,7 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     shown = {line.split()[0]: line for line in lines}
     wrong = {"zzz/damaged", "zzz/folder"}
     assert set(shown) - {"zzz/link"} == {*(run.name for run in runs), "context", "zzz/point", "zzz/begun", *wrong}
+    assert [name for name in shown if name in ("1-0", "context")] == ["context", "1-0"]  # the newest first
     assert {name for name, line in shown.items() if "unreadable" in line} - {"zzz/link"} == wrong
     assert "metrics.jsonl, line 1: is damaged" in shown["zzz/damaged"]
     for run in runs:

@@ -63,8 +63,10 @@ def test_the_comparisons_with_the_baseline_are_adjusted_together_for_their_numbe
     lowest, middle, highest = found
     by_hand = [3 * lowest, max(3 * lowest, 2 * middle), max(2 * middle, highest)]  # Holm's method
     assert [rows[i].p for i in (2, 1, 3)] == pytest.approx(by_hand, rel=1e-6)
+    assert rows[2].loss == pytest.approx((1.60 + 1.62 + 1.63 + 1.62) / 4)
     verdicts = [row.verdict for row in rows]
     assert verdicts == ["the baseline", "higher (worse)", "higher (worse)", "not significant"]
+    assert compare([BASE, HIGHER]).target == 1.54  # all runs reach it, and not all reach 1.53
     assert compare([BASE, HIGHER], baseline="b").rows[0].verdict == "lower (better)"
 
 
