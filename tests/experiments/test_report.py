@@ -144,9 +144,12 @@ def test_charts_show_the_means_errors_and_intervals_of_the_runs(runs):
         assert ends[:, 1] == pytest.approx([point[1] - error, point[1] + error])
         assert dots.get_ydata().tolist() == best[n]
     axes = drawn(_differences, comparison)
-    for n, (line, _, (errors,)) in zip(HEADS[1:], axes.containers, strict=True):
+    pairs = [line for line in axes.lines if line.get_marker() == "."]
+    for n, dots, (line, _, (errors,)) in zip(HEADS[1:], pairs, axes.containers, strict=True):
+        each = [a - b for a, b in zip(best[n], best[1], strict=True)]
+        assert sorted(dots.get_xdata()) == pytest.approx(sorted(each))
         interval = stats.ttest_rel(best[n], best[1]).confidence_interval(0.95)
-        assert line.get_xdata() == pytest.approx([statistics.mean(best[n]) - statistics.mean(best[1])])
+        assert line.get_xdata() == pytest.approx([statistics.mean(each)])
         assert errors.get_segments()[0][:, 0] == pytest.approx([interval.low, interval.high])
     axes = drawn(_curves, comparison)
     for n, line, band in zip(HEADS, axes.lines, axes.collections, strict=True):
