@@ -6,14 +6,18 @@ import numpy as np
 
 from cli.errors import UserError
 
+# Characters that look alike, the plainest of each kind first: spaces, apostrophes, quotation marks and dashes.
+LOOK_ALIKES = (" \t\u00a0\u2009\u202f", "'’‘ʼ´`′", '"“”„″', "-–—−‐‑")  # noqa: RUF001
+
 
 class UnknownCharacterError(UserError):
     """A text contains a character that is not among the known ones."""
 
-    def __init__(self, character: str, position: int, known: str):
+    def __init__(self, character: str, position: int, known: str, instead: str | None = None):
         name = f"{character!r} (U+{ord(character):04X})"
         known = f"{known[:100]!r}{'...' * (len(known) > 100)}"
         hint = "; in bash, $'\\n' is a line break" if character == "\\" else ""
+        hint = f"; write {instead!r} instead" if instead else hint
         where = f"(character {position + 1:,} of the text)"
         super().__init__(f"{name} is not in the vocabulary {where}, which has {known}{hint}")
 
@@ -42,12 +46,19 @@ class Vocabulary:
         """The prompt used when none is given: a line break if the vocabulary has one, else its first character."""
         return "\n" if "\n" in self.characters else self.characters[0]
 
+    @property
+    def look_alikes(self) -> dict[str, str]:
+        """Unknown characters, such as curly quotes, and the known one that each looks like."""
+        kinds = [(kind, [c for c in kind if c in self.characters]) for kind in LOOK_ALIKES]
+        return {c: known[0] for kind, known in kinds if known for c in kind if c not in known}
+
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (len(text),) of the characters. Raises UnknownCharacterError at the first unknown one."""
         ids = self._table.take(code_points(text), mode="clip")
         if ids.size and ids.max() == len(self):
             position = int(np.argmax(ids == len(self)))
-            raise UnknownCharacterError(text[position], position, self.characters)
+            instead = self.look_alikes.get(text[position])
+            raise UnknownCharacterError(text[position], position, self.characters, instead)
         return ids.astype(self.dtype, copy=False)
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -160,6 +160,8 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--prompt=--"], "'-' (U+002D) is not in the vocabulary (character 1 of the text)"),
         (["--checkpoint", "."], "has no checkpoints/best"),
         (["--prompt-file", "gone.txt"], "gone.txt"),
+        (["--prompt", "99\tbottles"], r"'\t' (U+0009) is not in the vocabulary (character 3 of the text), which has"),
+        (["--prompt", "99\tbottles"], "; write ' ' instead"),
         (["--prompt", "99 böttles"], "'ö' (U+00F6) is not in the vocabulary (character 5 of the text)"),
         (["--prompt", "\x1b[31m"], r"'\x1b' (U+001B)"),
         (["--prompt", "\udcff"], r"'\udcff' (U+DCFF)"),

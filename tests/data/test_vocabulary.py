@@ -1,8 +1,11 @@
+import re
+
 import numpy as np
 import pytest
 
 from data.vocabulary import UnknownCharacterError, Vocabulary
 
+CURLY = "\N{RIGHT SINGLE QUOTATION MARK}"
 TEXTS = {
     "ascii": "First Citizen:\nBefore we proceed any further, hear me speak.\n",
     "chinese": "床前明月光,疑是地上霜。\n举头望明月,低头思故乡。\n",
@@ -40,6 +43,25 @@ def test_the_error_for_an_unknown_character_gives_the_character_and_its_position
     with pytest.raises(UnknownCharacterError) as error:
         Vocabulary("abc").encode(f"abca{unknown}b{unknown}")
     assert f"{unknown!r} (U+{ord(unknown):04X}) is not in the vocabulary (character 5 of the text)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "instead"),
+    [
+        ("a'b", CURLY, "'"),
+        (f"a{CURLY}", "'", CURLY),
+        ("a-", "\N{EM DASH}", "-"),
+        ("a ", "\t", " "),
+        ("a ", "\xa0", " "),
+    ],
+)
+def test_the_error_advises_a_known_character_that_looks_like_the_unknown_one(known, unknown, instead):
+    with pytest.raises(UnknownCharacterError, match=f"; write {re.escape(repr(instead))} instead$"):
+        Vocabulary(known).encode(f"a{unknown}")
+    with pytest.raises(UnknownCharacterError) as error:
+        Vocabulary("abc").encode(unknown)
+    assert "instead" not in str(error.value)
+    assert Vocabulary(known + unknown).look_alikes.keys().isdisjoint(known + unknown)
 
 
 def test_the_default_prompt_is_a_line_break_if_the_vocabulary_has_one():
