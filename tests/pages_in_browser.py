@@ -32,6 +32,7 @@ def open_page(browser, page, width=1280, height=900, *, dark=False):
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get_log("browser")
+    browser.get("about:blank")  # so that this is a new visit also to the page that is open
     browser.get(page.as_uri())
     errors = [entry["message"] for entry in browser.get_log("browser")]
     assert errors == [], errors
@@ -103,6 +104,21 @@ def click(browser, selector):
 
 def set_field(browser, name, value):
     browser.execute_script("arguments[0].value = arguments[1]", find(browser, f"[name={name}]")[0], value)
+
+
+def value(browser):
+    """Return the text of the box."""
+    return find(browser, "#text")[0].get_property("value")
+
+
+def can_press(browser, selector):
+    return find(browser, selector)[0].get_attribute("aria-disabled") != "true"
+
+
+def continue_text(browser):
+    """Press Continue and wait for the end."""
+    click(browser, "#write")
+    wait_for(lambda: can_press(browser, "#write"))
 
 
 def check_looks(browser, width, *, dark):

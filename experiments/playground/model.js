@@ -52,9 +52,9 @@ class Model {
     const { port1, port2 } = new MessageChannel();
     this.engine.postMessage({ path, ...question }, [port2]);
     return new Promise((resolve, reject) => {
-      port1.onmessage = ({ data: { answer, error, position, written } }) => {
+      port1.onmessage = ({ data: { answer, error, written } }) => {
         if (written !== undefined) pass?.(written);
-        else if (error) reject(Object.assign(new Error(error), { position }));
+        else if (error) reject(new Error(error));
         else resolve(answer);
       };
     });
@@ -75,16 +75,13 @@ class Model {
       show.call(this, await this.ask(path, request), request, weights);
     } catch (error) {
       this.say(error.message);
-      if (this.index === shown && request.text === box.value) {
-        sheet.spans[error.position - sheet.first]?.classList.add("unknown");
-      }
     }
   }
 
   showReading(answer, request, weights) {
     Object.assign(this, { reading: answer, readText: request.text, nRead: [...request.text].length });
     this.root.classList.toggle("stale", request.text !== box.value);
-    this.say(request.text ? "" : "Without a text, the model starts a line.");
+    this.say(remarksOn([...request.text], answer, this.state.header.alike));
     this.showBars(answer.next);
     this.viewer.begin(answer.shown);
     const n = answer.shown.length - 1;
@@ -144,10 +141,9 @@ class Model {
 
   // Appends a likely character to the text that it was predicted for.
   take(i) {
-    if (box.value !== this.readText) return;
-    past.push(box.value);
-    box.value += this.reading.next[i][1];
-    act();
+    if (writing || box.value !== this.readText) return;
+    box.set(box.value + this.reading.next[i][1]);
+    edited();
   }
 
   // Returns the place in the text of a character of the context window.
@@ -169,8 +165,10 @@ class Model {
     this.lookAtHead();
   }
 
-  // Says how much the chosen character surprised the model.
-  describe() {
+  // Says how much the chosen character of the text surprised the model.
+  describe(character) {
+    if (character < this.reading.start) return "The model does not read this character.";
+    if (this.reading.start === this.nRead) return "";
     const { labels, query } = this.viewer;
     const bits = this.reading.bits[query];
     const cost =
@@ -182,7 +180,7 @@ class Model {
 
   // The surprise of a character of the box, or the weight that the chosen one gives to it; null if there is none.
   valueOf(by, character) {
-    if (!this.reading || character >= this.nKnown) return null;
+    if (!this.reading || character < this.reading.start || character >= this.nKnown) return null;
     const i = character - this.reading.start;
     return by === "surprise" ? this.reading.bits[i] : this.viewer.weightOf(i);
   }
@@ -212,4 +210,23 @@ class Model {
     this.loaded.catch((error) => this.say(error.message));
     if (this.reading) act();
   }
+}
+
+// Says what the model does not read as it stands in a text. alike: see `alike` in models.py.
+function remarksOn(characters, { start, unknown }, alike) {
+  const remarks = characters.length ? [] : ["Without a text, the model starts a line."];
+  if (unknown.length) {
+    const rest =
+      start < characters.length ? "It reads only what follows it." : "Nothing follows it, so the model starts a line.";
+    remarks.push(`The model has never seen ${nameOf(characters[start - 1])}. ${rest}`);
+  }
+  const replaced = [...new Set(characters.slice(start))].filter((character) => character in alike);
+  if (replaced.length) remarks.push(`The model reads ${replaced.map((each) => alike[each].spoken).join(", ")}.`);
+  return remarks.join(" ");
+}
+
+// Returns a character in quotation marks, or the number of one that cannot be seen.
+function nameOf(character) {
+  const isVisible = !/[\p{C}\p{M}\p{Z}]/u.test(character);
+  return isVisible ? `'${character}'` : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }

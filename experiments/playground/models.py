@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
+from data.vocabulary import Vocabulary
 from experiments.formatting import signed, visible
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import explain_no_target, role_of
@@ -65,7 +66,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "header": {  # of every checkpoint
             "characters": known,
             "labels": [*map(visible, known)],
-            "known": f"{known[:100]!r}{'...' * (len(known) > 100)}",
+            "alike": alike(vocabulary),
             "start": vocabulary.default_prompt,
             "measured": analysis and measured(analysis),
         },
@@ -74,6 +75,14 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "no_target": explain_no_target(config),
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
+    }
+
+
+def alike(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return, for each character that looks like a known one, that one and a few words."""
+    return {
+        character: {"plain": plain, "spoken": f"{visible(plain)} for {visible(character)}"}
+        for character, plain in vocabulary.look_alikes.items()
     }
 
 

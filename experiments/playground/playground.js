@@ -5,17 +5,23 @@ const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a te
 const AHEAD = 60; // characters of a preview while the user types
 
 const byId = (id) => document.getElementById(id);
-const box = byId("text");
+const states = JSON.parse(byId("models-of-this-page").textContent);
+const box = new Box(byId("text"), states[0].opening, () => edited());
 const sheet = new Sheet(byId("writing"), (by, character) => models[shown]?.valueOf(by, character));
-const past = []; // texts for Undo
 let models = [];
 let shown = 0; // the model that shades the text
 let kept = -1; // the character that stays chosen, by its place in the text; -1: none
 let pause = 0; // the timer of a pause in typing
 let writing = null; // the model that writes
+let continued = ""; // the text that was continued last
 
 function say(message, element = byId("message")) {
-  element.textContent = message;
+  if (element.textContent !== message) element.textContent = message; // a screen reader speaks it at each change
+}
+
+// A button that cannot be pressed now keeps the focus of the keyboard.
+function enable(id, can) {
+  byId(id).ariaDisabled = !can;
 }
 
 // Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
@@ -39,19 +45,22 @@ function point(character, keeps = false) {
   if (keeps) kept = character;
   models.forEach((model) => model.point(character));
   sheet.shade(character);
-  byId("pointed").textContent = models[shown].describe();
+  byId("pointed").textContent = models[shown].describe(character);
 }
 
 // Draws the text under the box, and chooses the kept character or, without one, the middle of a line.
 function drawText() {
   const model = models[shown];
-  if (!model.reading) return;
   const characters = [...box.value];
+  if (!model.reading) return sheet.show(characters, characters.length, []);
   const known = [...model.readText];
   const differs = known.findIndex((c, i) => c !== characters[i]); // what was typed since then has no shade yet
   model.nKnown = differs < 0 ? known.length : differs;
-  sheet.show(characters, Math.max(model.characterOf(0), characters.length - model.state.measured_on[1]));
-  point(kept >= 0 && kept < model.nRead ? kept : model.characterOf(middleOfLine(model.reading.text)));
+  const { unknown, text } = model.reading;
+  const first = Math.max(Math.min(model.characterOf(0), ...unknown), characters.length - model.state.measured_on[1]);
+  const marked = unknown.filter((place) => first <= place && place < model.nKnown);
+  sheet.show(characters, first, marked);
+  point(kept >= model.characterOf(0) && kept < model.nRead ? kept : model.characterOf(middleOfLine(text)));
 }
 
 // Asks every model about the text in the box; the maps follow when typing pauses.
@@ -64,15 +73,22 @@ function update() {
     models.forEach((model) => model.lookInside());
     lookAhead();
   }, INSIDE_MS);
-  byId("undo").disabled = past.length === 0 || Boolean(writing);
+  enable("undo", box.canStep(-1));
+  enable("redo", box.canStep(1));
 }
 
-// Handles an action of the user, and removes the messages of the previous one.
+// Handles an action of the user, and removes the message of the previous one.
 function act() {
-  document.querySelectorAll(".message").forEach((element) => say("", element));
-  byId("again").disabled = true;
+  say("");
+  enable("again", false);
   byId("ahead").textContent = "";
   update();
+}
+
+// Handles a change of the text by the user.
+function edited() {
+  act();
+  sheet.reveal(box.field.selectionEnd);
 }
 
 const writer = () => models[byId("writer").value];
@@ -97,28 +113,33 @@ const lookAhead = oneAtATime(async () => {
   }
 });
 
-async function write() {
+// Continues a text. The end stays in sight, unless the user scrolls away from it.
+async function write(before = box.value) {
   if (writing) return;
   if (!byId("settings").checkValidity()) {
     byId("details").open = true;
     byId("settings").reportValidity();
     return;
   }
-  const request = { ...writer().request(), ...settings() };
+  const request = { ...writer().request(), ...settings(), text: before };
   writing = writer();
-  past.push(box.value);
+  continued = before;
   showBusy();
   act();
   const began_ms = performance.now();
-  const before = box.value;
   let updated_ms = 0;
   let written = "";
-  const pass = (soFar) => {
-    if (performance.now() - updated_ms < WRITING_MS) return; // each change lays out the whole text again
-    box.value = before + soFar;
-    box.parentElement.scrollTop = box.parentElement.scrollHeight;
+  const change = {};
+  const show = (soFar) => {
+    const isFollowed = sheet.isAtEnd() || updated_ms === 0;
+    written = soFar;
+    box.set(before + written, change);
     update();
+    if (isFollowed) sheet.reveal(box.value.length);
     updated_ms = performance.now();
+  };
+  const pass = (soFar) => {
+    if (performance.now() - updated_ms > WRITING_MS) show(soFar); // each change lays out the whole text again
   };
   try {
     written = await writing.ask("write", request, pass);
@@ -128,44 +149,36 @@ async function write() {
   } catch (error) {
     writing.say(error.message, byId("message"));
   }
-  box.value = before + written;
   writing = null;
   showBusy();
-  update();
+  show(written);
 }
 
 function showBusy() {
-  for (const id of ["write", "again", "undo"]) byId(id).disabled = Boolean(writing);
-  byId("stop").disabled = !writing;
-  box.readOnly = Boolean(writing);
+  for (const id of ["write", "again"]) enable(id, !writing);
+  enable("stop", writing);
+  box.field.readOnly = Boolean(writing);
 }
 
 const stopWriting = () => writing?.ask("stop");
 
 function again() {
-  if (!byId("settings").checkValidity()) return write();
-  box.value = past.pop();
-  byId("seed").value = Number(byId("seed").value) + 1;
-  write();
-}
-
-function undo() {
-  box.value = past.pop() ?? box.value;
-  act();
+  if (!writing && byId("settings").checkValidity()) byId("seed").value = Number(byId("seed").value) + 1;
+  write(continued);
 }
 
 async function copy() {
   try {
     await navigator.clipboard.writeText(box.value);
   } catch {
-    box.select(); // if the page may not write to the clipboard
+    box.field.select(); // if the page may not write to the clipboard
     document.execCommand("copy");
   }
   say(`Copied ${[...box.value].length} characters.`);
 }
 
 // Lets the user choose between two models: the chosen one shades the text and is the only one shown on a phone.
-function offerPair(states) {
+function offerPair() {
   const show = (index) => {
     shown = Number(index);
     byId("models").dataset.shown = index;
@@ -183,22 +196,20 @@ function offerPair(states) {
 }
 
 function start() {
-  const states = JSON.parse(byId("models-of-this-page").textContent);
   models = states.map((state, i) => new Model(state, i, states.length > 1 ? "AB"[i] : ""));
   byId("writer").append(...models.map(({ letter }, i) => make("option", letter, { value: i })));
-  box.value = states[0].opening;
-  if (models.length > 1) offerPair(states);
-  const pointAtCaret = () => point(Math.max(0, [...box.value.slice(0, box.selectionStart)].length - 1), true);
-  box.onpointermove = (event) => {
+  if (models.length > 1) offerPair();
+  const pointAtCaret = () => point(Math.max(0, [...box.value.slice(0, box.field.selectionStart)].length - 1), true);
+  box.field.onpointermove = (event) => {
     const character = sheet.at(event);
     if (character >= 0) point(character);
   };
-  box.onpointerleave = drawText;
-  box.onclick = pointAtCaret;
-  box.onkeyup = (event) => {
+  box.field.onpointerleave = drawText;
+  box.field.onclick = pointAtCaret;
+  box.field.onkeyup = (event) => {
     if (event.key.startsWith("Arrow")) pointAtCaret();
   };
-  box.oninput = byId("along").onchange = act;
+  byId("along").onchange = act;
   byId("settings").onsubmit = (event) => {
     event.preventDefault();
     write();
@@ -206,10 +217,22 @@ function start() {
   document.onkeydown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
     if (event.key === "Escape") stopWriting();
+    const [key, isCommand] = [event.key.toLowerCase(), (event.ctrlKey || event.metaKey) && !event.altKey];
+    if (!isCommand || !"zy".includes(key) || event.target.matches("input")) return;
+    box.step(key === "y" || event.shiftKey ? 1 : -1);
+    event.preventDefault();
   };
-  for (const [id, work] of Object.entries({ write, stop: stopWriting, again, undo, copy })) byId(id).onclick = work;
-  box.focus();
+  const works = { write, stop: stopWriting, again, undo: () => box.step(-1), redo: () => box.step(1), copy };
+  for (const [id, work] of Object.entries(works)) {
+    byId(id).onclick = ({ target }) => {
+      if (target.ariaDisabled !== "true") work();
+    };
+  }
+  showBusy();
+  enable("again", false);
+  box.field.focus();
   update();
+  sheet.reveal(box.value.length);
 }
 
 start();

@@ -1,21 +1,55 @@
 // The text under the box: each character is shaded by its surprise, or by the attention that the chosen one pays to it.
 
 const MOST_BITS = 8; // of surprise, for the darkest shade
+const NEAR_PX = 40; // more than a line
 
 class Sheet {
   // valueOf(by, character): the surprise, or the weight of attention, of a character of the text, or null.
   constructor(root, valueOf) {
     Object.assign(this, { root, valueOf, spans: [], first: 0, chosen: 0 });
+    this.scroller = root.querySelector(".sheet");
+    this.text = root.querySelector(".text");
+    this.lines = this.text.appendChild(make("div")).appendChild(new Text()); // those without shades
+    this.before = this.text.appendChild(new Text()); // the rest without shades
     this.buttons = [...root.querySelectorAll(".shading button")];
     for (const button of this.buttons) button.onclick = () => this.shadeBy(button.dataset.by);
     this.shadeBy("surprise");
   }
 
-  // Shows a text; only the characters from `first` on have shades.
-  show(characters, first) {
+  // Shows a text; only the characters from `first` on have shades. unknown: the places that the model does not know.
+  show(characters, first, unknown) {
     this.first = first;
+    const before = characters.slice(0, first).join("");
+    const nextLine = before.lastIndexOf("\n") + 1;
+    // The browser need not lay out the lines in an element of their own again, if they are the same.
+    if (this.lines.data !== before.slice(0, nextLine)) this.lines.data = before.slice(0, nextLine);
+    this.before.data = before.slice(nextLine);
+    this.spans.forEach((span) => span.remove());
     this.spans = characters.slice(first).map((c) => make("span", c));
-    this.root.querySelector(".text").replaceChildren(characters.slice(0, first).join(""), ...this.spans);
+    this.text.append(...this.spans);
+    unknown.forEach((place) => this.spans[place - first].classList.add("unknown"));
+  }
+
+  isAtEnd() {
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    return scrollTop + clientHeight >= scrollHeight - NEAR_PX;
+  }
+
+  // Scrolls to the character before a caret, whose place is in UTF-16 units, as in the box.
+  reveal(caret) {
+    let left = caret;
+    let piece;
+    for (piece of [this.lines, this.before, ...this.spans.map((span) => span.firstChild)]) {
+      if (left <= piece.length) break;
+      left -= piece.length;
+    }
+    const range = document.createRange();
+    range.setStart(piece, Math.max(0, left - 1));
+    range.setEnd(piece, left);
+    const [frame, place] = [this.scroller, range].map((each) => each.getBoundingClientRect());
+    const above = place.top - NEAR_PX - frame.top;
+    const below = place.bottom + NEAR_PX - frame.bottom;
+    this.scroller.scrollTop += Math.min(above, 0) + Math.max(below, 0);
   }
 
   shadeBy(by) {

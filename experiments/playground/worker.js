@@ -7,7 +7,7 @@ const TURN_MS = 30; // of work before other questions get a turn
 let gpt;
 let header;
 let characters;
-let codes; // the id of each character
+let codes; // the id of each character, or of the one that it looks like
 let newest = 0; // the number of the text that is being written; another one or `stop` ends it
 let turn = Promise.resolve(); // texts are read one after another, because the cache of the model holds one
 let turnBegan_ms = 0;
@@ -19,31 +19,35 @@ const ANSWERS = {
       header = checkpoint.header;
       characters = [...header.characters];
       codes = new Map(characters.map((character, id) => [character, id]));
+      for (const [character, { plain }] of Object.entries(header.alike)) codes.set(character, codes.get(plain));
       gpt = new GPT(header.config, weights);
     };
     turn = turn.then(replace, replace); // not while a text is read
     await turn;
   },
 
-  // The likeliest next characters, and the surprise, in bits, of each character in the context window.
+  // The likeliest next characters, and the surprise, in bits, of each character in the context window, which starts
+  // after the last of the unknown ones.
   read({ text, off }) {
-    const ids = encode(text || header.start);
-    return reading(ids, off, (window) => {
+    const { ids, start, unknown } = encode(text);
+    const answer = (window) => {
       const bits = window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
       return {
         next: likeliest(softmax(gpt.logits[window.length - 1]), SHOWN),
         text: window.map((id) => characters[id]),
         shown: window.map((id) => header.labels[id]),
-        start: ids.length - window.length,
+        start: start + ids.length - window.length,
+        unknown,
         bits,
         nats: bits.reduce((sum, each) => sum + each, 0) * Math.LN2,
       };
-    });
+    };
+    return reading(ids, off, answer);
   },
 
   // The attention weights of all heads, each head's lower triangle row by row, and what each layer would predict.
   inside({ text, off }) {
-    return reading(encode(text || header.start), off, (window) => {
+    return reading(encode(text).ids, off, (window) => {
       const heads = header.config.layers.flatMap(({ n_head }, l) => Array.from({ length: n_head }, (_, h) => [l, h]));
       const weights = triangles(heads, window.length);
       const predict = (x) => likeliest(softmax(gpt.predict(x)), IN_LENS);
@@ -58,7 +62,7 @@ const ANSWERS = {
   // What a head computes at the last characters up to position t, the scores that its mask hides included, and which
   // logits of the next character change most by what it adds to the residual stream there.
   head({ text, off, name, t }) {
-    return reading(encode(text || header.start), off, (window) => {
+    return reading(encode(text).ids, off, (window) => {
       const [l, h] = name.match(/\d+/g).map(Number);
       const last = Math.min(t, window.length - 1);
       const first = Math.max(0, last - STEPS + 1);
@@ -87,17 +91,17 @@ const ANSWERS = {
 
   // A continuation, which ends before the stop text. Passes on what is written so far.
   async write({ text, off, length, seed, stop, temperature, top_k: topK, top_p: topP, min_p: minP }, pass) {
-    const ids = encode(text || header.start);
+    const { ids } = encode(text);
+    const end = spell(stop);
     const draw = makeDraw(seed);
     const own = ++newest;
     let written = "";
-    encode(stop);
     for (let i = 0; i < length && own === newest; i++) {
       if (await letOthersAsk()) pass(written);
       const sampling = { temperature, topK, topP, minP };
       await reading(ids, off, (window) => ids.push(draw(probabilities(gpt.logits[window.length - 1], sampling))));
       written += characters[ids.at(-1)];
-      if (stop && written.endsWith(stop)) return written.slice(0, -stop.length);
+      if (end && written.endsWith(end)) return written.slice(0, -end.length);
     }
     return written;
   },
@@ -110,8 +114,8 @@ const ANSWERS = {
 onmessage = async ({ data: { path, ...question }, ports: [port] }) => {
   try {
     port.postMessage({ answer: await ANSWERS[path](question, (written) => port.postMessage({ written })) });
-  } catch ({ message, position }) {
-    port.postMessage({ error: message, position });
+  } catch ({ message }) {
+    port.postMessage({ error: message });
   }
 };
 
@@ -142,14 +146,23 @@ async function letOthersAsk() {
   return true;
 }
 
-// Returns the ids of a text. Throws an error with the position of the first character that the model does not know.
+// Returns the ids of a text after the last character that the model does not know, or of the start of a line if there are
+// none; where they start in the text; and the places of the unknown characters that the window could have reached.
 function encode(text) {
-  return [...text].map((character, position) => {
-    if (codes.has(character)) return codes.get(character);
-    const point = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    const where = `(character ${(position + 1).toLocaleString("en")} of the text), which has ${header.known}`;
-    throw Object.assign(new Error(`'${character}' (U+${point}) is not in the vocabulary ${where}`), { position });
-  });
+  const all = [...text].map((character) => codes.get(character));
+  const start = all.lastIndexOf(undefined) + 1;
+  const unknown = [...all.keys()].filter((i) => all[i] === undefined && i >= all.length - header.config.block_size);
+  return { ids: start < all.length ? all.slice(start) : [codes.get(header.start)], start, unknown };
+}
+
+// Returns a text as the model would write it. Throws an error if it cannot.
+function spell(text) {
+  return [...text]
+    .map((character) => {
+      if (codes.has(character)) return characters[codes.get(character)];
+      throw new Error(`“Stop at” has '${character}', which the model never writes.`);
+    })
+    .join("");
 }
 
 // Returns label, text and probability of the n likeliest characters.

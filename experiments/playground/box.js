@@ -1,0 +1,83 @@
+// The text box: every change of its text can be undone, whoever made it, and a reload keeps the text.
+
+const GROUP_MS = 1000; // a longer pause in typing begins another change
+const MOST_CHANGES = 300; // that can be undone
+const SAVE_MS = 500; // a browser refuses to save more often
+
+class Box {
+  // onChange(): called after a change by the user.
+  constructor(field, opening, onChange) {
+    Object.assign(this, { field, onChange, texts: [], now: -1, change: null });
+    this.set(history.state?.text ?? opening);
+    addEventListener("beforeunload", () => this.saveNow());
+    field.oninput = ({ inputType }) => this.type(inputType);
+    field.onbeforeinput = (event) => {
+      const { inputType } = event;
+      const isUndo = inputType.startsWith("history"); // the browser's own, from a menu
+      if (isUndo) this.step(inputType === "historyUndo" ? -1 : 1);
+      if (isUndo) event.preventDefault();
+    };
+  }
+
+  get value() {
+    return this.field.value;
+  }
+
+  // Puts a text into the box. change: an object that names the change; those of one name are undone together.
+  set(text, change = {}) {
+    this.field.value = text;
+    this.remember(change);
+  }
+
+  remember(change) {
+    const { value: text, selectionEnd: caret } = this.field;
+    if (text === this.texts[this.now]?.text) return;
+    const before = this.texts.slice(0, this.now + (change === this.change ? 0 : 1));
+    const isChange = text !== before.at(-1)?.text;
+    this.texts = [...before, ...(isChange ? [{ text, caret }] : [])].slice(-MOST_CHANGES);
+    this.now = this.texts.length - 1;
+    this.change = isChange ? change : null;
+    this.save();
+  }
+
+  // Remembers what the user typed; letters typed one after another, without a long pause, are one change.
+  type(kind) {
+    const typing = { kind, at_ms: performance.now() };
+    const last = this.change;
+    const isNear = Math.abs(this.field.selectionEnd - this.texts[this.now].caret) <= 2;
+    const isSame = last?.kind === kind && /^(insert(Composition)?Text|delete)/.test(kind);
+    const goesOn = isNear && isSame && typing.at_ms - last.at_ms < GROUP_MS;
+    this.remember(goesOn ? Object.assign(last, typing) : typing);
+    this.onChange();
+  }
+
+  canStep(by) {
+    return !this.field.readOnly && Boolean(this.texts[this.now + by]);
+  }
+
+  // Takes the newest change back (-1), or makes it again (1).
+  step(by) {
+    if (!this.canStep(by)) return;
+    this.now += by;
+    this.change = null;
+    const { text, caret } = this.texts[this.now];
+    this.field.value = text;
+    this.field.setSelectionRange(caret, caret);
+    this.save();
+    this.onChange();
+  }
+
+  save() {
+    this.saving ??= setTimeout(() => this.saveNow(), SAVE_MS);
+  }
+
+  // Keeps the text in the browser's history of this tab, where a reload finds it and a new visit does not.
+  saveNow() {
+    this.saving = null;
+    try {
+      history.replaceState({ text: this.value }, "");
+    } catch {
+      // A browser may refuse a text that is very long.
+    }
+  }
+}
