@@ -1,13 +1,13 @@
 // One model of the playground: its worker, its predictions, its losses, and what its heads and layers do.
 
+const PATIENCE_MS = 500; // before progress is shown
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
 class Model {
   constructor(state, index, letter) {
     Object.assign(this, { state, index, letter, off: new Set(), reading: null, costs: new Map() });
     this.engine = new Worker(URL.createObjectURL(new Blob([byId("engine").textContent])));
-    this.engine.onmessage = ({ data: { share } }) => this.say(`Reading: ${percent(share)}`);
-    this.read = oneAtATime(() => this.compute("read", this.showReading));
+    this.read = oneAtATime(() => this.readAndShowProgress());
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     this.part = (name) => this.root.querySelector(`.${name}`);
     byId("models").append(this.root);
@@ -46,14 +46,14 @@ class Model {
     this.choose(state.chosen);
   }
 
-  // Asks the worker, once its weights are loaded, and passes on what it has written so far. Throws the worker's error.
+  // Asks the worker, once its weights are loaded, and passes on what it has so far. Throws the worker's error.
   async ask(path, question, pass) {
     if (path !== "load") await this.loaded;
     const { port1, port2 } = new MessageChannel();
     this.engine.postMessage({ path, ...question }, [port2]);
     return new Promise((resolve, reject) => {
-      port1.onmessage = ({ data: { answer, error, written } }) => {
-        if (written !== undefined) pass?.(written);
+      port1.onmessage = ({ data: { answer, error, soFar } }) => {
+        if (soFar !== undefined) pass?.(soFar);
         else if (error) reject(new Error(error));
         else resolve(answer);
       };
@@ -68,11 +68,21 @@ class Model {
     return { text: box.value, off: [...this.off], name: this.viewer.names[this.viewer.head], t: this.viewer.query };
   }
 
+  // Reads the text; if that takes long, a bar shows how much is read. While a text is written, readings are short.
+  async readAndShowProgress() {
+    const [progress, began_ms] = [this.part("progress"), performance.now()];
+    await this.compute("read", this.showReading, (share) => {
+      progress.value = share;
+      progress.hidden = writing || performance.now() - began_ms < PATIENCE_MS;
+    });
+    progress.hidden = true;
+  }
+
   // Passes the answer and the request to `show`, or shows the error.
-  async compute(path, show) {
+  async compute(path, show, pass) {
     const [request, weights] = [this.request(), this.part("name").textContent];
     try {
-      show.call(this, await this.ask(path, request), request, weights);
+      show.call(this, await this.ask(path, request, pass), request, weights);
     } catch (error) {
       this.say(error.message);
     }

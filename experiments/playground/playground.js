@@ -45,6 +45,7 @@ function point(character, keeps = false) {
   if (keeps) kept = character;
   models.forEach((model) => model.point(character));
   sheet.shade(character);
+  for (const element of document.querySelectorAll("#pointed, .looking")) element.ariaLive = keeps ? "polite" : "off";
   byId("pointed").textContent = models[shown].describe(character);
 }
 

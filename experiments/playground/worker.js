@@ -27,8 +27,8 @@ const ANSWERS = {
   },
 
   // The likeliest next characters, and the surprise, in bits, of each character in the context window, which starts
-  // after the last of the unknown ones.
-  read({ text, off }) {
+  // after the last of the unknown ones. Passes on how much of it is read.
+  read({ text, off }, pass) {
     const { ids, start, unknown } = encode(text);
     const answer = (window) => {
       const bits = window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
@@ -42,7 +42,7 @@ const ANSWERS = {
         nats: bits.reduce((sum, each) => sum + each, 0) * Math.LN2,
       };
     };
-    return reading(ids, off, answer);
+    return reading(ids, off, answer, pass);
   },
 
   // The attention weights of all heads, each head's lower triangle row by row, and what each layer would predict.
@@ -113,20 +113,20 @@ const ANSWERS = {
 
 onmessage = async ({ data: { path, ...question }, ports: [port] }) => {
   try {
-    port.postMessage({ answer: await ANSWERS[path](question, (written) => port.postMessage({ written })) });
+    port.postMessage({ answer: await ANSWERS[path](question, (soFar) => port.postMessage({ soFar })) });
   } catch ({ message }) {
     port.postMessage({ error: message });
   }
 };
 
 // Reads a text with some parts off, and returns what `use` makes of the ids of its context window.
-function reading(ids, off, use) {
+function reading(ids, off, use, pass) {
   const window = ids.slice(windowStart(ids.length, header.config.block_size));
   const work = async () => {
     if (String([...gpt.off]) !== String(off)) gpt.switchOff(off);
     const isRead = window.every((id, t) => id === gpt.ids[t]); // the cache may hold what follows, too
     for (const _ of isRead ? [] : gpt.read(ids)) {
-      if (await letOthersAsk()) postMessage({ share: gpt.ids.length / window.length });
+      if (await letOthersAsk()) pass?.(gpt.ids.length / window.length);
     }
     return use(window);
   };

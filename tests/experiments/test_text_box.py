@@ -222,6 +222,31 @@ def test_an_impossible_stop_text_is_blamed_itself(browser, play):
     assert value(browser) == written.partition("' b")[0]
 
 
+def test_progress_belongs_to_a_long_reading_and_a_screen_reader_hears_little(browser, play):
+    """Every reading is a long one here."""
+    changes = [("PATIENCE_MS = 500;", "PATIENCE_MS = 0;"), ("TURN_MS = 30;", "TURN_MS = -1;")]
+    play("lf", changes=changes)
+    script = """window.seen = { progress: 0, spoken: [] };
+        const progress = document.querySelector(".progress");
+        new MutationObserver(() => (seen.progress += !progress.hidden)).observe(progress, { attributes: true });
+        new MutationObserver((changes) => {
+          const spoken = changes.filter(({ target }) => target.closest("[aria-live]:not([aria-live=off])"));
+          seen.spoken.push(...spoken.map(({ target }) => target.textContent));
+        }).observe(document.body, { childList: true, subtree: true });"""
+    browser.execute_script(script)
+    type_text(browser, "so, 9 bottles")
+    wait_for(lambda: browser.execute_script("return seen.progress") > 0)
+    wait_for(lambda: not find(browser, ".model.stale"))
+    assert not find(browser, ".progress")[0].is_displayed()
+    browser.execute_script("seen.progress = 0")
+    set_field(browser, "length", 1000)
+    continue_text(browser)
+    wait_for(lambda: not find(browser, ".model.stale"))
+    progress, spoken = browser.execute_script("return [seen.progress, seen.spoken]")
+    assert progress == 0
+    assert [re.sub(r"\d+ per", "N per", sentence) for sentence in spoken] == ["Wrote 1000 characters, N per second."]
+
+
 def test_continue_and_stop_keep_the_focus_of_the_keyboard(browser, play):
     play("lf")
     for name, keys in (("write", ENTER), ("again", ENTER)):
