@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cli.errors import one_line
 
-BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+BLANKS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
 
 
 def signed(value: float) -> str:

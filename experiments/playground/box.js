@@ -1,21 +1,28 @@
 // The text box: every change of its text can be undone, whoever made it, and a reload keeps the text.
 
+const RETURN = "␍"; // stands for a carriage return, which a box cannot hold; models.py puts it into the vocabulary
 const GROUP_MS = 1000; // a longer pause in typing begins another change
 const MOST_CHANGES = 300; // that can be undone
 const SAVE_MS = 500; // a browser refuses to save more often
 
 class Box {
-  // onChange(): called after a change by the user.
-  constructor(field, opening, onChange) {
+  // hasReturns: whether lines end with a carriage return and a line feed. onChange() follows each change by the user.
+  constructor(field, opening, hasReturns, onChange) {
     Object.assign(this, { field, onChange, texts: [], now: -1, change: null });
     this.set(history.state?.text ?? opening);
     addEventListener("beforeunload", () => this.saveNow());
     field.oninput = ({ inputType }) => this.type(inputType);
     field.onbeforeinput = (event) => {
-      const { inputType } = event;
+      const { inputType, data } = event;
       const isUndo = inputType.startsWith("history"); // the browser's own, from a menu
       if (isUndo) this.step(inputType === "historyUndo" ? -1 : 1);
-      if (isUndo) event.preventDefault();
+      const ends = inputType === "insertLineBreak" ? "\r\n" : data;
+      const isOurs = hasReturns && ends?.includes("\r");
+      if (isOurs) {
+        field.setRangeText(ends.replaceAll("\r", RETURN), field.selectionStart, field.selectionEnd, "end");
+        this.type(inputType);
+      }
+      if (isUndo || isOurs) event.preventDefault();
     };
   }
 

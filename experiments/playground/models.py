@@ -44,7 +44,7 @@ def make_page(
     described = [describe(each, all_steps, own) for each, own in zip_longest(opened, analyses)]
     if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
         raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
-    described[0]["opening"] = text
+    described[0]["opening"] = in_box(text, opened[0].vocabulary.characters)
     return render("playground/playground.html", models_of_this_page=described, title="Playground")
 
 
@@ -64,10 +64,10 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "chosen": checkpoints.index(trained.checkpoint),
         "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
         "header": {  # of every checkpoint
-            "characters": known,
+            "characters": in_box(known, known),
             "labels": [*map(visible, known)],
             "alike": alike(vocabulary),
-            "start": vocabulary.default_prompt,
+            "start": in_box(vocabulary.default_prompt, known),
             "measured": analysis and measured(analysis),
         },
         "measured_on": [text, config.block_size],
@@ -76,6 +76,15 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
     }
+
+
+def in_box(text: str, known: str) -> str:
+    """Return a text as the box of a page holds it, in as many characters.
+
+    A box cannot hold carriage returns. A sign stands for each or, if line feeds are not among the known characters, a
+    line feed.
+    """
+    return text.replace("\r", "␍" if "\n" in known else "\n")
 
 
 def alike(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -6,7 +6,8 @@ const AHEAD = 60; // characters of a preview while the user types
 
 const byId = (id) => document.getElementById(id);
 const states = JSON.parse(byId("models-of-this-page").textContent);
-const box = new Box(byId("text"), states[0].opening, () => edited());
+const hasReturns = states.some(({ header }) => header.characters.includes(RETURN));
+const box = new Box(byId("text"), states[0].opening, hasReturns, () => edited());
 const sheet = new Sheet(byId("writing"), (by, character) => models[shown]?.valueOf(by, character));
 let models = [];
 let shown = 0; // the model that shades the text
@@ -170,7 +171,7 @@ function again() {
 
 async function copy() {
   try {
-    await navigator.clipboard.writeText(box.value);
+    await navigator.clipboard.writeText(hasReturns ? box.value.replaceAll(RETURN, "\r") : box.value);
   } catch {
     box.field.select(); // if the page may not write to the clipboard
     document.execCommand("copy");

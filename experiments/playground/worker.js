@@ -146,8 +146,8 @@ async function letOthersAsk() {
   return true;
 }
 
-// Returns the ids of a text after the last character that the model does not know, or of the start of a line if there are
-// none; where they start in the text; and the places of the unknown characters that the window could have reached.
+// Returns the ids of a text after the last character that the model does not know, or of the start of a line if nothing
+// follows; where they start in the text; and the places of the unknown characters that the window could have reached.
 function encode(text) {
   const all = [...text].map((character) => codes.get(character));
   const start = all.lastIndexOf(undefined) + 1;

@@ -27,9 +27,10 @@ pytestmark = pytest.mark.slow
 TEXT = "9 bottles of b"
 LONG = "".join(f"The quick\tbrown fox {i} 中😀\njumps over the lazy dog,  and so on. אב\n\n" for i in range(2_000))
 CTRL, SHIFT, ENTER, BACKSPACE = "\ue009", "\ue008", "\ue007", "\ue003"
-CORPORA = {
+CORPORA = {  # their line ends, and the apostrophe of one
     "lf": TINY_TEXT,
-    "apostrophe": "".join(f"{i} o' beer\n" for i in range(300)),
+    "crlf": "".join(f"{i} o' beer\r\n" for i in range(300)),
+    "cr": TINY_TEXT.replace("\n", "\r"),
 }
 
 
@@ -195,31 +196,71 @@ def test_a_character_that_the_model_has_never_seen_is_marked_and_the_model_reads
 
 
 def test_a_character_that_looks_like_a_known_one_is_read_as_that_one(browser, play):
-    play("apostrophe", "lf")
+    play("crlf", "lf")
     type_text(browser, "9\to\N{RIGHT SINGLE QUOTATION MARK} beer")
     message = "The model reads ␣ for ⇥, ' for \N{RIGHT SINGLE QUOTATION MARK}."
     wait_for(lambda: texts(browser, ".model .message")[0] == f"Model A: {message}")
-    assert shows_loss(browser, "apostrophe", "9 o' beer")
+    assert shows_loss(browser, "crlf", "9 o' beer")
     never = "Model B: The model has never seen '\N{RIGHT SINGLE QUOTATION MARK}'. It reads only what follows it."
     wait_for(lambda: texts(browser, ".model .message")[1] == never)
     assert find(browser, ".text .unknown") == []
     click(browser, "#letters button:last-of-type")
     assert texts(browser, ".text .unknown") == ["\N{RIGHT SINGLE QUOTATION MARK}"]
     continue_text(browser)
-    written = load_model("runs/apostrophe", "cpu").generate("9 o' beer", 40, temperature=0)
-    assert value(browser) == "9\to\N{RIGHT SINGLE QUOTATION MARK}" + written[4:]
+    written = load_model("runs/crlf", "cpu").generate("9 o' beer", 40, temperature=0)
+    assert value(browser) == "9\to\N{RIGHT SINGLE QUOTATION MARK}" + boxed(written[4:])
 
 
 def test_an_impossible_stop_text_is_blamed_itself(browser, play):
-    play("apostrophe", prompt="9 ")
+    play("crlf", prompt="9 ")
     set_field(browser, "stop", "7X")
     continue_text(browser)
     assert texts(browser, "#message") == ["“Stop at” has 'X', which the model never writes."]
     assert value(browser) == "9 "
     set_field(browser, "stop", "\N{RIGHT SINGLE QUOTATION MARK} b")
     continue_text(browser)
-    written = load_model("runs/apostrophe", "cpu").generate("9 ", 40, temperature=0)
-    assert value(browser) == written.partition("' b")[0]
+    written = load_model("runs/crlf", "cpu").generate("9 ", 40, temperature=0)
+    assert value(browser) == boxed(written.partition("' b")[0])
+
+
+def boxed(text):
+    return text.replace("\r", "␍")
+
+
+def test_a_model_reads_and_writes_the_line_ends_of_its_text(browser, play):
+    text = "9 o' beer\r\n10 o"
+    play("crlf", prompt=text)
+    assert value(browser) == boxed(text)
+    assert shows_loss(browser, "crlf", text)
+    assert "".join(texts(browser, ".text span")) == boxed(text)
+    assert texts(browser, ".key-axis span")[9:11] == ["␍", "⏎"]
+    continue_text(browser)
+    written = load_model("runs/crlf", "cpu").generate(text, 40, temperature=0)
+    assert "\r\n" in written[len(text) :]  # so it writes them
+    assert value(browser) == boxed(written)
+    type_text(browser, "").send_keys("9 b", ENTER, "8 b")
+    assert value(browser) == boxed("9 b\r\n8 b")
+    wait_for(lambda: find(browser, ".totals")[0].text.startswith("7 characters"))
+    assert shows_loss(browser, "crlf", "9 b\r\n8 b")
+
+
+def test_a_paste_keeps_its_carriage_returns_and_a_copy_has_them_again(browser, play):
+    play("crlf", prompt="9 beers\r\n8 b")
+    find(browser, "#copy")[0].click()
+    wait_for(lambda: texts(browser, "#message")[0].startswith("Copied"))
+    box = type_text(browser, "")
+    box.send_keys(CTRL + "v")
+    assert value(browser) == boxed("9 beers\r\n8 b")
+
+
+def test_a_model_whose_lines_end_with_carriage_returns_alone_has_lines_in_the_box(browser, play):
+    text = "9 bottles\r8 bott"
+    play("cr", prompt=text)
+    assert value(browser) == text.replace("\r", "\n")
+    assert shows_loss(browser, "cr", text)
+    assert texts(browser, ".key-axis span")[9] == "␍"
+    continue_text(browser)
+    assert value(browser) == load_model("runs/cr", "cpu").generate(text, 40, temperature=0).replace("\r", "\n")
 
 
 def test_progress_belongs_to_a_long_reading_and_a_screen_reader_hears_little(browser, play):
