@@ -22,7 +22,7 @@ function say(message, element = byId("message")) {
 
 // A button that cannot be pressed now keeps the focus of the keyboard.
 function enable(id, can) {
-  byId(id).ariaDisabled = !can;
+  byId(id).setAttribute("aria-disabled", !can);
 }
 
 // Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
@@ -46,7 +46,8 @@ function point(character, keeps = false) {
   if (keeps) kept = character;
   models.forEach((model) => model.point(character));
   sheet.shade(character);
-  for (const element of document.querySelectorAll("#pointed, .looking")) element.ariaLive = keeps ? "polite" : "off";
+  const live = keeps ? "polite" : "off"; // a screen reader speaks of what the user chooses only
+  document.querySelectorAll("#pointed, .looking").forEach((element) => element.setAttribute("aria-live", live));
   byId("pointed").textContent = models[shown].describe(character);
 }
 
@@ -226,8 +227,8 @@ function start() {
   };
   const works = { write, stop: stopWriting, again, undo: () => box.step(-1), redo: () => box.step(1), copy };
   for (const [id, work] of Object.entries(works)) {
-    byId(id).onclick = ({ target }) => {
-      if (target.ariaDisabled !== "true") work();
+    byId(id).onclick = ({ currentTarget }) => {
+      if (currentTarget.getAttribute("aria-disabled") !== "true") work();
     };
   }
   showBusy();
