@@ -14,6 +14,7 @@ from cli.marks import Mark
 from training.config import Config, settings_with
 
 SEED = "train.seed"
+MEASURED_BY = ("text", "data.split", "data.encoding", "train.eval_characters", "model.block_size")
 WITHOUT_EFFECT, RESOLVED = settings_with(Mark.WITHOUT_EFFECT), settings_with(Mark.RESOLVED)
 
 # The types of the fields of an origin, in JSON.
@@ -58,6 +59,13 @@ def group_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[int, int]]
         seedless = json.dumps({key: value for key, value in identity.items() if key != SEED}, sort_keys=True)
         variants.setdefault(seedless, {}).setdefault(identity[SEED], place)
     return [*variants.values()]
+
+
+def measurement_of(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an identity that determined what its losses were measured on: the same if they compare."""
+    measurement = {key: identity[key] for key in MEASURED_BY}
+    _, _, validation = identity["text"].partition(" and ")
+    return measurement | ({"text": validation, "data.split": None} if validation else {})  # a text apart is not split
 
 
 def what_differs(identities: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -15,6 +15,7 @@ from experiments.heads.measures import explain_no_target, role_of
 from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
 from experiments.playground.weights import payload
+from training.identity import measurement_of, what_differs
 from training.runs.checkpoint import load_checkpoint
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
@@ -45,7 +46,8 @@ def make_page(
     if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
         raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
     described[0]["opening"] = in_box(text, opened[0].vocabulary.characters)
-    return render("playground/playground.html", models_of_this_page=described, title="Playground")
+    values = {"models_of_this_page": described, "warning": warning(opened), "title": "Playground"}
+    return render("playground/playground.html", **values)
 
 
 def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
             "start": in_box(vocabulary.default_prompt, known),
             "measured": analysis and measured(analysis),
         },
-        "measured_on": [text, config.block_size],
+        "context": config.block_size,
         "about": f"{config.in_words}, trained on {text}",
         "no_target": explain_no_target(config),
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
@@ -93,6 +95,17 @@ def alike(vocabulary: Vocabulary) -> dict[str, Any]:
         character: {"plain": plain, "spoken": f"{visible(plain)} for {visible(character)}"}
         for character, plain in vocabulary.look_alikes.items()
     }
+
+
+def warning(opened: Sequence[TrainedModel]) -> str:
+    """Return what a page says if its models' losses do not compare, or nothing."""
+    identities = [
+        {"text": each.checkpoint.corpus["digest"][:16]} | each.checkpoint.identity  # earlier files have no origin
+        for each in opened
+    ]
+    differing = ", ".join(what_differs([measurement_of(each) for each in identities]))
+    sentence = "Do not compare the losses or surprise of models A and B: they were measured with another"
+    return differing and f"{sentence} {differing}."
 
 
 def measured(analysis: Analysis) -> dict[str, Any]:

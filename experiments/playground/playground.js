@@ -60,7 +60,7 @@ function drawText() {
   const differs = known.findIndex((c, i) => c !== characters[i]); // what was typed since then has no shade yet
   model.nKnown = differs < 0 ? known.length : differs;
   const { unknown, text } = model.reading;
-  const first = Math.max(Math.min(model.characterOf(0), ...unknown), characters.length - model.state.measured_on[1]);
+  const first = Math.max(Math.min(model.characterOf(0), ...unknown), characters.length - model.state.context);
   const marked = unknown.filter((place) => first <= place && place < model.nKnown);
   sheet.show(characters, first, marked);
   point(kept >= model.characterOf(0) && kept < model.nRead ? kept : model.characterOf(middleOfLine(text)));
@@ -193,9 +193,6 @@ function offerPair() {
   byId("models").classList.add("pair");
   byId("letters").hidden = byId("with").hidden = false;
   show(0);
-  const [a, b] = states.map(({ measured_on: [text, context] }) => `${text} with context length ${context}`);
-  const warning = `Model A was trained on ${a}, model B on ${b}: do not compare their losses or surprise.`;
-  if (a !== b) say(warning, byId("warning"));
 }
 
 function start() {

@@ -44,8 +44,11 @@ def test_a_run_becomes_a_page_in_its_folder_with_its_losses_and_the_weights_of_e
     assert playground(["--no-browser", "--prompt", "9 b"]) == 0  # in its place
     (model,) = models_in(page)
     assert (len(model["checkpoints"]), model["opening"]) == (1, "9 b")
-    assert playground(["--no-browser", "--checkpoint", "runs/tiny", "runs/tiny"]) == 0
-    assert len(models_in("playground.html")) == 2
+    for other, n_warnings in (("runs/tiny", 0), (str(BUNDLED_MODEL), 1)):
+        assert playground(["--no-browser", "--checkpoint", "runs/tiny", other]) == 0
+        assert len(models_in("playground.html")) == 2
+        sentence = '<p class="warning">Do not compare the losses or surprise of models A and B'
+        assert Path("playground.html").read_text(encoding="utf-8").count(sentence) == n_warnings
 
 
 def test_a_page_has_all_that_it_needs_names_no_path_of_this_machine_and_may_not_connect_anywhere(trained):

@@ -5,13 +5,15 @@ import pytest
 from conftest import TINY_TEXT
 from helpers import differences, losses, metrics, resume, train_run
 
+from experiments.playground.models import warning
 from experiments.report.find_runs import find_runs
 from training.config import Config
 from training.config_file import KEYS, build_config
-from training.identity import RESOLVED, SEED, WITHOUT_EFFECT, identity_of, what_differs
+from training.identity import RESOLVED, SEED, WITHOUT_EFFECT, identity_of, measurement_of, what_differs
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
+from training.trained_model import load_model
 
 # For each setting that is no part of the identity, another value with which a run has the same weights and losses.
 SAME_RUN = {
@@ -99,10 +101,34 @@ def test_runs_that_differ_in_more_than_the_seed_are_no_seeds_of_one_variant(work
     assert what_differs(identities(one, other)) == differing
 
 
-def test_losses_in_two_encodings_are_not_compared(workplace):
-    runs = [run("one").path, run("other", "data.encoding=latin-1").path]
-    one, other = (variant.first.measured_on for variant in find_runs(runs).variants)
-    assert one != other
+@pytest.mark.parametrize(
+    ("first", "second", "differing"),
+    [
+        ([], ["data.corpus=folder/copy.txt", "model.n_head=2"], []),
+        ([], ["data.corpus=folder/text.txt"], ["text"]),
+        ([], ["data.encoding=latin-1"], ["data.encoding"]),
+        ([], ["data.split=[0.8, 0.1, 0.1]"], ["data.split"]),
+        ([], ["model.block_size=8"], ["model.block_size"]),
+        ([], ["train.eval_characters=32"], ["train.eval_characters"]),
+        ([], ["data.val_corpus=folder/text.txt"], ["text", "data.split"]),
+        (["data.val_corpus=folder/text.txt"], ["data.corpus=folder/other.txt", "data.val_corpus=folder/text.txt"], []),
+    ],
+)
+def test_losses_are_compared_by_reports_and_pages_if_they_were_measured_on_the_same(
+    workplace, first, second, differing
+):
+    Path("folder").mkdir()
+    shutil.copy("text.txt", "folder/copy.txt")
+    for name, lines in (("text.txt", 30), ("other.txt", 20)):
+        Path("folder", name).write_text("".join(TINY_TEXT.splitlines(keepends=True)[:lines]))
+    one, other = run("one", *first), run("other", *second)
+    assert what_differs([*map(measurement_of, identities(one, other))]) == differing
+    measured = {variant.first.measured_on for variant in find_runs([one.path, other.path]).variants}
+    assert len(measured) == (2 if differing else 1)
+    sentence = "Do not compare the losses or surprise of models A and B: they were measured with another"
+    assert warning([load_model(each.path, "cpu") for each in (one, other)]) == (
+        f"{sentence} {', '.join(differing)}." if differing else ""
+    )
 
 
 def test_a_run_whose_settings_were_changed_differs_from_one_that_had_them_from_the_start(workplace):
