@@ -1,3 +1,10 @@
+// Calls `forget` when the pointer leaves an element. A finger leaves as soon as it is lifted, so what it showed stays.
+function whenLeft(element, forget) {
+  element.addEventListener("pointerleave", ({ pointerType }) => {
+    if (pointerType !== "touch") forget();
+  });
+}
+
 // Shows the point of a curve that is nearest to the pointer. data-points of the SVG: [[x, y, text], ...].
 function answerToPointer(svg) {
   const tip = document.createElement("p");
@@ -14,6 +21,10 @@ function answerToPointer(svg) {
     svg.append(dot);
     tip.textContent = text;
   };
+  whenLeft(svg, () => {
+    dot.remove();
+    tip.textContent = "";
+  });
 }
 
 document.querySelectorAll(`svg[data-points]:not([data-points="[]"])`).forEach(answerToPointer);

@@ -16,14 +16,17 @@ class Model {
     const [inside, steps] = [this.part("inside"), this.part("steps")];
     this.steps = new Steps(this.part);
     this.lookInside = oneAtATime(async () => {
-      if (inside.open || steps.open) await this.compute("inside", this.showInside);
+      const isNeeded = inside.open || steps.open || sheet.root.dataset.by === "attention";
+      if (isNeeded) await this.compute("inside", this.showInside);
     });
     this.lookAtHead = oneAtATime(async () => {
       if (steps.open && this.viewer.weights) await this.compute("head", this.showHead);
     });
-    inside.ontoggle = steps.ontoggle = () => {
+    const lookIfRead = () => {
       if (this.reading) this.lookInside(); // before the first reading, `update` will ask
     };
+    inside.ontoggle = steps.ontoggle = lookIfRead;
+    sheet.buttons.forEach((button) => button.addEventListener("click", lookIfRead));
     this.part("how").onclick = () => {
       steps.open = true;
       steps.scrollIntoView();

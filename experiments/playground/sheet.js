@@ -1,6 +1,6 @@
 // The text under the box: each character is shaded by its surprise, or by the attention that the chosen one pays to it.
 
-const MOST_BITS = 8; // of surprise, for the darkest shade
+const MOST_BITS = 8; // of surprise, for the strongest colour
 const NEAR_PX = 40; // more than a line
 
 class Sheet {

@@ -127,6 +127,12 @@ class Steps {
     const explainCell = ({ target }) => this.explain(target.closest("td")?.place);
     lines.onpointerover = explainCell;
     lines.onpointerdown = explainCell;
+    whenLeft(lines, () => {
+      if (!lines.querySelector(":focus-visible")) this.forget();
+    });
+    lines.addEventListener("focusout", ({ relatedTarget }) => {
+      if (!lines.contains(relatedTarget)) this.forget();
+    });
     lines.addEventListener("focusin", ({ target: { dataset } }) => {
       if (this.place?.[0] !== dataset.name) this.explain([dataset.name, 0, 0]);
     });
@@ -135,7 +141,8 @@ class Steps {
 
   // config: the settings of the model. answer: that of `head` in worker.js.
   show(config, answer) {
-    const focused = document.activeElement.dataset.name;
+    const focused = this.part("lines").querySelector(":focus")?.dataset.name;
+    const { place } = this;
     this.tables = new Map();
     const sections = linesOf(config, answer).map(({ code, tables }) => {
       const drawn = tables.map((table) => ({ ...table, ...this.draw(table, answer.names) }));
@@ -145,8 +152,9 @@ class Steps {
     });
     this.part("lines").replaceChildren(...sections);
     this.part("effect").textContent = effectOf(answer);
+    this.forget(); // the numbers of a pointer's place have changed; the keyboard keeps its place
     this.tables.get(focused)?.table.focus();
-    this.explain(this.place);
+    if (focused) this.explain(place);
   }
 
   // Returns the element of a table, the table in it, and its cells (rows, columns).
@@ -165,14 +173,20 @@ class Steps {
     const [name, i, j] = place ?? [];
     const { rows, cells, product, from = () => [] } = this.tables.get(name) ?? {};
     if (!cells?.[i]?.[j]) return;
+    this.forget();
     this.place = place;
-    for (const td of this.part("lines").querySelectorAll("td")) td.className = "";
     cells[i][j].className = "chosen";
     for (const { table, row, column } of from(i, j)) {
       const whole = this.tables.get(table).cells[row];
       for (const td of column === null ? whole : [whole[column]]) td.className = "lit";
     }
     this.part("product").textContent = `${name} ${decimal(rows[i][j])} = ${product(i, j)}`;
+  }
+
+  forget() {
+    this.place = null;
+    this.part("product").textContent = "";
+    for (const td of this.part("lines").querySelectorAll("td")) td.className = "";
   }
 
   // Moves from number to number by the arrow keys.

@@ -28,6 +28,7 @@ class Viewer {
     this.part("roles").onchange = () => this.filter();
     const map = this.part("map");
     map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
+    whenLeft(map, () => this.forgetPlace());
     new ResizeObserver(() => this.drawAxes()).observe(this.part("frame"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawMaps());
   }
@@ -36,6 +37,7 @@ class Viewer {
   begin(labels) {
     Object.assign(this, { labels, T: labels.length, query: Math.min(this.query, labels.length - 1), weights: null });
     this.part("viewer").classList.add("stale");
+    this.forgetPlace();
   }
 
   // Shows the maps of the text; see `inside` in worker.js.
@@ -117,6 +119,7 @@ class Viewer {
   chooseHead(h) {
     if (!this.weights) return;
     this.head = h;
+    this.forgetPlace();
     this.drawMap(this.part("map"), h);
     this.onChoose(this.query);
   }
@@ -148,6 +151,10 @@ class Viewer {
     this.onChoose(q);
     const found = k > q ? "not visible yet" : `weight ${this.weight(this.head, q, k).toFixed(3)}`;
     this.part("place").textContent = `${this.labels[q]} at ${q} looks at ${this.labels[k]} at ${k}: ${found}`;
+  }
+
+  forgetPlace() {
+    this.part("place").textContent = "";
   }
 }
 
