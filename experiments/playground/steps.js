@@ -6,8 +6,8 @@ const SCORES = {
   scaled_dot: "q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # / sqrt(D) keeps their variance near 1",
   dot: "q @ k.transpose(1, 2)",
   uniform: "torch.zeros(B, T, T)",
-  additive: "self.weight(torch.tanh(self.query(q)[:, :, None] + self.key(k)[:, None])).squeeze(-1)",
-  gaussian: "-((q[:, :, None] - k[:, None]) * self.w).pow(2).sum(-1) / 2",
+  additive: "self.score.weight(torch.tanh(self.score.query(q)[:, :, None] + self.score.key(k)[:, None])).squeeze(-1)",
+  gaussian: "-((q[:, :, None] - k[:, None]) * self.score.w).pow(2).sum(-1) / 2",
 };
 
 const digits = (x) => (Number.isInteger(x) ? String(x) : x.toFixed(2)); // 0 and 1 of the mask are whole
@@ -22,12 +22,13 @@ function sumOf(pairs) {
 
 // Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows, the names
 // of its columns, and the numbers that its bars show. `product(i, j)` says how a number of it came about, `from(i, j)`
-// which numbers went into it.
+// which numbers went into it. answer: that of `head` in worker.js, and the labels of its characters as `keys`.
 function linesOf(config, answer) {
-  const at = (i) => `${answer.names[i]} at ${answer.first + i}`;
+  const at = (i) => `${answer.names[i]} at ${answer.places[i]}`;
   const sees = (i, j) => `${at(i)} ${j <= i ? "sees" : "does not see"} ${at(j)}`;
+  const hidden = (i) => answer.places[i] - i; // how many characters up to this one are not shown
   const masked = answer.scores.map((row, i) => row.map((each, j) => (j <= i ? each : -Infinity)));
-  const head = { ...answer, at, sees, masked };
+  const head = { ...answer, at, sees, hidden, masked };
   return [
     maskLine(head),
     projectionsLine(config, head),
@@ -48,51 +49,61 @@ function vectors(name, rows, product, from) {
   return { name, rows, columns: [...bars.keys()].slice(0, CHANNELS), bars, product, from };
 }
 
-function maskLine({ scores, names, sees }) {
+function maskLine({ scores, keys, sees }) {
   const rows = scores.map((row, i) => row.map((_, j) => Number(j <= i)));
   return {
     code: 'self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)',
-    tables: [{ name: "tril", rows, columns: names, product: sees }],
+    tables: [{ name: "tril", rows, columns: keys, product: sees }],
   };
 }
 
-function projectionsLine({ qk_norm, positions }, { q, k, v, at }) {
+function projectionsLine({ qk_norm, positions, score }, { q, k, v, at }) {
   let code = "q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each";
-  if (qk_norm) code += "\nq, k = scale * rms_norm(q), rms_norm(k)";
-  if (positions === "rope") code += "\nq, k = rotate(q), rotate(k)  # by their positions";
+  let then = "";
+  if (qk_norm) {
+    const scaled = score === "scaled_dot" ? "scale / q.size(-1) ** 0.5 * " : ""; // the other scores have no scale
+    code += `\nq, k = ${scaled}rms_norm(q), rms_norm(k)`;
+    then += ", then normalised";
+  }
+  if (positions === "rope") {
+    code += "\nq, k = rotate(q), rotate(k)  # by their positions";
+    then += ", then rotated";
+  }
   const read = (map) => (i, c) => `row ${c} of the ${map} map times what the layer reads at ${at(i)}`;
+  const turned = (map) => (i, c) => read(map)(i, c) + then;
   return {
     code,
-    tables: [vectors("q", q, read("query")), vectors("k", k, read("key")), vectors("v", v, read("value"))],
+    tables: [vectors("q", q, turned("query")), vectors("k", k, turned("key")), vectors("v", v, read("value"))],
   };
 }
 
-function scoresLine({ score, positions }, { q, k, scores, row, names }) {
+function scoresLine({ score, positions }, { q, k, scores, row, keys, places }) {
   let code = `scores = ${SCORES[score]}`;
-  if (positions === "alibi") code += "\nscores = scores - slope * distance";
+  const hasSlope = positions === "alibi";
+  if (hasSlope) code += "\nscores = scores - slope * distance";
   const product = (i, j) => {
     const sum = sumOf(Array.from(q[i], (each, c) => [each, k[j][c]]));
-    if (score === "dot") return sum;
-    return score === "scaled_dot" ? `(${sum}) / \u221a${q[i].length}` : "";
+    const match = { dot: sum, scaled_dot: `(${sum}) / \u221a${q[i].length}` }[score] ?? SCORES[score];
+    return hasSlope ? `${match} \u2212 slope \u00d7 ${decimal(places[i] - places[j])}` : match;
   };
   const from = (i, j) => [wholeRow("q", i), wholeRow("k", j)];
-  return { code, tables: [{ name: "scores", rows: scores, columns: names, bars: row.scores, product, from }] };
+  return { code, tables: [{ name: "scores", rows: scores, columns: keys, bars: row.scores, product, from }] };
 }
 
-function maskedScoresLine({ masked, names, sees }) {
+function maskedScoresLine({ masked, keys, sees }) {
   const from = (i, j) => [cell("tril", i, j), cell("scores", i, j)];
   return {
     code: 'scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future',
-    tables: [{ name: "masked scores", rows: masked, columns: names, product: sees, from }],
+    tables: [{ name: "masked scores", rows: masked, columns: keys, product: sees, from }],
   };
 }
 
-function weightsLine({ first, masked, weights, row, names }) {
-  const columns = first ? [...names, "before"] : names;
+function weightsLine({ places, hidden, masked, weights, row, keys }) {
+  const columns = hidden(keys.length - 1) ? [...keys, "rest"] : keys;
   const rows = weights.map((each) => [...each, Math.max(0, 1 - each.reduce((a, b) => a + b))]);
   const product = (i, j) => {
-    if (j === names.length) return `weights of the ${first} characters before`;
-    return `e^${decimal(masked[i][j])} / sum of e^score over ${first + i + 1} characters`;
+    if (j === keys.length) return `weights of the ${hidden(i)} other characters that it sees`;
+    return `e^${decimal(masked[i][j])} / sum of e^score over ${places[i] + 1} characters`;
   };
   const from = (i) => [wholeRow("masked scores", i)];
   return {
@@ -101,10 +112,10 @@ function weightsLine({ first, masked, weights, row, names }) {
   };
 }
 
-function outputLine({ first, v, weights, outputs, names }) {
+function outputLine({ hidden, v, weights, outputs, names }) {
   const product = (i, c) => {
     const sum = sumOf(weights[i].map((weight, j) => [weight, v[j][c]]));
-    return first ? `${sum} + what comes from before` : sum;
+    return hidden(i) ? `${sum} + what comes from the rest` : sum;
   };
   const from = (i, c) => [wholeRow("weights", i), ...names.map((_, j) => cell("v", j, c))];
   return { code: "return weights @ v  # (B, T, D)", tables: [vectors("output", outputs, product, from)] };
@@ -144,8 +155,9 @@ class Steps {
     const focused = this.part("lines").querySelector(":focus")?.dataset.name;
     const { place } = this;
     this.tables = new Map();
-    const sections = linesOf(config, answer).map(({ code, tables }) => {
-      const drawn = tables.map((table) => ({ ...table, ...this.draw(table, answer.names) }));
+    const keys = answer.names.map((name, i) => `${name}\n${answer.places[i]}`);
+    const sections = linesOf(config, { ...answer, keys }).map(({ code, tables }) => {
+      const drawn = tables.map((table) => ({ ...table, ...this.draw(table, keys) }));
       for (const table of drawn) this.tables.set(table.name, table);
       const roots = drawn.map(({ root }) => root);
       return make("section", [make("pre", code), make("div", roots, { className: "matrices" })]);
@@ -157,10 +169,10 @@ class Steps {
     if (focused) this.explain(place);
   }
 
-  // Returns the element of a table, the table in it, and its cells (rows, columns).
-  draw({ name, rows, columns, bars }, names) {
+  // Returns the element of a table, the table in it, and its cells (rows, columns). keys: the labels of the rows.
+  draw({ name, rows, columns, bars }, keys) {
     const cells = rows.map((row, i) => columns.map((_, j) => make("td", decimal(row[j]), { place: [name, i, j] })));
-    const body = cells.map((row, i) => make("tr", [make("th", names[i]), ...row]));
+    const body = cells.map((row, i) => make("tr", [make("th", keys[i]), ...row]));
     const labels = [make("td"), ...columns.map((label) => make("th", label))];
     const parts = [make("caption", name), make("thead", make("tr", labels)), make("tbody", body)];
     const table = make("table", parts, { tabIndex: 0 });

@@ -2,7 +2,8 @@
 
 const SHOWN = 10; // characters in a list of predictions
 const IN_LENS = 3; // characters in a list of a layer's predictions
-const STEPS = 8; // characters whose numbers the steps of a head show
+const STEPS = 6; // characters whose numbers the steps of a head show
+const HEAVIEST = 3; // of them, those with the largest weights
 const TURN_MS = 30; // of work before other questions get a turn
 let gpt;
 let header;
@@ -59,26 +60,25 @@ const ANSWERS = {
     });
   },
 
-  // What a head computes at the last characters up to position t, the scores that its mask hides included, and which
-  // logits of the next character change most by what it adds to the residual stream there.
+  // What a head computes at position t and some before it, the scores that its mask hides included, and which logits of
+  // the next character change most by what it adds to the residual stream at t.
   head({ text, off, name, t }) {
     return reading(encode(text).ids, off, (window) => {
       const [l, h] = name.match(/\d+/g).map(Number);
       const last = Math.min(t, window.length - 1);
-      const first = Math.max(0, last - STEPS + 1);
-      const places = [...window.keys()].slice(first, last + 1);
+      const { scores, weights } = gpt.head(l, h, last);
+      const places = placesToShow(weights);
       const found = places.map((place) => gpt.head(l, h, place));
       const k = places.map((place) => found[0].keys[place]);
       const v = places.map((place) => found[0].values[place]);
       const added = found.map(({ output }) => gpt.project(l, h, output));
-      const { scores, weights } = found.at(-1);
       return {
-        first,
+        places,
         names: places.map((place) => header.labels[window[place]]),
         q: found.map(({ query }) => query),
         k,
         v,
-        scores: unmaskedScores(l, h, found, k),
+        scores: unmaskedScores(l, h, found, k, places),
         weights: found.map((each) => places.map((place) => each.weights[place] ?? 0)),
         outputs: found.map(({ output }) => output),
         added,
@@ -185,10 +185,21 @@ function triangles(heads, T) {
   return weights;
 }
 
-// Returns the score (T, T) of each query for each key (T, D) of head h in layer l, also for those that the mask hides.
-function unmaskedScores(l, h, found, keys) {
+// Returns some of the positions (t + 1,) of a head's weights: the last one, those with the largest weights, and the
+// nearest others, in the order of the text.
+function placesToShow(weights) {
+  const nearest = [...weights.keys()].reverse();
+  const heaviest = [...nearest].sort((a, b) => weights[b] - weights[a]);
+  const places = new Set([nearest[0], ...heaviest.slice(0, HEAVIEST), ...nearest]);
+  return [...places].slice(0, STEPS).sort((a, b) => a - b);
+}
+
+// Returns the score (n, n) of each query for each key (n, D) of head h in layer l, also for those that the mask hides,
+// given the positions (n,) of both.
+function unmaskedScores(l, h, found, keys, places) {
   const { score, slopes } = gpt.layers[l];
-  return found.map(({ query }, i) => keys.map((key, j) => score(query)(key) - slopes[h] * (i - j)));
+  const distance = (i, j) => places[i] - places[j];
+  return found.map(({ query }, i) => keys.map((key, j) => score(query)(key) - slopes[h] * distance(i, j)));
 }
 
 // Returns the labels and changes of the logits that a head raises and lowers most, by what it added (C,) to x (C,).
