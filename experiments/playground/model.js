@@ -15,6 +15,10 @@ class Model {
     this.viewer = new Viewer(this.part, heads, (query) => point(this.characterOf(query), true), state.header.measured);
     const [inside, steps] = [this.part("inside"), this.part("steps")];
     this.steps = new Steps(this.part);
+    this.diagram = new Diagram(this.part("diagram"), state.checkpoints[0].header, (h) => {
+      inside.open = true;
+      if (this.reading) this.viewer.chooseHead(h);
+    });
     this.lookInside = oneAtATime(async () => {
       const isNeeded = inside.open || steps.open || sheet.root.dataset.by === "attention";
       if (isNeeded) await this.compute("inside", this.showInside);
@@ -35,8 +39,10 @@ class Model {
     this.part("which").onchange = ({ target }) => this.viewer.chooseHead(target.selectedIndex);
     const switches = state.parts.map((name) => make("button", name, { onclick: () => this.flip(name) }));
     this.part("switches").append(...switches);
-    this.part("about").textContent = state.about;
     this.part("no-target").textContent = state.no_target;
+    const V = [...state.header.characters].length;
+    this.part("even").textContent =
+      `Guessing evenly among its ${V} characters costs ${Math.log2(V).toFixed(1)} bits each.`;
     const slider = this.part("checkpoint");
     slider.max = state.checkpoints.length - 1;
     slider.value = state.chosen;
@@ -170,6 +176,7 @@ class Model {
     if (i < 0) return;
     this.viewer.select(i);
     if (!this.viewer.weights) return;
+    this.diagram.highlight(this.viewer.head, this.viewer.names[this.viewer.head]);
     const rows = this.lens.map((layer, number) => {
       const cells = layer[i].map(([label, , probability]) => make("td", `${label} ${percent(probability)}`));
       return make("tr", [make("th", `layer ${number}`, { scope: "row" }), ...cells]);
@@ -216,7 +223,9 @@ class Model {
   // Loads another checkpoint, whose weights answer from now on.
   choose(number) {
     const checkpoint = this.state.checkpoints[number];
-    const title = `${this.state.name}, step ${checkpoint.step.toLocaleString("en")}`;
+    const step = checkpoint.step.toLocaleString("en");
+    const title = `${this.state.name}, step ${step}`;
+    this.part("about").textContent = `${this.state.about}, in ${step} steps of training.`;
     this.part("name").textContent = this.letter ? `${this.letter}: ${title}` : title;
     this.part("checkpoint").ariaValueText = title;
     this.loaded = this.ask("load", { ...checkpoint, header: { ...this.state.header, ...checkpoint.header } });

@@ -56,7 +56,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
     records = read_records(run.metrics) if run and run.metrics.is_file() else []
     kept = [load_checkpoint(path) for path in run.all_kept().values()] if run and all_steps else []
     checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
-    text = Path(trained.checkpoint.corpus["name"]).name
+    text, n = Path(trained.checkpoint.corpus["name"]).name, trained.model.n_parameters()
     packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]
     vocabulary, heads = trained.vocabulary, all_heads(trained.model)
     known = vocabulary.characters
@@ -73,7 +73,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
             "measured": analysis and measured(analysis),
         },
         "context": config.block_size,
-        "about": f"{config.in_words}, trained on {text}",
+        "about": f"A GPT of {n:,} parameters that learned to predict the next character of the text {text}",
         "no_target": explain_no_target(config),
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],

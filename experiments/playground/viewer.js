@@ -49,6 +49,7 @@ class Viewer {
     this.select(this.query);
     this.drawMaps();
     this.filter();
+    this.scrollToHead();
   }
 
   offerRoles() {
@@ -117,11 +118,19 @@ class Viewer {
   }
 
   chooseHead(h) {
-    if (!this.weights) return;
     this.head = h;
+    if (!this.weights) return; // the maps will be those of this head
     this.forgetPlace();
     this.drawMap(this.part("map"), h);
+    this.scrollToHead();
     this.onChoose(this.query);
+  }
+
+  // Scrolls the list of heads, but not the page, to the chosen one.
+  scrollToHead() {
+    const [grid, { offsetTop: top, offsetHeight: height }] = [this.part("grid"), this.buttons[this.head]];
+    const isInSight = top >= grid.scrollTop && top + height <= grid.scrollTop + grid.clientHeight;
+    if (!isInSight) grid.scrollTop = top - (grid.clientHeight - height) / 2;
   }
 
   // Shows what a character attends to.

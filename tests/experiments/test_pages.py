@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 READ = " bottles of be\n2"
 TEXT = "9 bottles of b"
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
-PAGES = {"report.html": 3, "names.html": 3, "heads.html": 1, "two.html": 2}  # and their charts
+PAGES = {"report.html": 3, "names.html": 3, "heads.html": 2, "two.html": 4}  # and their charts and drawings
 WINDOWS = pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)], ids=["dark phone", "light desktop"])
 
 
@@ -409,7 +409,7 @@ def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, 
     settings = ["data.corpus=<img src=x>'.txt", "model.n_embd=48", "model.block_size=64", "train.max_steps=300"]
     train_tiny(folder, *settings, "train.name=script")
     play("script")
-    assert find(browser, ".about")[0].text.endswith("trained on <img src=x>'.txt")
+    assert find(browser, ".about")[0].text.endswith("the text <img src=x>'.txt, in 300 steps of training.")
     n_scripts = len(find(browser, "script"))
     box = type_text(browser, SCRIPT)
     set_field(browser, "length", 200)

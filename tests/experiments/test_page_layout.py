@@ -1,0 +1,57 @@
+"""The parts of the page have room: letters can be read, tables stay in their column, the chosen head is in sight."""
+
+import pytest
+from conftest import train_tiny
+from pages_in_browser import click, find, open_page, texts, wait_for, wait_for_maps
+
+from experiments.playground.__main__ import main as playground
+
+pytestmark = pytest.mark.slow
+LEAST_PX = 10.5  # of a letter in a drawing
+LETTERS = """return [...document.querySelectorAll("figure svg text")].map((text) => [
+    text.textContent, parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a])"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Return the page of a model with 48 heads."""
+    folder = tmp_path_factory.mktemp("layout")
+    train_tiny(folder, "model.n_layer=6", "model.n_head=8", "model.n_embd=32", "train.name=heads")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert playground(["--no-browser", "--output", "page.html"]) == 0
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("width", [390, 980, 1280])
+def test_drawings_have_letters_that_one_can_read(browser, page, width):
+    open_page(browser, page, width)
+    wait_for_maps(browser)
+    letters = browser.execute_script(LETTERS)
+    assert {"step 40", "layer 5: H = 8 heads of D = 4"} <= {text for text, _ in letters}
+    assert [(text, size) for text, size in letters if size < LEAST_PX] == []
+
+
+@pytest.mark.parametrize("width", [390, 980, 1280])
+def test_the_table_of_silenced_heads_stays_in_its_column(browser, page, width):
+    open_page(browser, page, width)
+    wait_for_maps(browser)
+    for count in range(1, 4):
+        click(browser, f".switches button:nth-child({count})")
+        wait_for(lambda count=count: len(texts(browser, ".costs tbody tr")) == count + 1)
+    table, column = (find(browser, selector)[0].rect for selector in (".costs", ".answers"))
+    assert table["x"] + table["width"] <= column["x"] + column["width"] + 1
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
+def test_the_chosen_head_is_in_sight_in_the_list(browser, page, width, height):
+    open_page(browser, page, width, height)
+    wait_for_maps(browser)
+    browser.execute_script("document.querySelector('.inside').open = true")
+    wait_for_maps(browser)
+    for place in (47, 0, 20):
+        browser.execute_script("models[0].viewer.chooseHead(arguments[0])", place)
+        chosen, grid = (find(browser, selector)[0].rect for selector in ("button.head[aria-pressed=true]", ".grid"))
+        assert chosen["y"] >= grid["y"] - 1
+        assert chosen["y"] + chosen["height"] <= grid["y"] + grid["height"] + 1
+    assert grid["height"] > height / 2  # as much as there is room for
