@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 from helpers import wait_for
-from pages_in_browser import click, find, rows, set_field, texts, type_text
+from pages_in_browser import click, find, query, rows, set_field, texts, type_text
 from pages_in_browser import wait_for as wait_for_page
 from person import Person
 
@@ -177,6 +177,7 @@ def writes_in_the_page(student):
     set_field(student.browser, "temperature", 0)
     click(student.browser, "#write")
     wait_for_page(lambda: len(box.get_property("value")) == len("The old ") + 60)
+    wait_for_page(lambda: f"at {query(student.browser)} looks at" in texts(student.browser, ".looking")[0])
     student.takes_a_picture("playground-written")
     options = '--checkpoint runs/mine --prompt "The old " --length 60 --temperature 0'
     assert box.get_property("value") in student.types(f"python sample.py {options}")
