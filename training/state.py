@@ -161,7 +161,8 @@ class TrainingState:
         """Record a validation loss and return whether it is the best so far. Raises TrainingError if it is absurd."""
         progress = self.progress
         if not loss < WORST_LOSS:
-            raise TrainingError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {ADVICE}")
+            advice = against_a_high_loss(self.config)
+            raise TrainingError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {advice}")
         progress.evaluation_due = False
         is_best = loss < progress.best_loss
         if is_best:
@@ -182,6 +183,12 @@ class TrainingState:
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "
                 f"{self.progress.step:,}; {ADVICE}"
             )
+
+
+def against_a_high_loss(config: Config) -> str:
+    """Return what helps if the validation loss is high; some settings scale the predictions outside training only."""
+    scaled = [f"model.{name}" for name in ("temperature", "ngram_scale") if getattr(config.model, name) != 1]
+    return f"start a run with {' and '.join(scaled)} at 1" if scaled else ADVICE
 
 
 def origin_of(corpus: Corpus, runtime: Runtime) -> dict[str, Any]:

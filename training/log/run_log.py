@@ -25,7 +25,7 @@ from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name, product_rate
 from training.sampling import TextSampler
-from training.state import TrainingState
+from training.state import TrainingState, against_a_high_loss
 
 
 class RunLog:
@@ -41,6 +41,7 @@ class RunLog:
         self._paused_s = 0.0  # in this lap
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
+        self._last_loss = state.progress.best_loss  # of the validation, in this session
         self._product_rate = product_rate(state.runtime)
         self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit()}
         self._console = Console(self._first_step, state.config.train.max_steps)
@@ -125,6 +126,7 @@ class RunLog:
         """Log a validation loss and a sampled text."""
         settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
         self._record(**result.record(), val_passage=corpus.passage(self.state.split))
+        self._last_loss = result.loss
         # The same seed for every sample, so that samples can be compared.
         self._last_sample = self._sampler.text("", settings.sample_length, seed=settings.seed)
         if self._last_sample:
@@ -170,6 +172,10 @@ class RunLog:
                 f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
                 f"character, context {config.model.block_size}, at step {progress.best_step:,}"
             )
+        guessing = math.log(len(self.state.corpus.vocabulary))
+        if guessing < self._last_loss < math.inf:
+            worse = f"The last loss, {self._last_loss:.4f}, is worse than that of guessing, {guessing:.4f}"
+            self._console.say(f"{worse}: {against_a_high_loss(config)}")
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say("To sample text:")
         self._console.say(f"  {to_paste('sample.py', '--checkpoint', self.run.path)}")

@@ -1,3 +1,4 @@
+import math
 import re
 
 import pytest
@@ -65,3 +66,23 @@ def test_a_diverged_run_ends_with_status_1_and_keeps_its_good_checkpoint(workpla
 def test_an_absurd_validation_loss_of_finite_weights_ends_the_run(workplace, loss):
     with pytest.raises(TrainingError, match=re.escape(f"the validation loss is {loss:.3g} at step 0; lower")):
         make_state().note_evaluation(loss)
+
+
+def test_a_setting_that_scales_the_predictions_outside_training_is_named_in_place_of_the_learning_rate(workplace):
+    with pytest.raises(TrainingError, match=r"start a run with model\.temperature and model\.ngram_scale at 1$"):
+        make_state("model.temperature=0.01", "model.ngram_scale=9").note_evaluation(200.0)
+
+
+def test_a_run_that_ends_worse_than_guessing_says_so(workplace, capsys):
+    train_run("good", "train.max_steps=4")
+    assert "guessing" not in capsys.readouterr().out
+    run = train_run(
+        "bad",
+        "train.max_steps=4",
+        "train.eval_every_steps=4",
+        "optim.lr=10",
+        "train.dtype=float32",
+        "optim.warmup_steps=0",
+    )
+    last, said = losses(run.path)[-1], capsys.readouterr().out
+    assert f"The last loss, {last:.4f}, is worse than that of guessing, {math.log(26):.4f}: lower optim.lr" in said
