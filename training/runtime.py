@@ -2,12 +2,13 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib.util
 import math
 import os
 import platform
-import shutil
+import secrets
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -102,9 +103,7 @@ def prepare_machine(config: Config) -> Runtime:
     if runtime.n_processes > 1:
         check_several(settings, runtime)
     if settings.compile:
-        variable, name = ("CXX", "g++") if runtime.device.type == "cpu" else ("CC", "gcc")
-        if not shutil.which(os.environ.get(variable, name)):
-            raise UserError(f"train.compile=true needs a compiler; install {name} or set train.compile=false")
+        check_compiler(runtime.device)
     if settings.compile and runtime.device.type == "cpu":
         # Compiled code adds in a fixed order. Without this, two compiled runs on a CPU differ in the last bits.
         torch.use_deterministic_algorithms(True)
@@ -112,6 +111,19 @@ def prepare_machine(config: Config) -> Runtime:
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
+
+
+@functools.cache
+def check_compiler(device: torch.device) -> None:
+    """Raise UserError if `torch.compile` cannot compile a function here, whatever the reason."""
+    number = secrets.randbelow(1 << 20)  # a new function, so that nothing is found in the cache
+    try:
+        torch.compile(lambda x: x + number, dynamic=False)(torch.zeros(8, device=device))
+    except Exception as error:  # of PyTorch, the compiler or the system
+        message = str(error).partition("Output:\n")[2] or str(error)  # what the compiler said
+        advice = f"install {'g++' if device.type == 'cpu' else 'gcc'}, or set train.compile=false"
+        reason = next(iter(message.splitlines()), type(error).__name__)
+        raise UserError(f"train.compile=true does not work here ({reason}); {advice}") from None
 
 
 def check_several(settings: TrainConfig, runtime: Runtime) -> None:

@@ -16,10 +16,20 @@ COMPILED = ["--config", "tiny.yaml", "train.compile=true", "train.dtype=float32"
 COMPILED += ["model.n_layer=1", "model.dropout=0", "train.max_steps=3"]
 
 
-def test_a_missing_compiler_produces_a_one_line_error(workplace):
-    finished = run_script("train.py", *COMPILED, env=os.environ | {"CXX": "/nonexistent"})
-    assert finished.returncode == 2
-    assert finished.stderr == "train.py: train.compile=true needs a compiler; install g++ or set train.compile=false\n"
+@pytest.mark.parametrize("problem", ["no compiler", "a broken compiler", "a folder with a space"])
+def test_if_nothing_can_be_compiled_one_line_says_so_before_there_is_a_run(workplace, problem):
+    broken, spaced = workplace / "g++", workplace / "with space"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    spaced.mkdir()
+    variables = {"no compiler": {"CXX": "/nonexistent"}, "a broken compiler": {"CXX": str(broken)}}
+    variables["a folder with a space"] = {"TMPDIR": str(spaced)}
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    finished = run_script("train.py", *COMPILED, env=environment | variables[problem])
+    (line,) = finished.stderr.splitlines()
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert line.startswith("train.py: train.compile=true does not work here (")
+    assert line.endswith("; install g++, or set train.compile=false")
     assert not (workplace / "runs").exists()
 
 
@@ -33,6 +43,7 @@ def test_ctrl_c_while_a_compiler_runs_saves_a_checkpoint(workplace, later_s):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, start_new_session=True, **options, **pipes)
     shown = ["ps", "-s", str(process.pid), "-o", "comm="]
+    wait_for((workplace / "runs/tiny/checkpoints/latest.safetensors").exists, process)
     wait_for(lambda: "cc1plus" in subprocess.run(shown, capture_output=True, text=True).stdout, process)
     time.sleep(later_s)
     os.killpg(process.pid, signal.SIGINT)
