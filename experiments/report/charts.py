@@ -21,7 +21,7 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
         charts.append(draw_chart("loss", title, caption, lambda axes: draw_loss_against(axes, comparison, key)))
     if any(row.difference for row in comparison.rows):
-        title = f"Difference from {comparison.baseline.label}"
+        title = f"Difference from {comparison.baseline_mark}"
         caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
         height = 1.2 + 0.35 * len(comparison.rows)
         charts.append(
@@ -57,7 +57,7 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
         lines.setdefault(others, []).append((row.variant.first.identity[key], row))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
-        label = label if len(label) <= LONGEST_LABEL else f"{points[0][1].mark} and related"
+        label = label if len(label) <= LONGEST_LABEL else points[0][1].mark + " and related" * (len(points) > 1)
         x = [value for value, _ in points]
         style = line_style(i)
         for value, row in points:

@@ -18,9 +18,10 @@ LONGEST_LABEL = 36
 class Row:
     """A variant in the table, compared with the baseline.
 
-    mark: the variant's label or, if that is long, its number in the table. target: a validation loss. difference: from
-    the baseline; None for the baseline, without a common seed, and if the two cannot be compared. verdict: whether the
-    difference is significant, or why that is unknown. p: of the difference, adjusted by `holm`; None without a test.
+    mark: the variant's label or, if that is long, the name of its only run or its number in the table. target: a
+    validation loss. difference: from the baseline; None for the baseline, without a common seed, and if the two cannot
+    be compared. verdict: whether the difference is significant, or why that is unknown. p: of the difference, adjusted
+    by `holm`; None without a test.
     """
 
     variant: Variant
@@ -54,6 +55,10 @@ class Comparison:
     target: float
 
     @property
+    def baseline_mark(self) -> str:
+        return next(row.mark for row in self.rows if row.variant is self.baseline)
+
+    @property
     def comparable_rows(self) -> list[Row]:
         """The rows whose losses were measured on what the baseline's were."""
         return [row for row in self.rows if row.variant.first.measured_on == self.baseline.first.measured_on]
@@ -65,14 +70,17 @@ class Comparison:
 
 
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
-    """Compare every variant with the baseline: the variant with this label, or the first, a finished one if possible.
+    """Compare every variant with the baseline: by default the first, a finished one if possible.
 
-    target: by default a loss that every finished run reached. Raises UserError if no variant has the label.
+    baseline: its label or mark. target: by default a loss that every finished run reached. Raises UserError if no
+    variant is the baseline.
     """
     finished = [variant for variant in variants if variant.is_finished]
-    base = next((variant for variant in [*finished, *variants] if baseline in (None, variant.label)), None)
+    marks = _marks(variants)
+    chosen = [v for v, mark in zip(variants, marks, strict=True) if baseline in (None, mark, v.label)]
+    base = next((variant for variant in chosen if variant.is_finished), chosen[0] if chosen else None)
     if base is None:
-        known = ", ".join(repr(variant.label) for variant in variants)
+        known = ", ".join(map(repr, marks))
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
@@ -82,12 +90,22 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
     adjusted = dict(zip(p_values, holm([*p_values.values()]), strict=True))
     rows = []
     for i, (variant, (difference, verdict)) in enumerate(zip(variants, differences, strict=True)):
-        mark = variant.label if len(variant.label) <= LONGEST_LABEL else f"variant {i + 1}"
         p = adjusted.get(i)
         if p is not None and p < LEVEL:
             verdict = "lower (better)" if difference and difference.mean < 0 else "higher (worse)"
-        rows.append(Row(variant, mark, target, difference, verdict, p))
+        rows.append(Row(variant, marks[i], target, difference, verdict, p))
     return Comparison(rows, base, target)
+
+
+def _marks(variants: Sequence[Variant]) -> list[str]:
+    """Return the mark of each variant, see `Row`."""
+    names = [variant.first.folder.path.name if len(variant.runs) == 1 else "" for variant in variants]
+    marks = []
+    for i, (variant, name) in enumerate(zip(variants, names, strict=True), start=1):
+        is_clear = 0 < len(name) <= LONGEST_LABEL and names.count(name) == 1
+        short = name if is_clear else f"variant {i}"
+        marks.append(variant.label if len(variant.label) <= LONGEST_LABEL else short)
+    return marks
 
 
 def _difference(variant: Variant, base: Variant) -> tuple[Difference | None, str]:

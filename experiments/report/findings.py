@@ -7,7 +7,7 @@ from experiments.report.table import shown_loss
 
 def conclusions(comparison: Comparison) -> list[str]:
     """Return the findings of the table as sentences."""
-    base, others = comparison.baseline.label, [row for row in comparison.rows if row.variant is not comparison.baseline]
+    base, others = comparison.baseline_mark, [row for row in comparison.rows if row.variant is not comparison.baseline]
     if not others:
         return [f"One variant: validation loss {shown_loss(comparison.rows[0])} nats per character."]
     best = min(comparison.finished_rows, key=lambda row: row.loss)

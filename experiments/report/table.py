@@ -76,14 +76,19 @@ COLUMNS = [
 
 def table(comparison: Comparison) -> list[list[str]]:
     """Return the table with one row per variant, its head first."""
-    return _lines(COLUMNS, comparison, origin=f" from {comparison.baseline.label}")
+    return _lines(COLUMNS, comparison, origin=f" from {comparison.baseline_mark}")
 
 
 def to_plain(comparison: Comparison) -> str:
-    """Return the results, aligned, for a console."""
-    return in_columns(_lines(RESULTS, comparison, origin=""))
+    """Return the results, aligned, for a console, and what the marks of variants stand for."""
+    columns = [Column("variant", lambda row: row.mark), *RESULTS[1:]]
+    explained = [_name(row) for row in comparison.rows if row.mark != row.variant.label]
+    return "\n".join([in_columns(_lines(columns, comparison, origin="")), *explained])
 
 
 def _lines(columns: Sequence[Column], comparison: Comparison, *, origin: str) -> list[list[str]]:
+    """Return the lines of a table, its head first, without empty columns."""
     head = [column.heading.format(origin=origin, target=comparison.target) for column in columns]
-    return [head, *([column.cell(row) for column in columns] for row in comparison.rows)]
+    cells = [[column.cell(row) for row in comparison.rows] for column in columns]
+    filled = [[heading, *column] for heading, column in zip(head, cells, strict=True) if any(column)]
+    return [[*line] for line in zip(*filled, strict=True)]

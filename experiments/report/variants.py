@@ -28,7 +28,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        label = labelled(self.choices) or "all runs"
+        label = labelled(self.choices) or ("all runs" if len(self.runs) > 1 else self.first.folder.path.name)
         return label if self.is_finished else f"{label} (unfinished)"
 
     @property
@@ -64,14 +64,18 @@ def make_variants(runs: Sequence[Run], plans: Mapping[Path, Plan]) -> list[Varia
     def labelled_by(keys: Set[str]) -> list[Variant]:
         variants = []
         for values, group in zip(described, groups, strict=True):
-            choices = {key.rpartition(".")[2]: spoken(value) for key, value in values.items() if key in keys}
+            choices = {_in_short(key): spoken(value) for key, value in values.items() if key in keys}
             variants.append(Variant(choices, group))
         return variants
 
     # The origin is in the labels only if the settings do not tell all variants apart.
     by_settings = labelled_by(shown - ORIGIN.keys())
-    tells_apart = len({variant.label for variant in by_settings}) == len(by_settings)
+    tells_apart = len({(labelled(each.choices), each.is_finished) for each in by_settings}) == len(by_settings)
     return by_settings if tells_apart else labelled_by(shown)
+
+
+def _in_short(key: str) -> str:
+    return key if key.endswith(".name") else key.rpartition(".")[2]  # "name" alone would be that of a run
 
 
 def _given_names(plans: Mapping[Path, Plan]) -> dict[Path, GivenName]:

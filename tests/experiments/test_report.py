@@ -8,7 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT
+from conftest import HEADS, ROOT, SEEDS, SHORT, TINY_TEXT, train_tiny
 from helpers import assert_mistake, finished_sweep, losses, metrics, train_run
 from scipy import stats
 
@@ -232,6 +232,28 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
     assert f"| variant 3: {long} |" in markdown
 
 
+def test_single_runs_with_many_differences_are_named_and_empty_columns_left_out(runs_folder, runs, tmp_path, capsys):
+    train_tiny(runs_folder, "train.name=other", "model.norm=layer", "model.mlp=gelu", "optim.name=adamw", *SHORT)
+    other = str(runs_folder / "runs/other")
+    settings = {"1-0": "norm=rms, mlp=relu2, optim.name=muon", "other": "norm=layer, mlp=gelu, optim.name=adamw"}
+    try:
+        output = ["--output", str(tmp_path / "out")]
+        capsys.readouterr()
+        assert report([str(runs[0]), other, *output, "--baseline", "other"]) == 0
+    finally:
+        shutil.rmtree(other)
+    said, page = capsys.readouterr().out, (tmp_path / "out.html").read_text(encoding="utf-8")
+    head, *lines = said.splitlines()
+    assert re.split("  +", head) == ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
+    assert [line.split()[0] for line in lines[:2]] == ["1-0", "other"]
+    assert re.search("^other: n_head=3, .*" + settings["other"], said, re.MULTILINE)
+    assert re.search("^1-0: n_head=1, .*" + settings["1-0"], said, re.MULTILINE)
+    assert '<th scope="col">difference from other [95 % interval]</th>' in page
+    assert report([str(runs[0]), *output]) == 0
+    head, line, *_ = capsys.readouterr().out.splitlines()
+    assert (head.split(), line.split()[0]) == (["variant", "seeds", "validation", "loss", "verdict"], "1-0")
+
+
 def test_a_sweep_with_one_finished_variant_names_that_variant(runs_folder, runs, tmp_path):
     plan = make_plan(read_settings(runs_folder / "tiny.yaml"), [*SHORT, "model.n_head=1,2"])
     sweep = SweepFolder.open("begun", plan, root=tmp_path)
@@ -335,7 +357,7 @@ def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: no such folder; runs and sweeps are in runs/"),
-        (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: 'all runs'"),
+        (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: '1-0'"),
         (["runs", "--target", "low"], "--target"),
         (["--pack", "a.jsonl"], "give at least one RUN"),
         (["runs/1-0", "--pack", "a.csv"], "--pack takes one sweep, a file that ends in .jsonl, and no other option"),
