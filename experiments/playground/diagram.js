@@ -52,7 +52,7 @@ class Diagram {
   // Highlights the h-th of all heads; null: none.
   highlight(h, name) {
     this.heads.forEach((head, i) => head.classList.toggle("chosen", i === h));
-    this.svg.ariaLabel = `The model: ${this.words}. The chosen head: ${name}.`;
+    this.svg.setAttribute("aria-label", `The model: ${this.words}. The chosen head: ${name}.`);
   }
 
   note(text) {
@@ -76,7 +76,7 @@ class Diagram {
     this.gap(ROW - 2);
   }
 
-  // A part reads the stream through a norm, the bar, and adds to the stream.
+  // A part reads the stream through a norm and adds to it.
   part(text) {
     this.read();
     this.addition(text);

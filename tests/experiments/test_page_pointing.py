@@ -4,12 +4,12 @@ import math
 
 import pytest
 from pages_in_browser import click, find, open_page, set_caret, set_field, texts, type_text, wait_for, wait_for_maps
-from test_pages import TEXT
 
 from experiments.playground.__main__ import main as playground
 from training.trained_model import load_model
 
 pytestmark = pytest.mark.slow
+TEXT = "9 bottles of b"
 NUMBER = "table[data-name=scores] tbody tr:last-child td:last-child"
 TIPS = {".map": ".place", ".losses": "figure:has(.losses) .tip", NUMBER: ".product"}  # by what one points at
 
