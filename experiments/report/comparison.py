@@ -99,7 +99,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
 
 def _marks(variants: Sequence[Variant]) -> list[str]:
     """Return the mark of each variant, see `Row`."""
-    names = [variant.first.folder.path.name if len(variant.runs) == 1 else "" for variant in variants]
+    names = [variant.first.name if len(variant.runs) == 1 else "" for variant in variants]
     marks = []
     for i, (variant, name) in enumerate(zip(variants, names, strict=True), start=1):
         is_clear = 0 < len(name) <= LONGEST_LABEL and names.count(name) == 1

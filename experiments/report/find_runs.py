@@ -42,7 +42,7 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
         raise UserError(f"{places}: no run with a validation loss yet ({names}); wait for the first evaluation")
     variants = make_variants(runs, plans)
     kept = [run for variant in variants for run in variant.runs.values()]
-    repeated = [run.folder.path.name for run in runs if run not in kept]
+    repeated = [run.name for run in runs if run not in kept]
     left_out = {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
     return FoundRuns(variants, left_out)
 

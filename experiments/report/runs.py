@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import harmonic_mean
 from typing import Any
 
-from cli.errors import UserError
+from cli.errors import UserError, one_line
 from data.files import is_locked
 from training.config import Config
 from training.config_file import build_config
@@ -34,6 +34,11 @@ class Run:
     corpus: str
     identity: dict[str, Any]
     measured_on: str
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, which can be shown whatever its bytes are."""
+        return one_line(self.folder.path.name)
 
     @property
     def best_loss(self) -> float:

@@ -28,7 +28,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        label = labelled(self.choices) or ("all runs" if len(self.runs) > 1 else self.first.folder.path.name)
+        label = labelled(self.choices) or ("all runs" if len(self.runs) > 1 else self.first.name)
         return label if self.is_finished else f"{label} (unfinished)"
 
     @property

@@ -25,7 +25,7 @@ CHARACTERS = "abcdefghijkl\n"
 ASK = """const [path, question, done] = arguments, { port1, port2 } = new MessageChannel();
     const plain = (x) => (x?.map ? Array.from(x, plain) : x);
     port1.onmessage = ({ data: { answer, error } }) => {
-      if (error) throw new Error(error);
+      if (error) return done(error);
       for (const name in answer) answer[name] = plain(answer[name]);
       done(answer);
     };
@@ -64,7 +64,7 @@ def loaded(page, settings):
     """Return a model of random weights, in float64, which the worker has loaded."""
     config = ModelConfig(**{"n_embd": 12, "n_head": 2, "n_layer": 2, "block_size": 16} | settings)
     _, header, weights, model = packed(config)
-    header |= {"characters": CHARACTERS, "labels": [*CHARACTERS], "known": "", "start": "\n", "measured": None}
+    header |= {"characters": CHARACTERS, "labels": [*CHARACTERS], "alike": {}, "start": "\n", "measured": None}
     page.execute_async_script(ASK, "load", {"header": header, "weights": weights})
     return model, header["config"], [CHARACTERS.index(c) for c in TEXT]
 
