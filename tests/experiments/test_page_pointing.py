@@ -79,7 +79,7 @@ def test_the_keyboard_keeps_its_number_when_the_pointer_leaves_or_the_text_chang
     wait_for(lambda: texts(browser, ".lines tbody tr:last-child th")[0].endswith("\n6"))
     table = find(browser, "table[data-name=q]")[0]
     table.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
-    point(browser, "table[data-name=k] td")
+    point(browser, "table[data-name=k] tbody td")
     wait_for(lambda: texts(browser, ".product")[0].startswith("k "))
     table.send_keys(Keys.ARROW_DOWN)
     browser.execute_script("point(8, true)")
