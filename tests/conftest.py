@@ -1,3 +1,4 @@
+import gc
 import os
 import re
 import shutil
@@ -42,6 +43,12 @@ def pytest_runtest_makereport():
 
 
 pytest_make_collect_report = pytest_runtest_makereport  # of a file that is skipped as a whole
+
+
+def pytest_collection_finish():
+    """Spare what all tests have imported from each search for garbage; every run begins with one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
