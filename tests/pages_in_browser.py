@@ -121,6 +121,24 @@ def continue_text(browser):
     wait_for(lambda: can_press(browser, "#write"))
 
 
+def misplaced(browser):
+    """Return the shaded characters in sight that lie elsewhere than in the box, and how many are in sight."""
+    script = """const box = document.querySelector("#text"), sheet = document.querySelector(".sheet");
+        const spans = [...document.querySelectorAll(".text span")], frame = sheet.getBoundingClientRect();
+        let at = box.value.length - spans.reduce((sum, span) => sum + span.textContent.length, 0);
+        const found = [];
+        for (const span of spans) {
+          const { left, width, top, bottom } = span.getBoundingClientRect(), place = at;
+          at += span.textContent.length;
+          if (!/[\\x21-\\x7e]/.test(span.textContent) || top < frame.top || bottom > frame.bottom) continue;
+          const caret = document.caretPositionFromPoint(left + width / 4, (top + bottom) / 2);
+          found.push([span.textContent, caret.offsetNode === box && caret.offset === place]);
+        }
+        return found"""
+    found = browser.execute_script(script)
+    return [character for character, is_there in found if not is_there], len(found)
+
+
 def check_looks(browser, width, *, dark):
     """Assert that the page fits its window, that fields have names, and that text has WCAG 2's contrast of 4.5 to 1."""
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -10,6 +10,7 @@ from pages_in_browser import (
     click,
     continue_text,
     find,
+    misplaced,
     open_page,
     set_caret,
     set_field,
@@ -64,24 +65,6 @@ def play(folder, browser, monkeypatch):
         set_field(browser, "length", 40)
 
     return open_playground
-
-
-def misplaced(browser):
-    """Return the shaded characters in sight that lie elsewhere than in the box, and how many are in sight."""
-    script = """const box = document.querySelector("#text"), sheet = document.querySelector(".sheet");
-        const spans = [...document.querySelectorAll(".text span")], frame = sheet.getBoundingClientRect();
-        let at = box.value.length - spans.reduce((sum, span) => sum + span.textContent.length, 0);
-        const found = [];
-        for (const span of spans) {
-          const { left, width, top, bottom } = span.getBoundingClientRect(), place = at;
-          at += span.textContent.length;
-          if (!/[\\x21-\\x7e]/.test(span.textContent) || top < frame.top || bottom > frame.bottom) continue;
-          const caret = document.caretPositionFromPoint(left + width / 4, (top + bottom) / 2);
-          found.push([span.textContent, caret.offsetNode === box && caret.offset === place]);
-        }
-        return found"""
-    found = browser.execute_script(script)
-    return [character for character, is_there in found if not is_there], len(found)
 
 
 def rests(browser):
