@@ -20,8 +20,8 @@ class Row:
 
     mark: the variant's label or, if that is long, the name of its only run or its number in the table. target: a
     validation loss. difference: from the baseline; None for the baseline, without a common seed, and if the two cannot
-    be compared. verdict: whether the difference is significant, or why that is unknown. p: of the difference, adjusted
-    by `holm`; None without a test.
+    be compared. verdict: whether the difference is significant, or why that is unknown; empty for a single variant. p:
+    of the difference, adjusted by `holm`; None without a test.
     """
 
     variant: Variant
@@ -85,7 +85,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
     if target is None:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
-    differences = [_difference(variant, base) for variant in variants]
+    differences = [_difference(variant, base) for variant in variants] if len(variants) > 1 else [(None, "")]
     p_values = {i: found.p for i, (found, _) in enumerate(differences) if found and found.p is not None}
     adjusted = dict(zip(p_values, holm([*p_values.values()]), strict=True))
     rows = []

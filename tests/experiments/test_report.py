@@ -251,7 +251,7 @@ def test_single_runs_with_many_differences_are_named_and_empty_columns_left_out(
     assert '<th scope="col">difference from other [95 % interval]</th>' in page
     assert report([str(runs[0]), *output]) == 0
     head, line, *_ = capsys.readouterr().out.splitlines()
-    assert (head.split(), line.split()[0]) == (["variant", "seeds", "validation", "loss", "verdict"], "1-0")
+    assert (head.split(), line.split()[0]) == (["variant", "seeds", "validation", "loss"], "1-0")
 
 
 def test_a_sweep_with_one_finished_variant_names_that_variant(runs_folder, runs, tmp_path):
