@@ -248,7 +248,7 @@ def test_single_runs_with_many_differences_are_named_and_empty_columns_left_out(
     assert [line.split()[0] for line in lines[:2]] == ["1-0", "other"]
     assert re.search("^other: n_head=3, .*" + settings["other"], said, re.MULTILINE)
     assert re.search("^1-0: n_head=1, .*" + settings["1-0"], said, re.MULTILINE)
-    assert '<th scope="col">difference from other [95 % interval]</th>' in page
+    assert '<th scope="col">difference from other [95\u00a0%\u00a0interval]</th>' in page
     assert report([str(runs[0]), *output]) == 0
     head, line, *_ = capsys.readouterr().out.splitlines()
     assert (head.split(), line.split()[0]) == (["variant", "seeds", "validation", "loss"], "1-0")
