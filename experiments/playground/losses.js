@@ -6,11 +6,12 @@ function addTo(svg, tag, attributes, text = "") {
   return element;
 }
 
-// Draws curves of [step, loss] with the colours of the page.
+// Draws curves of [step, loss] with the colours of the page, if one of them has two points.
 function drawLosses(chart, ...curves) {
   const points = curves.flat();
-  chart.parentElement.toggleAttribute("hidden", points.length < 2);
-  if (points.length < 2) return;
+  const isShort = curves.every(({ length }) => length < 2);
+  chart.parentElement.toggleAttribute("hidden", isShort);
+  if (isShort) return;
   const last = Math.max(...points.map(([step]) => step));
   const losses = points.map(([, loss]) => loss);
   const low = Math.min(...losses);
@@ -18,7 +19,12 @@ function drawLosses(chart, ...curves) {
   const place = ([step, loss]) => [34 + (161 * step) / last, 5 + (61 * (high - loss)) / (high - low || 1)];
   curves.forEach((curve, i) => {
     const twice = curve.concat(curve.slice(-1)); // the last one, so that a curve of one point is a dot
-    addTo(chart, "polyline", { points: twice.map(place).join(" "), stroke: `var(--series-${i})` });
+    const width = curve.length < 2 ? 6 : 2;
+    addTo(chart, "polyline", {
+      points: twice.map(place).join(" "),
+      stroke: `var(--series-${i})`,
+      "stroke-width": width,
+    });
   });
   const spoken = (i, [step, loss]) =>
     `${["training", "validation"][i]}, step ${step.toLocaleString("en")}: ${loss.toFixed(4)}`;

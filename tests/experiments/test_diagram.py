@@ -1,4 +1,4 @@
-"""The drawing of the whole model on the page: it has the shapes of this model, and follows the chosen head."""
+"""The drawings on the page: of the whole model, which follows the chosen head, and of the losses of its run."""
 
 from dataclasses import asdict
 
@@ -92,3 +92,15 @@ def test_the_drawing_follows_the_chosen_head_and_a_click_in_it_chooses_one(brows
     click(browser, "button.head:nth-child(3)")
     wait_for(lambda: drawing.accessible_name.endswith("The chosen head: L0H2."))
     assert texts(browser, ".diagram .chosen text") == ["H2"]
+
+
+def test_a_chart_of_losses_has_a_curve_and_shows_a_single_point_as_a_dot(empty):
+    draw = """return arguments[0].map((curves) => {
+        const figure = document.createElement("figure");
+        figure.append(document.createElementNS("http://www.w3.org/2000/svg", "svg"));
+        drawLosses(figure.firstChild, ...curves);
+        const lines = [...figure.querySelectorAll("polyline")];
+        return figure.hidden || lines.map((each) => each.getAttribute("stroke-width"));
+    })"""
+    one, two = [[5, 2.5]], [[5, 2.5], [10, 2.0]]
+    assert empty.execute_script(draw, [[[], one], [one, one], [two, one]]) == [True, True, ["2", "6"]]
