@@ -15,8 +15,10 @@ class UnknownCharacterError(UserError):
 
     def __init__(self, character: str, position: int, known: str, instead: str | None = None):
         name = f"{character!r} (U+{ord(character):04X})"
+        has_other_ends = character == "\r" and "\n" in known
         known = f"{known[:100]!r}{'...' * (len(known) > 100)}"
         hint = "; in bash, $'\\n' is a line break" if character == "\\" else ""
+        hint = "; give the text with the line ends '\\n' instead of '\\r\\n'" if has_other_ends else hint
         hint = f"; write {instead!r} instead" if instead else hint
         where = f"(character {position + 1:,} of the text)"
         super().__init__(f"{name} is not in the vocabulary {where}, which has {known}{hint}")
