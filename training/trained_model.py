@@ -116,8 +116,10 @@ class TrainedModel:
         return folder if (folder / "config.yaml").is_file() else None
 
     def opening(self, length: int) -> str:
-        """Return the first `length` characters of the validation split."""
-        return self.vocabulary.decode(self.split()[1 : 1 + length])
+        """Return `length` characters of the validation split: those after a line end or, if it is far, the first."""
+        text = self.vocabulary.decode(self.split()[: 10 * length])
+        start = text.find("\n", 0, max(0, len(text) - length)) + 1 or 1
+        return text[start : start + length]
 
     def generate(
         self,
