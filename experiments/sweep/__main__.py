@@ -87,7 +87,8 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
     n_before, n_left, failed, began_s = n_points - len(unfinished), len(unfinished), [], time.monotonic()
     console = Console(n_before, n_points, doing="Sweep")
     before = f", {n_before} finished before" if n_before else ""
-    console.say(f"Sweep of {n_points} runs in {folder.path}{before}; its report.html is updated after each run")
+    begins = f"Sweep of {n_points} run{'s' * (n_points != 1)} in {folder.path}{before}"
+    console.say(f"{begins}; its report.html is updated after each run")
 
     def ended(run: RunFolder, reason: str | None) -> None:
         nonlocal n_left
