@@ -103,7 +103,7 @@ def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
         axis.imshow(numbers, cmap="RdBu_r", vmin=-limit, vmax=limit)
         for j in range(value.size(-1), numbers.shape[1], value.size(-1)):
             axis.axvline(j - 0.5, color="black")  # between two heads
-        axis.set_title("\n".join(wrap(title, 44)), fontsize=9)
+        axis.set_title("\n".join(wrap(title, 50)), fontsize=9)
         if numbers.size <= LARGEST_WITH_NUMBERS:
             for (i, j), number in np.ndenumerate(numbers):
                 axis.text(j, i, f"{number:z.3g}", ha="center", va="center", fontsize=8)
