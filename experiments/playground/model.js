@@ -107,7 +107,7 @@ class Model {
     const bits = answer.nats / Math.LN2;
     const before = answer.start ? ` (the context window starts at character ${answer.start})` : "";
     this.part("totals").textContent = n
-      ? `${n} characters cost ${answer.nats.toFixed(2)} nats, ${bits.toFixed(2)} bits: ${(bits / n).toFixed(3)} bits each${before}`
+      ? `${n === 1 ? "1 character costs" : `${n} characters cost`} ${answer.nats.toFixed(2)} nats, ${bits.toFixed(2)} bits: ${(bits / n).toFixed(3)} bits each${before}`
       : "The first character is not predicted; type a second one.";
     this.showCosts(request, weights, n ? bits / n : 0);
     drawText();

@@ -16,8 +16,14 @@ let pause = 0; // the timer of a pause in typing
 let writing = null; // the model that writes
 let continued = ""; // the text that was continued last
 
-function say(message, element = byId("message")) {
+function say(message, element = byId("message"), isWarning = true) {
   if (element.textContent !== message) element.textContent = message; // a screen reader speaks it at each change
+  element.classList.toggle("faint", !isWarning);
+}
+
+// Says what was done with n characters.
+function sayDone(verb, n, how = "") {
+  say(`${verb} ${n} character${n === 1 ? "" : "s"}${how}.`, byId("message"), false);
 }
 
 // A button that cannot be pressed now keeps the focus of the keyboard.
@@ -148,7 +154,7 @@ async function write(before = box.value) {
     written = await writing.ask("write", request, pass);
     const n = [...written].length;
     const rate = (1000 * n) / (performance.now() - began_ms);
-    say(`Wrote ${n} characters, ${rate.toFixed(0)} per second.`);
+    sayDone("Wrote", n, `, ${rate.toFixed(0)} per second`);
   } catch (error) {
     writing.say(error.message, byId("message"));
   }
@@ -177,7 +183,7 @@ async function copy() {
     box.field.select(); // if the page may not write to the clipboard
     document.execCommand("copy");
   }
-  say(`Copied ${[...box.value].length} characters.`);
+  sayDone("Copied", [...box.value].length);
 }
 
 // Lets the user choose between two models: the chosen one shades the text and is the only one shown on a phone.

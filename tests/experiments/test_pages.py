@@ -276,7 +276,7 @@ def test_the_playground_writes_and_stops(browser, play):
     set_field(browser, "temperature", 0)
     box.send_keys("\ue009\ue007")  # Ctrl+Enter
     wait_for(lambda: box.get_attribute("value") == trained.generate(TEXT, 40, temperature=0))
-    wait_for(lambda: re.fullmatch(r"Wrote 40 characters, \d+ per second\.", texts(browser, "#message")[0]))
+    wait_for(lambda: re.fullmatch(r"Wrote 40 characters, \d+ per second\.", texts(browser, "#message.faint")[0]))
     set_field(browser, "temperature", 0.8)
     wait_for(lambda: can_press(browser, "#again"))
     set_field(browser, "length", "")
@@ -291,6 +291,10 @@ def test_the_playground_writes_and_stops(browser, play):
     assert box.get_attribute("value") == trained.generate(TEXT, 40, temperature=0)
     click(browser, "#undo")
     assert box.get_attribute("value") == TEXT
+    set_field(browser, "length", 1)
+    click(browser, "#write")
+    wait_for(lambda: re.fullmatch(r"Wrote 1 character, \d+ per second\.", texts(browser, "#message")[0]))
+    click(browser, "#undo")
     set_field(browser, "length", 100_000)
     click(browser, "#write")
     wait_for(lambda: len(box.get_attribute("value")) > len(TEXT))
