@@ -43,7 +43,8 @@ class Viewer {
   // Shows the maps of the text; see `inside` in worker.js.
   showMaps({ roles, weights }) {
     Object.assign(this, { roles, weights });
-    this.buttons.forEach((button, h) => button.children[2].replaceChildren(roles[h].join(" ")));
+    const inTile = (role) => role.join(" ").replace("no fixed target", "no target"); // of two lines
+    this.buttons.forEach((button, h) => button.children[2].replaceChildren(inTile(roles[h])));
     this.part("viewer").classList.remove("stale");
     this.offerRoles();
     this.select(this.query);
