@@ -11,9 +11,11 @@ import platform
 import secrets
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -104,13 +106,24 @@ def prepare_machine(config: Config) -> Runtime:
         check_several(settings, runtime)
     if settings.compile:
         check_compiler(runtime.device)
-    if settings.compile and runtime.device.type == "cpu":
-        # Compiled code adds in a fixed order. Without this, two compiled runs on a CPU differ in the last bits.
-        torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined] # added at run time
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
+
+
+@contextlib.contextmanager
+def in_fixed_order() -> Iterator[None]:
+    """Make compiled code add in a fixed order. Without this, two compiled runs on a CPU differ in the last bits."""
+    settings: Any = torch.utils.deterministic  # whose attributes are added at run time
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+        settings.fill_uninitialized_memory = fills
 
 
 @functools.cache

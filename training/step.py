@@ -1,5 +1,6 @@
 """One training step: batches, gradients, new weights."""
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from data.batches import TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
+from training.runtime import in_fixed_order
 from training.state import TrainingState
 
 
@@ -50,7 +52,8 @@ class TrainingStep:
         # With a growing context, early windows are cut into shorter ones.
         shape = (accumulate, -1, context_length(config, step))
         inputs, targets = (torch.stack(ids).view(shape) for ids in zip(*batches, strict=True))
-        self.update(inputs, targets)
+        with in_fixed_order() if config.train.compile and inputs.device.type == "cpu" else contextlib.nullcontext():
+            self.update(inputs, targets)
         progress.step += 1
         if isinstance(self.update, CapturedFunction) and self.state.is_due(config.train.log_every_steps):
             self.update.check_frozen()

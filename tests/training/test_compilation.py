@@ -6,9 +6,11 @@ import sys
 import time
 
 import pytest
+import torch
 from conftest import ROOT, run_script
 from helpers import heed_signals, wait_for
 
+import train
 from training.runs.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,16 @@ def test_if_nothing_can_be_compiled_one_line_says_so_before_there_is_a_run(workp
     assert line.startswith("train.py: train.compile=true does not work here (")
     assert line.endswith("; install g++, or set train.compile=false")
     assert not (workplace / "runs").exists()
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+def test_a_compiled_run_leaves_the_arithmetic_of_its_process_as_it_was(workplace):
+    def settings():
+        return torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+
+    before = settings()
+    assert train.main(COMPILED) == 0
+    assert settings() == before
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")

@@ -103,6 +103,8 @@ class RunLog:
         self._console.advance()
         config, step = self.state.config, self.state.progress.step
         if not self.state.is_due(config.train.log_every_steps):
+            if config.train.compile and step == self._first_step + 1:  # which has compiled the step
+                self._line_step, self._lap_start_s, self._paused_s = step, time.perf_counter(), 0.0
             return
         loss, now_s = self.state.take_mean_loss(), time.perf_counter()
         lap_s = now_s - self._lap_start_s - self._paused_s

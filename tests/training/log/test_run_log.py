@@ -83,6 +83,18 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, monkey
     torch.testing.assert_close(state.model.state_dict(), weights, rtol=0, atol=0)
 
 
+def test_the_first_speed_of_a_compiled_run_is_that_after_the_step_that_compiled(workplace, now):
+    state = make_state("train.compile=true", "train.log_every_steps=5", "train.max_steps=10")
+    run = RunFolder.create("tiny")
+    run.lay_out(to_yaml(state.config))
+    with contextlib.closing(RunLog(run, state, 90.0)) as log:
+        log.introduce([])
+        for state.progress.step, now[0] in ((1, 160.0), (2, 160.5), (3, 161.0), (4, 161.5), (5, 162.0)):
+            log.step()
+    (training,) = metrics(run.path)
+    assert training["tokens_per_s"] == 2 * state.config.tokens_per_step
+
+
 def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_since(tmp_path, monkeypatch):
     def git(*arguments):
         command = ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b.c", *arguments]
