@@ -157,9 +157,9 @@ def compares_numbers_of_heads(student):
 def looks_at_the_heads(student):
     screen = student.types("python -m experiments.heads --checkpoint runs/mine")
     assert f"Validation loss {student.best_loss('runs/mine'):.4f} over" in screen
-    student.looks_at("runs/mine/playground.html", "heads")
+    student.looks_at("runs/mine/heads.html", "heads")
     in_page = zip(*(texts(student.browser, f"button.head {part}") for part in ("b", "span:last-child")), strict=True)
-    in_page, printed = dict(in_page), dict(re.findall(r"(?m)^(L\dH\d) +(\S+)", screen))
+    in_page, printed = dict(in_page), dict(re.findall(r"(?m)^(L\dH\d)  .+?  +(\S\d\.\d{4}) ", screen))
     measured = list(csv.DictReader(student.reads("runs/mine/heads.csv").splitlines()))
     assert len(measured) == len(printed) == len(in_page) == 8
     for row in measured:
