@@ -1,4 +1,4 @@
-"""The parts of the page have room: letters can be read, tables stay in their column, the chosen head is in sight."""
+"""The parts of the page have room: tables stay in their column, and the chosen head is in sight."""
 
 import pytest
 from conftest import train_tiny
@@ -7,9 +7,6 @@ from pages_in_browser import click, find, open_page, texts, wait_for, wait_for_m
 from experiments.playground.__main__ import main as playground
 
 pytestmark = pytest.mark.slow
-LEAST_PX = 10.5  # of a letter in a drawing
-LETTERS = """return [...document.querySelectorAll("figure svg text")].map((text) => [
-    text.textContent, parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a])"""
 
 
 @pytest.fixture(scope="module")
@@ -21,15 +18,6 @@ def page(tmp_path_factory):
         patch.chdir(folder)
         assert playground(["--no-browser", "--output", "page.html"]) == 0
     return folder / "page.html"
-
-
-@pytest.mark.parametrize("width", [390, 980, 1280])
-def test_drawings_have_letters_that_one_can_read(browser, page, width):
-    open_page(browser, page, width)
-    wait_for_maps(browser)
-    letters = browser.execute_script(LETTERS)
-    assert {"step 40", "layer 5: H = 8 heads of D = 4"} <= {text for text, _ in letters}
-    assert [(text, size) for text, size in letters if size < LEAST_PX] == []
 
 
 @pytest.mark.parametrize("width", [390, 980, 1280])

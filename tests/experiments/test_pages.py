@@ -79,7 +79,7 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
             return [text.textContent, inside];
         })"""
     )
-    size = """return [...document.querySelectorAll("figure svg:not(.losses) text")].map(
+    size = """return [...document.querySelectorAll("figure svg text")].map(
         (text) => text.ownerSVGElement.getScreenCTM().a * parseFloat(getComputedStyle(text).fontSize))"""
     assert all(10 < pixels < 20 for pixels in browser.execute_script(size))
     hidden = "return [...document.querySelectorAll('figure')].map((each) => each.scrollWidth - each.clientWidth)"

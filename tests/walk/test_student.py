@@ -8,6 +8,7 @@ import signal
 import statistics
 
 import pytest
+from exercise_solution import SOLUTION
 from helpers import wait_for
 from pages_in_browser import click, find, query, rows, set_field, texts, type_text
 from pages_in_browser import wait_for as wait_for_page
@@ -22,48 +23,6 @@ WORDS = {"The", "the", *ADJECTIVES, *VERBS, *(f"{noun}{end}" for noun in NOUNS f
 N_LINES = 1_500
 MINE = "--config configs/selmere.yaml data.corpus=my.txt"
 BEST = "runs/mine/checkpoints/best.safetensors"
-
-SOLUTION = """
-import torch
-
-
-def average_of_the_past(x):
-    return torch.stack([x[:, : t + 1].mean(1) for t in range(x.size(1))], 1)
-
-
-def masked_softmax(scores, visible):
-    return scores.masked_fill(~visible, float("-inf")).softmax(-1)
-
-
-def head(x, query_map, key_map, value_map):
-    q, k, v = x @ query_map, x @ key_map, x @ value_map
-    visible = torch.ones(x.size(1), x.size(1)).tril() == 1
-    return masked_softmax(q @ k.transpose(1, 2) / k.size(-1) ** 0.5, visible) @ v
-
-
-def split_heads(x, n_head):
-    return x.reshape(x.size(0), x.size(1), n_head, -1).transpose(1, 2)
-
-
-def join_heads(x):
-    return x.transpose(1, 2).reshape(x.size(0), x.size(2), -1)
-
-
-def multi_head(x, query_map, key_map, value_map, output_map, n_head):
-    q, k, v = (split_heads(x @ each, n_head) for each in (query_map, key_map, value_map))
-    visible = torch.ones(x.size(1), x.size(1)).tril() == 1
-    return join_heads(masked_softmax(q @ k.transpose(2, 3) / k.size(-1) ** 0.5, visible) @ v) @ output_map
-
-
-def cross_attention(x, memory, padding_mask, query_map, key_map, value_map):
-    q, k, v = x @ query_map, memory @ key_map, memory @ value_map
-    return masked_softmax(q @ k.transpose(1, 2) / k.size(-1) ** 0.5, padding_mask[:, None] == 1) @ v
-
-
-def bigram_loss(table, ids):
-    return -table.log_softmax(-1)[ids[:-1], ids[1:]].mean()
-"""
-SCALED = "masked_softmax(q @ k.transpose(1, 2) / k.size(-1) ** 0.5, visible) @ v"  # of one head
 
 
 def test_the_first_hour_of_a_student(tmp_path, browser):
@@ -191,7 +150,7 @@ def does_the_exercise_of_the_textbook(student):
     check = "python -m textbook --check attention_exercise.py"
     assert "average_of_the_past is not written yet." in student.types(check, status=1)
     assert check in student.mistypes("python -m textbook --exercise")  # which would replace what was written
-    student.writes("attention_exercise.py", SOLUTION.replace(SCALED, SCALED.partition(" /")[0] + ", visible) @ v"))
+    student.writes("attention_exercise.py", SOLUTION.replace(" / q.size(-1) ** 0.5, visible", ", visible"))
     screen = student.types(check, status=1)
     assert "masked_softmax is right.\nhead returns " in screen
     assert "Exactly this comes out if" in screen.replace("\n", " ")
