@@ -108,14 +108,9 @@ def test_the_page_says_what_its_numbers_mean(browser, page):
     page()
     run = load_model("runs/tiny", "cpu")
     assert f"A GPT of {run.model.n_parameters():,} parameters" in find(browser, ".about")[0].text
-    assert find(browser, ".about")[0].text.endswith(
-        f"of the text text.txt, in {run.checkpoint.step} steps of training."
-    )
+    assert texts(browser, ".about")[0].endswith(f"of the text text.txt, in {run.checkpoint.step} steps of training.")
     V = len(run.vocabulary.characters)
-    assert (
-        find(browser, ".even")[0].text
-        == f"Guessing evenly among its {V} characters costs {math.log2(V):.1f} bits each."
-    )
+    assert texts(browser, ".even") == [f"Guessing evenly among its {V} characters costs {math.log2(V):.1f} bits each."]
     before = texts(browser, ".next")
     set_field(browser, "temperature", 0)
     type_text(browser, TEXT + "o")

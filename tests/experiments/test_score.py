@@ -62,10 +62,9 @@ def test_a_lone_checkpoint_is_scored_on_a_split_of_its_text_if_the_text_is_named
 
 
 def test_the_scores_of_three_seeds_end_with_their_mean_and_their_standard_deviation_with_n_minus_1(workplace, capsys):
-    paths = [str(train_run(f"{seed}", f"train.seed={seed}", "train.max_steps=9").path) for seed in range(3)]
+    paths = [train_run(f"{seed}", f"train.seed={seed}", "train.max_steps=9").path for seed in range(3)]
     losses = [loss for _, _, loss, *_ in scores(capsys, "--checkpoint", *paths)]
-    assert score_command(["--checkpoint", *paths]) == 0
-    *_, last = capsys.readouterr().out.splitlines()
+    last = summary(capsys, *paths)
     mean, deviation = map(float, re.findall(r"\d\.\d+", last))
     assert last == f"mean of 3 models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
     assert mean == pytest.approx(sum(losses) / 3, abs=1e-4)
@@ -94,12 +93,15 @@ def test_a_run_without_a_test_split_says_how_to_get_one(workplace, capsys):
     assert_mistake(capsys, score_command, ["--split", "test"], message)
 
 
+def summary(capsys, *paths):
+    assert score_command(["--checkpoint", *map(str, paths)]) == 0
+    return capsys.readouterr().out.splitlines()[-1]
+
+
 def test_only_seeds_of_one_variant_have_a_mean(run, capsys):
     def last_line(*settings):
         shutil.rmtree("runs/other", ignore_errors=True)
-        train_run("other", *same, *settings)
-        assert score_command(["--checkpoint", "runs/tiny", "runs/other"]) == 0
-        return capsys.readouterr().out.splitlines()[-1]
+        return summary(capsys, run.path, train_run("other", *same, *settings).path)
 
     same = ["optim.average_fraction=0.1", "train.seed=1", "train.dtype=float32"]
     assert last_line("data.split=[0.8,0.1,0.1]").startswith("mean of 2 models")
@@ -108,23 +110,18 @@ def test_only_seeds_of_one_variant_have_a_mean(run, capsys):
 
 
 def test_one_run_twice_and_two_steps_have_no_mean_but_the_best_of_finished_runs_have_one(workplace, capsys):
-    def last_line(*paths):
-        assert score_command(["--checkpoint", *map(str, paths)]) == 0
-        return capsys.readouterr().out.splitlines()[-1]
-
     settings = ["train.keep_checkpoints=3", "train.max_steps=9"]
     one, other = (train_run(f"{seed}", f"train.seed={seed}", *settings) for seed in (3, 4))
     best = load_checkpoint(other.best)
     save_checkpoint(replace(best, progress=replace(best.progress, step=8)), other.best)
-    assert last_line(one.path, other.path).startswith("mean of 2 models")
-    assert last_line(one.kept(1), other.kept(1)).startswith("mean of 2 models")
-    assert last_line(one.path, one.path).endswith(
-        "no mean: the models are not seeds of one variant; two have the same seed"
-    )
-    assert last_line(one.kept(1), one.latest).endswith("they differ in the step")
-    assert last_line(one.kept(1), other.latest).endswith("they differ in the step")
+    for paths in ((one.path, other.path), (one.kept(1), other.kept(1))):
+        assert summary(capsys, *paths).startswith("mean of 2 models")
+    no_mean = "no mean: the models are not seeds of one variant; "
+    assert summary(capsys, one.path, one.path) == f"{no_mean}two have the same seed"
+    for paths in ((one.kept(1), one.latest), (one.kept(1), other.latest)):
+        assert summary(capsys, *paths) == f"{no_mean}they differ in the step"
     other.metrics.write_text("".join(other.metrics.read_text().splitlines(keepends=True)[:-1]))  # it is not finished
-    assert last_line(one.path, other.path).endswith("they differ in the step")
+    assert summary(capsys, one.path, other.path) == f"{no_mean}they differ in the step"
 
 
 def test_the_loss_of_an_impossible_text_is_a_number_and_its_perplexity_may_be_infinite(run, workplace, capsys):

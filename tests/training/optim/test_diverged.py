@@ -76,13 +76,7 @@ def test_a_setting_that_scales_the_predictions_outside_training_is_named_in_plac
 def test_a_run_that_ends_worse_than_guessing_says_so(workplace, capsys):
     train_run("good", "train.max_steps=4")
     assert "guessing" not in capsys.readouterr().out
-    run = train_run(
-        "bad",
-        "train.max_steps=4",
-        "train.eval_every_steps=4",
-        "optim.lr=10",
-        "train.dtype=float32",
-        "optim.warmup_steps=0",
-    )
+    settings = ["train.max_steps=4", "train.eval_every_steps=4", "train.dtype=float32"]
+    run = train_run("bad", *settings, "optim.lr=10", "optim.warmup_steps=0")
     last, said = losses(run.path)[-1], capsys.readouterr().out
     assert f"The last loss, {last:.4f}, is worse than that of guessing, {math.log(26):.4f}: lower optim.lr" in said

@@ -5,7 +5,6 @@ import pytest
 from conftest import ROOT, run_command
 from helpers import resume, run_differences, train_run
 
-from training.runs.checkpoint import load_checkpoint
 from training.runs.open_run import load_newest
 from training.runs.run_folder import RunFolder
 
@@ -65,18 +64,5 @@ def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workp
     run = RunFolder(workplace / "runs" / "tiny")
     checkpoint, warnings = load_newest(run)
     assert (checkpoint.step, warnings) == (30 if point == "before the folder's flush" else 20, [])
-    resume(run)
-    assert run_differences(run, whole) == []
-
-
-@pytest.mark.slow
-def test_a_run_killed_between_the_saves_of_its_best_and_its_latest_resumes_from_the_best(workplace):
-    whole, save_after_the_best = train_run("whole", *SETTINGS), 6
-    where = ["before the write", str(save_after_the_best), "0"]
-    command = [sys.executable, "-c", KILLED_AT.format(root=str(ROOT)), *where, "--config", "tiny.yaml", *SETTINGS]
-    killed = run_command(command)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    run = RunFolder(workplace / "runs" / "tiny")
-    assert load_checkpoint(run.latest).step == 30
     resume(run)
     assert run_differences(run, whole) == []
