@@ -28,7 +28,6 @@ BEST = "runs/mine/checkpoints/best.safetensors"
 def test_the_first_hour_of_a_student(tmp_path, browser):
     student = Person(tmp_path, browser)
     samples_the_model_of_the_project(student)
-    makes_the_usual_mistakes(student)
     trains_on_a_text_of_their_own(student)
     samples_the_trained_model_while_another_run_trains(student)
     resumes_the_other_run(student)
@@ -42,15 +41,6 @@ def samples_the_model_of_the_project(student):
     screen = student.types('python sample.py --prompt "The " --length 100')
     assert "it comes with the project" in screen
     assert "\nThe " in screen
-
-
-def makes_the_usual_mistakes(student):
-    selmere = "python train.py --config configs/selmere.yaml"
-    assert "--config configs/shakespeare.yaml" in student.mistypes("python train.py")
-    assert "data.corpus=my.text: no such file" in student.mistypes(f"{selmere} data.corpus=my.text")
-    assert "did you mean model.n_head?" in student.mistypes(f"{selmere} model.n_heads=4")
-    assert "try 1, 2, 4" in student.mistypes(f"{selmere} model.n_head=3")
-    assert not (student.home / "runs").exists()
 
 
 def trains_on_a_text_of_their_own(student):

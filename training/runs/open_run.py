@@ -88,10 +88,7 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
     if not intact:
         if not damaged and not read_newest_record(run.metrics).get("step"):
             return None, []
-        files: dict[str, list[str]] = {}  # by reason, which may be the same for all
-        for path, why in damaged.items():
-            files.setdefault(why.removeprefix(f"{path}: "), []).append(path.name)
-        reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in files.items()) or "its files are missing"
+        reasons = "; ".join(damaged.values()) or "its files are missing"
         raise CheckpointError(
             f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
         )

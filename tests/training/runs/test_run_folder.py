@@ -101,7 +101,7 @@ def test_a_run_that_has_begun_is_never_restarted_without_an_intact_checkpoint(tm
     run.metrics.write_bytes(b"")
     run.latest.write_bytes(b"")
     run.best.write_bytes(b"\0" * 100)
-    with pytest.raises(CheckpointError, match=r"to resume from \(best.safetensors, latest.safetensors: is damaged"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint to resume from .*best.*damaged.*latest.*damaged"):
         load_newest(run)
 
 
