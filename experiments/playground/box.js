@@ -3,14 +3,14 @@
 const RETURN = "␍"; // stands for a carriage return, which a box cannot hold; models.py puts it into the vocabulary
 const GROUP_MS = 1000; // a longer pause in typing begins another change
 const MOST_CHANGES = 300; // that can be undone
-const SAVE_MS = 500; // a browser refuses to save more often
 
 class Box {
   // hasReturns: whether lines end with a carriage return and a line feed. onChange() follows each change by the user.
   constructor(field, opening, hasReturns, onChange) {
     Object.assign(this, { field, onChange, texts: [], now: -1, change: null });
     this.set(history.state?.text ?? opening);
-    addEventListener("beforeunload", () => this.saveNow());
+    addEventListener("beforeunload", () => this.save());
+    document.addEventListener("visibilitychange", () => this.save()); // a phone may end a page that it hides
     field.oninput = ({ inputType }) => this.type(inputType);
     field.onbeforeinput = (event) => {
       const { inputType, data } = event;
@@ -44,7 +44,6 @@ class Box {
     this.texts = [...before, ...(isChange ? [{ text, caret }] : [])].slice(-MOST_CHANGES);
     this.now = this.texts.length - 1;
     this.change = isChange ? change : null;
-    this.save();
   }
 
   // Remembers what the user typed; letters typed one after another, without a long pause, are one change.
@@ -70,17 +69,11 @@ class Box {
     const { text, caret } = this.texts[this.now];
     this.field.value = text;
     this.field.setSelectionRange(caret, caret);
-    this.save();
     this.onChange();
   }
 
-  save() {
-    this.saving ??= setTimeout(() => this.saveNow(), SAVE_MS);
-  }
-
   // Keeps the text in the browser's history of this tab, where a reload finds it and a new visit does not.
-  saveNow() {
-    this.saving = null;
+  save() {
     try {
       history.replaceState({ text: this.value }, "");
     } catch {
