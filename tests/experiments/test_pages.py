@@ -283,10 +283,10 @@ def test_the_playground_writes_and_again_takes_the_next_seed(browser, play):
     click(browser, "#again")  # the length is missing: nothing is lost
     set_field(browser, "length", 40)
     click(browser, "#again")
-    wait_for(lambda: len(box.get_attribute("value")) == len(TEXT) + 40)
-    assert find(browser, "#seed")[0].get_attribute("value") == "1"
-    assert box.get_attribute("value") != trained.generate(TEXT, 40, temperature=0)
     wait_for(lambda: can_press(browser, "#write"))
+    assert find(browser, "#seed")[0].get_attribute("value") == "1"
+    assert len(box.get_attribute("value")) == len(TEXT) + 40
+    assert box.get_attribute("value") != trained.generate(TEXT, 40, temperature=0)
     set_field(browser, "length", 1)
     click(browser, "#write")
     wait_for(lambda: re.fullmatch(r"Wrote 1 character, \d+ per second\.", texts(browser, "#message")[0]))
