@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -112,18 +113,27 @@ def prepare_machine(config: Config) -> Runtime:
 
 
 @contextlib.contextmanager
-def in_fixed_order() -> Iterator[None]:
-    """Make compiled code add in a fixed order. Without this, two compiled runs on a CPU differ in the last bits."""
+def compiled_code(device: torch.device) -> Iterator[None]:
+    """Run compiled code, which may start a compiler.
+
+    Ctrl-C reaches all processes of a terminal, but a compiler that is started here ignores it, so that the step can
+    end. On a CPU, compiled code adds in a fixed order. Without this, two compiled runs differ in the last bits.
+    """
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows; threads and processes that are started inherit the mask
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     settings: Any = torch.utils.deterministic  # whose attributes are added at run time
     before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     fills = settings.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
-    settings.fill_uninitialized_memory = False
+    if device.type == "cpu":
+        torch.use_deterministic_algorithms(True)
+        settings.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warns)
         settings.fill_uninitialized_memory = fills
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @functools.cache
@@ -131,7 +141,8 @@ def check_compiler(device: torch.device) -> None:
     """Raise UserError if `torch.compile` cannot compile a function here, whatever the reason."""
     number = secrets.randbelow(1 << 20)  # a new function, so that nothing is found in the cache
     try:
-        torch.compile(lambda x: x + number, dynamic=False)(torch.zeros(8, device=device))
+        with compiled_code(device):
+            torch.compile(lambda x: x + number, dynamic=False)(torch.zeros(8, device=device))
     except Exception as error:  # of PyTorch, the compiler or the system
         message = str(error).partition("Output:\n")[2] or str(error)  # what the compiler said
         advice = f"install {'g++' if device.type == 'cpu' else 'gcc'}, or set train.compile=false"

@@ -12,7 +12,7 @@ from data.batches import TrainingBatches
 from model.kernels.cuda_graph import CapturedFunction
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
-from training.runtime import in_fixed_order
+from training.runtime import compiled_code
 from training.state import TrainingState
 
 
@@ -52,7 +52,7 @@ class TrainingStep:
         # With a growing context, early windows are cut into shorter ones.
         shape = (accumulate, -1, context_length(config, step))
         inputs, targets = (torch.stack(ids).view(shape) for ids in zip(*batches, strict=True))
-        with in_fixed_order() if config.train.compile and inputs.device.type == "cpu" else contextlib.nullcontext():
+        with compiled_code(inputs.device) if config.train.compile else contextlib.nullcontext():
             self.update(inputs, targets)
         progress.step += 1
         if isinstance(self.update, CapturedFunction) and self.state.is_due(config.train.log_every_steps):
