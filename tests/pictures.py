@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from pages_in_browser import chromium, open_page, wait_for_maps  # noqa: E402
 
 STEPS = """document.querySelector(".how").click(); point(7, true);
-setTimeout(() => models[0].steps.explain(["output", 7, 2]), 1000)"""
+setTimeout(() => models[0].steps.explain(["output", 5, 2]), 1000)"""
 
 
 def main() -> None:
