@@ -101,7 +101,7 @@ def test_a_change_to_a_run_that_has_ended_is_refused_and_not_recorded_if_nothing
     for useless in ("optim.lr=0.1", "train.patience=2", "model.dropout=0"):
         resume(run, useless, status=2)
         key = useless.partition("=")[0]
-        assert f"so another {key} would train nothing; raise train.max_steps" in capsys.readouterr().err
+        assert f"so a change of {key} has no effect; raise train.max_steps" in capsys.readouterr().err
     resume(run)
     assert [file.read_bytes() for file in files] == before
     resume(run, "train.sample_length=5", "train.device=auto")

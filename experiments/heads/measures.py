@@ -142,7 +142,7 @@ def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
 def explain_no_target(config: ModelConfig) -> str:
     """Explain what `NO_TARGET` means, and why it may be the role of many heads of a model with this config."""
     known = ", ".join(TARGETS.values())
-    meaning = f"No fixed target: no target ({known}) has much more of the head's weight than of a uniform head's."
+    meaning = f"No fixed target: the head gives none of these ({known}) much more weight than uniform attention would."
     without = [*["convolution"] * (config.conv_width > 1), *["n-grams"] * bool(config.ngrams)]
     reason = f" This model also sees the last characters by its {' and '.join(without)}, so heads need not look there."
     return meaning + (reason if without else "")

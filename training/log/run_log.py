@@ -41,7 +41,7 @@ class RunLog:
         self._paused_s = 0.0  # in this lap
         self._first_step = self._line_step = state.progress.step
         self._last_sample: str | None = None
-        self._last_loss = state.progress.best_loss  # of the validation, in this session
+        self._last_loss = state.progress.best_loss  # in validation; before this command evaluates, the best one
         self._product_rate = product_rate(state.runtime)
         self._session = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "commit": commit()}
         self._console = Console(self._first_step, state.config.train.max_steps)

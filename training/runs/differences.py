@@ -58,7 +58,7 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
     in_vain = sorted(changed.keys() - settings_with(Mark.WITHOUT_EFFECT) - settings_with(Mark.RESOLVED))
     if was_over and limits and in_vain:
         raise CheckpointError(
-            f"the run ended at step {checkpoint.step:,}, so another {in_vain[0]} would train nothing; "
+            f"the run ended at step {checkpoint.step:,}, so a change of {in_vain[0]} has no effect; "
             f"raise {' and '.join(limits)} to train longer"
         )
 
