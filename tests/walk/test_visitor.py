@@ -12,14 +12,15 @@ import pytest
 import torch
 from conftest import ROOT
 from pages_in_browser import can_press, check_looks, find, misplaced, open_page, texts, value, wait_for, wait_for_maps
-from selenium.webdriver import ActionChains, Keys
-from selenium.webdriver.support.ui import Select
 
 from data.sources import NAMED
 from experiments.heads.silence import all_heads, silenced
 from model.generate import window_start
 from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.trained_model import load_model
+
+webdriver = pytest.importorskip("selenium.webdriver")
+Keys, Select = webdriver.Keys, pytest.importorskip("selenium.webdriver.support.select").Select
 
 pytestmark = pytest.mark.nightly
 
@@ -250,9 +251,9 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
         roles.select_by_visible_text(role.text)
     roles.select_by_index(0)
     visitor.looks("heads")
-    ActionChains(browser).move_to_element(visitor.element(".map")).perform()
+    webdriver.ActionChains(browser).move_to_element(visitor.element(".map")).perform()
     wait_for(lambda: texts(browser, ".place")[0])
-    ActionChains(browser).move_to_element(visitor.element("h1")).perform()
+    webdriver.ActionChains(browser).move_to_element(visitor.element("h1")).perform()
     wait_for(lambda: not texts(browser, ".place")[0])
     browser.execute_script("document.querySelector('.diagram .head').dispatchEvent(new Event('click'))")
     assert texts(browser, ".looking")[0].startswith("Head L0H0 (")
