@@ -6,8 +6,8 @@ const MOST_CHANGES = 300; // that can be undone
 
 class Box {
   // hasReturns: whether lines end with a carriage return and a line feed. onChange() follows each change by the user.
-  constructor(field, opening, hasReturns, onChange) {
-    Object.assign(this, { field, onChange, texts: [], now: -1, change: null });
+  constructor(field, opening, onChange) {
+    Object.assign(this, { field, onChange, hasReturns: false, texts: [], now: -1, change: null });
     this.set(history.state?.text ?? opening);
     addEventListener("beforeunload", () => this.save());
     document.addEventListener("visibilitychange", () => this.save()); // a phone may end a page that it hides
@@ -17,7 +17,7 @@ class Box {
       const isUndo = inputType.startsWith("history"); // the browser's own, from a menu
       if (isUndo) this.step(inputType === "historyUndo" ? -1 : 1);
       const ends = inputType === "insertLineBreak" ? "\r\n" : data;
-      const isOurs = hasReturns && ends?.includes("\r");
+      const isOurs = this.hasReturns && ends?.includes("\r");
       if (isOurs) {
         field.setRangeText(ends.replaceAll("\r", RETURN), field.selectionStart, field.selectionEnd, "end");
         this.type(inputType);

@@ -6,7 +6,7 @@ const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 class Model {
   constructor(state, index, letter) {
     Object.assign(this, { state, index, letter, off: new Set(), reading: null, costs: new Map() });
-    this.engine = new Worker(URL.createObjectURL(new Blob([byId("engine").textContent])));
+    this.engine = new Engine("engine");
     this.read = oneAtATime(() => this.readAndShowProgress());
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     this.part = (name) => this.root.querySelector(`.${name}`);
@@ -26,11 +26,7 @@ class Model {
     this.lookAtHead = oneAtATime(async () => {
       if (steps.open && this.viewer.weights) await this.compute("head", this.showHead);
     });
-    const lookIfRead = () => {
-      if (this.reading) this.lookInside(); // before the first reading, `update` will ask
-    };
-    inside.ontoggle = steps.ontoggle = lookIfRead;
-    sheet.buttons.forEach((button) => button.addEventListener("click", lookIfRead));
+    inside.ontoggle = steps.ontoggle = () => this.lookIfRead();
     this.part("how").onclick = () => {
       steps.open = true;
       steps.scrollIntoView();
@@ -49,24 +45,21 @@ class Model {
     slider.oninput = () => this.choose(Number(slider.value));
     slider.parentElement.hidden = state.checkpoints.length < 2;
     inside.open = innerWidth >= 960;
-    drawLosses(this.part("losses"), state.train_loss, state.val_loss);
+    drawRun(this.part("losses"), state.train_loss, state.val_loss);
     answerToPointer(this.part("losses"));
     this.showSwitches();
     this.choose(state.chosen);
   }
 
-  // Asks the worker, once its weights are loaded, and passes on what it has so far. Throws the worker's error.
+  // Asks the worker, once its weights are loaded; see Engine.
   async ask(path, question, pass) {
-    if (path !== "load") await this.loaded;
-    const { port1, port2 } = new MessageChannel();
-    this.engine.postMessage({ path, ...question }, [port2]);
-    return new Promise((resolve, reject) => {
-      port1.onmessage = ({ data: { answer, error, soFar } }) => {
-        if (soFar !== undefined) pass?.(soFar);
-        else if (error) reject(new Error(error));
-        else resolve(answer);
-      };
-    });
+    await this.loaded;
+    return this.engine.ask(path, question, pass);
+  }
+
+  end() {
+    this.engine.end();
+    this.root.remove();
   }
 
   say(message, element = this.part("message")) {
@@ -98,11 +91,12 @@ class Model {
   }
 
   showReading(answer, request, weights) {
+    const isAsked = this.root.classList.contains("stale"); // or else other weights have answered the same question
     Object.assign(this, { reading: answer, readText: request.text, nRead: [...request.text].length });
     this.root.classList.toggle("stale", request.text !== box.value);
     this.say(remarksOn([...request.text], answer, this.state.header.alike));
     this.showBars(answer.next);
-    this.viewer.begin(answer.shown);
+    if (isAsked) this.viewer.begin(answer.shown);
     const n = answer.shown.length - 1;
     const bits = answer.nats / Math.LN2;
     const before = answer.start ? ` (the context window starts at character ${answer.start})` : "";
@@ -143,6 +137,10 @@ class Model {
     });
     this.part("costs").tBodies[0].replaceChildren(...rows);
     this.part("costs").hidden = rows.length < 2;
+  }
+
+  lookIfRead() {
+    if (this.reading) this.lookInside(); // before the first reading, `update` will ask
   }
 
   showInside(answer, request) {
@@ -220,17 +218,28 @@ class Model {
     });
   }
 
-  // Loads another checkpoint, whose weights answer from now on.
+  // Chooses another checkpoint of the run.
   choose(number) {
-    const checkpoint = this.state.checkpoints[number];
+    this.load(this.state.checkpoints[number]);
+    if (this.reading) act();
+  }
+
+  // Loads other weights of the same model. What the old ones answered stays until the new ones have answered.
+  async refresh(checkpoint) {
+    this.load(checkpoint);
+    await this.compute("read", this.showReading);
+    await this.lookInside();
+  }
+
+  // Loads a checkpoint, whose weights answer from now on.
+  load(checkpoint) {
     const step = checkpoint.step.toLocaleString("en");
     const title = `${this.state.name}, step ${step}`;
     this.part("about").textContent = `${this.state.about}, in ${step} steps of training.`;
     this.part("name").textContent = this.letter ? `${this.letter}: ${title}` : title;
     this.part("checkpoint").ariaValueText = title;
-    this.loaded = this.ask("load", { ...checkpoint, header: { ...this.state.header, ...checkpoint.header } });
+    this.loaded = this.engine.ask("load", { ...checkpoint, header: { ...this.state.header, ...checkpoint.header } });
     this.loaded.catch((error) => this.say(error.message));
-    if (this.reading) act();
   }
 }
 

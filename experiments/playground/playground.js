@@ -5,12 +5,12 @@ const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a te
 const AHEAD = 60; // characters of a preview while the user types
 
 const byId = (id) => document.getElementById(id);
-const states = JSON.parse(byId("models-of-this-page").textContent);
-const hasReturns = states.some(({ header }) => header.characters.includes(RETURN));
-const box = new Box(byId("text"), states[0].opening, hasReturns, () => edited());
+const statesOfThisPage = JSON.parse(byId("models-of-this-page").textContent);
+const box = new Box(byId("text"), statesOfThisPage[0].opening, () => edited());
 const sheet = new Sheet(byId("writing"), (by, character) => models[shown]?.valueOf(by, character));
 let models = [];
 let shown = 0; // the model that shades the text
+let pointed = -1; // the character under the pointer, by its place in the text; -1: none
 let kept = -1; // the character that stays chosen, by its place in the text; -1: none
 let pause = 0; // the timer of a pause in typing
 let writing = null; // the model that writes
@@ -29,6 +29,15 @@ function sayDone(verb, n, how = "") {
 // A button that cannot be pressed now keeps the focus of the keyboard.
 function enable(id, can) {
   byId(id).setAttribute("aria-disabled", !can);
+}
+
+// Lets buttons work. works: what each does, by its id.
+function makeButtons(works) {
+  for (const [id, work] of Object.entries(works)) {
+    byId(id).onclick = () => {
+      if (byId(id).getAttribute("aria-disabled") !== "true") work();
+    };
+  }
 }
 
 // Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
@@ -57,7 +66,7 @@ function point(character, keeps = false) {
   byId("pointed").textContent = models[shown].describe(character);
 }
 
-// Draws the text under the box, and chooses the kept character or, without one, the middle of a line.
+// Draws the text under the box, and chooses the pointer's character, the kept one or, without one, the middle of a line.
 function drawText() {
   const model = models[shown];
   const characters = [...box.value];
@@ -69,11 +78,13 @@ function drawText() {
   const first = Math.max(Math.min(model.characterOf(0), ...unknown), characters.length - model.state.context);
   const marked = unknown.filter((place) => first <= place && place < model.nKnown);
   sheet.show(characters, first, marked);
-  point(kept >= model.characterOf(0) && kept < model.nRead ? kept : model.characterOf(middleOfLine(text)));
+  const chosen = [pointed, kept].find((each) => each >= model.characterOf(0) && each < model.nRead);
+  point(chosen ?? model.characterOf(middleOfLine(text)));
 }
 
 // Asks every model about the text in the box; the maps follow when typing pauses.
 function update() {
+  pointed = -1;
   models.forEach((model) => model.root.classList.add("stale")); // until the answer is there
   drawText();
   models.forEach((model) => model.read());
@@ -112,13 +123,14 @@ function settings() {
 // Shows how the model would continue, without writing it: the beginning of what Continue writes.
 const lookAhead = oneAtATime(async () => {
   if (!byId("along").checked || writing || !byId("settings").checkValidity()) return;
-  const request = { ...writer().request(), ...settings() };
+  const asked = writer();
+  const request = { ...asked.request(), ...settings() };
   request.length = Math.min(request.length, AHEAD);
   try {
-    const ahead = await writer().ask("write", request);
+    const ahead = await asked.ask("write", request);
     if (box.value === request.text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
-    say(error.message);
+    if (models.includes(asked)) say(error.message);
   }
 });
 
@@ -178,12 +190,26 @@ function again() {
 
 async function copy() {
   try {
-    await navigator.clipboard.writeText(hasReturns ? box.value.replaceAll(RETURN, "\r") : box.value);
+    await navigator.clipboard.writeText(box.hasReturns ? box.value.replaceAll(RETURN, "\r") : box.value);
   } catch {
     box.field.select(); // if the page may not write to the clipboard
     document.execCommand("copy");
   }
   sayDone("Copied", [...box.value].length);
+}
+
+// Shows models in the place of others. What was open stays open.
+function showModels(states) {
+  const [before] = models;
+  models.forEach((model) => model.end());
+  models = states.map((state, i) => new Model(state, i, states.length > 1 ? "AB"[i] : ""));
+  for (const { part } of before ? models : []) {
+    for (const name of ["inside", "steps"]) part(name).open = before.part(name).open;
+  }
+  byId("writer").replaceChildren(...models.map(({ letter }, i) => make("option", letter, { value: i })));
+  box.hasReturns = states.some(({ header }) => header.characters.includes(RETURN));
+  offerPair();
+  update();
 }
 
 // Lets the user choose between two models: the chosen one shades the text and is the only one shown on a phone.
@@ -195,22 +221,29 @@ function offerPair() {
     drawText();
   };
   const buttons = models.map(({ letter }, i) => make("button", `Model ${letter}`, { onclick: () => show(i) }));
-  byId("letters").append(...buttons);
-  byId("models").classList.add("pair");
-  byId("letters").hidden = byId("with").hidden = false;
+  byId("letters").replaceChildren("Text shaded by", ...buttons);
+  byId("models").classList.toggle("pair", models.length > 1);
+  byId("letters").hidden = byId("with").hidden = models.length < 2;
   show(0);
 }
 
 function start() {
-  models = states.map((state, i) => new Model(state, i, states.length > 1 ? "AB"[i] : ""));
-  byId("writer").append(...models.map(({ letter }, i) => make("option", letter, { value: i })));
-  if (models.length > 1) offerPair();
+  showModels(statesOfThisPage);
+  for (const button of sheet.buttons) {
+    button.addEventListener("click", () => models.forEach((model) => model.lookIfRead()));
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    models.forEach((model) => model.viewer.drawMaps());
+  });
   const pointAtCaret = () => point(Math.max(0, [...box.value.slice(0, box.field.selectionStart)].length - 1), true);
   box.field.onpointermove = (event) => {
     const character = sheet.at(event);
-    if (character >= 0) point(character);
+    if (character >= 0) point((pointed = character));
   };
-  box.field.onpointerleave = drawText;
+  box.field.onpointerleave = () => {
+    pointed = -1;
+    drawText();
+  };
   box.field.onclick = pointAtCaret;
   box.field.onkeyup = (event) => {
     if (event.key.startsWith("Arrow")) pointAtCaret();
@@ -228,16 +261,10 @@ function start() {
     box.step(key === "y" || event.shiftKey ? 1 : -1);
     event.preventDefault();
   };
-  const works = { write, stop: stopWriting, again, undo: () => box.step(-1), redo: () => box.step(1), copy };
-  for (const [id, work] of Object.entries(works)) {
-    byId(id).onclick = ({ currentTarget }) => {
-      if (currentTarget.getAttribute("aria-disabled") !== "true") work();
-    };
-  }
+  makeButtons({ write, stop: stopWriting, again, undo: () => box.step(-1), redo: () => box.step(1), copy });
   showBusy();
   enable("again", false);
   box.field.focus();
-  update();
   sheet.reveal(box.value.length);
 }
 

@@ -164,9 +164,9 @@ class Steps {
     });
     this.part("lines").replaceChildren(...sections);
     this.part("effect").textContent = effectOf(answer);
-    this.forget(); // the numbers of a pointer's place have changed; the keyboard keeps its place
+    this.forget();
     this.tables.get(focused)?.table.focus();
-    if (focused) this.explain(place);
+    if (focused || this.part("lines").matches(":hover")) this.explain(place);
   }
 
   // Returns the element of a table, the table in it, and its cells (rows, columns). keys: the labels of the rows.

@@ -30,7 +30,6 @@ class Viewer {
     map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
     whenLeft(map, () => this.forgetPlace());
     new ResizeObserver(() => this.drawAxes()).observe(this.part("frame"));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawMaps());
   }
 
   // Starts a new text, given the labels of its characters. The previous maps fade.
@@ -40,8 +39,9 @@ class Viewer {
     this.forgetPlace();
   }
 
-  // Shows the maps of the text; see `inside` in worker.js.
+  // Shows the maps of the text; see `inside` in worker.js. If other weights made them, what was chosen stays in sight.
   showMaps({ roles, weights }) {
+    const isNew = !this.weights;
     Object.assign(this, { roles, weights });
     const inTile = (role) => role.join(" ").replace("no fixed target", "no target"); // of two lines
     this.buttons.forEach((button, h) => button.children[2].replaceChildren(inTile(roles[h])));
@@ -50,7 +50,7 @@ class Viewer {
     this.select(this.query);
     this.drawMaps();
     this.filter();
-    this.scrollToHead();
+    if (isNew) this.scrollToHead();
   }
 
   offerRoles() {

@@ -15,9 +15,10 @@ let turnBegan_ms = 0;
 
 const ANSWERS = {
   async load(checkpoint) {
-    const weights = await unpack(checkpoint.header.tensors, checkpoint.weights);
+    const { header: own, weights: given } = checkpoint;
+    const weights = typeof given === "string" ? await unpack(own.tensors, given) : given;
     const replace = () => {
-      header = checkpoint.header;
+      header = own;
       characters = [...header.characters];
       codes = new Map(characters.map((character, id) => [character, id]));
       for (const [character, { plain }] of Object.entries(header.alike)) codes.set(character, codes.get(plain));

@@ -11,7 +11,7 @@ from model.config import ModelConfig
 from model.gpt import GPT
 from model.positions import Alibi, Learned, Rotary
 
-SOURCES = ("losses.js", "diagram.js")
+SOURCES = ("chart.js", "diagram.js")
 LONGEST = {"n_embd": 1024, "n_layer": 1, "n_head": 16, "n_kv_head": 4, "block_size": 1024, "conv_width": 3}
 MODELS = {
     "plain": {"n_embd": 12, "n_head": 3, "n_layer": 2, "head_size": 6},
@@ -97,7 +97,8 @@ def test_a_chart_of_losses_has_a_curve_and_shows_a_single_point_as_a_dot(empty):
     draw = """return arguments[0].map((curves) => {
         const figure = document.createElement("figure");
         figure.append(document.createElementNS("http://www.w3.org/2000/svg", "svg"));
-        drawLosses(figure.firstChild, ...curves);
+        figure.firstChild.setAttribute("viewBox", "0 0 200 88");
+        drawRun(figure.firstChild, ...curves);
         const lines = [...figure.querySelectorAll("polyline")];
         return figure.hidden || lines.map((each) => each.getAttribute("stroke-width"));
     })"""
