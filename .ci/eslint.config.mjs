@@ -6,9 +6,9 @@ import globals from "globals";
 const FOLDER = "experiments/";
 const read = (file) => readFileSync(FOLDER + file, "utf-8");
 
-// The two scripts of the page, as its template lists them: that of the worker and that of the document.
+// The scripts of the page, as its template lists them: those of the two workers and that of the document.
 const lists = [...read("playground/playground.html").matchAll(/{{ source\((.*?)\)/gs)];
-const [worker, page] = lists.map(([, list]) => list.match(/[\w/]+\.js/g));
+const [player, trainer, page] = lists.map(([, list]) => list.match(/[\w/]+\.js/g));
 
 // Returns the names that a file declares for the others: Prettier writes their lines without indentation.
 function declaredIn(file) {
@@ -49,6 +49,7 @@ export default [
       "prefer-const": "error",
     },
   },
-  ...settingsOf(worker, globals.worker),
+  ...settingsOf(player, globals.worker),
+  ...settingsOf(trainer, { ...globals.worker, WebAssembly: "readonly" }),
   ...settingsOf(page, globals.browser),
 ];

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-AXE = Path(__file__).parent.parent / ".ci/node_modules/axe-core/axe.min.js"
+ROOT = Path(__file__).parent.parent
+AXE = ROOT / ".ci/node_modules/axe-core/axe.min.js"
+PLAYGROUND = ROOT / "experiments/playground"
 
 
 def chromium():
@@ -137,6 +139,26 @@ def misplaced(browser):
         return found"""
     found = browser.execute_script(script)
     return [character for character, is_there in found if not is_there], len(found)
+
+
+def run_in_worker(browser, files, code, **given):
+    """Return what an async function with this code returns in a worker that has scripts of the playground.
+
+    given: its arguments by name, which can become JSON, as must be what it returns.
+    """
+    sources = "\n".join((PLAYGROUND / name).read_text(encoding="utf-8") for name in files)
+    script = f"""{sources}
+        const run = async ({{ {", ".join(given)} }}) => {{ {code} }};
+        onmessage = ({{ data }}) => run(data).then(postMessage, ({{ stack }}) => postMessage({{ error: stack }}));"""
+    browser.get("about:blank")
+    ask = """const worker = new Worker(URL.createObjectURL(new Blob([arguments[0]])));
+        worker.onmessage = ({ data }) => arguments[2](data);
+        worker.onerror = ({ message }) => arguments[2]({ error: message });
+        worker.postMessage(arguments[1]);"""
+    browser.set_script_timeout(300)
+    answer = browser.execute_async_script(ask, script, given)
+    assert "error" not in answer, answer["error"]
+    return answer
 
 
 def check_looks(browser, width, *, dark):

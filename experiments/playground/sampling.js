@@ -20,14 +20,11 @@ function probabilities(logits, { temperature = 1, topK = null, topP = 1, minP = 
   return kept.map((each) => each / sum);
 }
 
-// Returns a function that draws an id from probabilities (V,). The same seed gives the same ids (mulberry32).
+// Returns a function that draws an id from probabilities (V,). The same seed gives the same ids.
 function makeDraw(seed) {
+  const uniform = makeRandom(seed); // never 0: no character of probability 0 is drawn
   return (p) => {
-    seed = (seed + 0x6d2b79f5) | 0;
-    let bits = Math.imul(seed ^ (seed >>> 15), 1 | seed);
-    bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
-    const uniform = 1 - ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32; // from (0, 1]: no character of probability 0 is drawn
-    const share = uniform * p.reduce((a, b) => a + b);
+    const share = uniform() * p.reduce((a, b) => a + b);
     let sum = 0;
     return p.findIndex((each) => {
       sum += each;

@@ -4,14 +4,12 @@ const SHOWN = 10; // characters in a list of predictions
 const IN_LENS = 3; // characters in a list of a layer's predictions
 const STEPS = 6; // characters whose numbers the steps of a head show
 const HEAVIEST = 3; // of them, those with the largest weights
-const TURN_MS = 30; // of work before other questions get a turn
 let gpt;
 let header;
 let characters;
 let codes; // the id of each character, or of the one that it looks like
 let newest = 0; // the number of the text that is being written; another one or `stop` ends it
 let turn = Promise.resolve(); // texts are read one after another, because the cache of the model holds one
-let turnBegan_ms = 0;
 
 const ANSWERS = {
   async load(checkpoint) {
@@ -112,13 +110,7 @@ const ANSWERS = {
   },
 };
 
-onmessage = async ({ data: { path, ...question }, ports: [port] }) => {
-  try {
-    port.postMessage({ answer: await ANSWERS[path](question, (soFar) => port.postMessage({ soFar })) });
-  } catch ({ message }) {
-    port.postMessage({ error: message });
-  }
-};
+answerWith(ANSWERS);
 
 // Reads a text with some parts off, and returns what `use` makes of the ids of its context window.
 function reading(ids, off, use, pass) {
@@ -133,18 +125,6 @@ function reading(ids, off, use, pass) {
   };
   turn = turn.then(work, work);
   return turn;
-}
-
-// Lets the worker receive other questions, if it has worked for some time; returns whether it had.
-async function letOthersAsk() {
-  if (performance.now() - turnBegan_ms < TURN_MS) return false;
-  const { port1, port2 } = new MessageChannel(); // a timer would wait for 4 ms
-  await new Promise((go) => {
-    port1.onmessage = go;
-    port2.postMessage(null);
-  });
-  turnBegan_ms = performance.now();
-  return true;
 }
 
 // Returns the ids of a text after the last character that the model does not know, or of the start of a line if nothing

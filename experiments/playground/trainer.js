@@ -1,0 +1,203 @@
+// Answers the page's questions about models that learn, in a thread of its own.
+
+const MOST_BYTES = 20_000_000; // of a text
+const FEWEST = 1000; // characters of a text
+const MOST_DIFFERENT = 10_000; // characters
+const OPENING = 160; // characters of the held-out text that the page begins with
+const PART = 4096; // held-out characters of an evaluation while the models learn
+const WHOLE = 200_000; // of the last evaluation, at most
+const BETWEEN_MS = 1000; // evaluations, at least,
+const EVALUATION_SHARE = 0.05; // which take at most this share of the time
+let kernels; // the WebAssembly.Module
+let text; // { characters, learned, heldOut }: the ids of the first nine tenths, and of the rest after one before it
+let models; // each { gpt, best: { loss, step, weights } }
+let run; // see `begin`
+
+const TRAINER = {
+  // Takes the bytes of kernels.wasm, in base64.
+  async start({ kernels: letters }) {
+    const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+    const advice = "This browser cannot train: it lacks WebAssembly SIMD, which browsers have since 2023.";
+    if (!WebAssembly.validate(bytes)) throw new Error(advice);
+    kernels = new WebAssembly.Module(bytes);
+  },
+
+  // Reads a text, or the bytes of a file, and returns what is to be known of it. characters: those that a model knows
+  // that is to learn from it; without them, those of the text. lines: losses on the held-out part, in nats.
+  async open({ text: given, bytes, characters }) {
+    const points = codePointsOf(given ?? decode(bytes));
+    const n = points.length;
+    if (n < FEWEST) throw new Error(`The text has ${n} characters; a model needs ${FEWEST} or more.`);
+    const known = characters ? codePointsOf(characters) : Uint32Array.from(new Set(points)).sort();
+    const V = known.length;
+    if (V < 2) throw new Error("The text repeats one character; there is nothing to learn.");
+    if (V > MOST_DIFFERENT) throw new Error(`The text has ${V} different characters, more than ${MOST_DIFFERENT}.`);
+    const codes = new Map(Array.from(known, (point, id) => [point, id]));
+    const ids = Uint16Array.from(points, (point) => codes.get(point) ?? V);
+    const unknown = ids.indexOf(V);
+    if (unknown >= 0) {
+      const character = String.fromCodePoint(points[unknown]);
+      throw new Error(`The text has '${character}', which this model has never seen; begin with new weights.`);
+    }
+    const cut = Math.floor(n * (1 - 0.1));
+    text = {
+      characters: String.fromCodePoint(...known),
+      learned: ids.subarray(0, cut),
+      heldOut: ids.subarray(cut - 1),
+    };
+    const spell = (part) => String.fromCodePoint(...part);
+    const near = spell(points.subarray(cut, cut + 10 * OPENING));
+    const start = near.indexOf("\n") + 1;
+    const opening = [...near.slice(start < near.length - OPENING ? start : 0)].slice(0, OPENING).join("");
+    return { characters: text.characters, n, heldOut: n - cut, opening, lines: countedLosses(text, V) };
+  },
+
+  // Makes models for the text, with new weights or with those given. models: of the settings of model/config.py.
+  async begin({ models: configs, optim, batch, seed, weights }) {
+    const T = configs[0].block_size;
+    const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
+    if (text.heldOut.length <= T) throw new Error(advice);
+    models = configs.map((config, i) => {
+      const gpt = new LearningGPT(config, text.characters.length, batch, inWebAssembly(kernels));
+      if (weights) gpt.setWeights(weights[i]);
+      else gpt.initialise(makeNormal(makeRandom(seed)));
+      return { gpt, best: { loss: Infinity }, trainLosses: [] };
+    });
+    run = { optim, batch, T, uniform: makeRandom(~seed), steps: 0, seconds: 0, from: 0, until: 0, firstStep: 0 };
+  },
+
+  // Trains until the time is over, or until `pause`. Without `seconds`, it goes on with the time that is left. Passes on
+  // the progress after each evaluation.
+  async train({ seconds }, pass) {
+    if (seconds) Object.assign(run, { from: run.seconds, until: run.seconds + seconds, firstStep: run.steps });
+    const own = run;
+    own.isPaused = false;
+    let before_ms = performance.now();
+    let evaluateAt_s = own.seconds;
+    while (own.seconds < own.until && !own.isPaused && own === run) {
+      if (own.seconds >= evaluateAt_s) {
+        const began_ms = performance.now();
+        pass(progress(PART));
+        const took_ms = performance.now() - began_ms;
+        evaluateAt_s = own.seconds + Math.max(BETWEEN_MS, took_ms / EVALUATION_SHARE) / 1000;
+      }
+      learn();
+      await letOthersAsk();
+      const now_ms = performance.now();
+      own.seconds += (now_ms - before_ms) / 1000;
+      before_ms = now_ms;
+    }
+    return { ...progress(PART), isOver: own.seconds >= own.until };
+  },
+
+  async longer({ seconds }) {
+    run.until += seconds;
+  },
+
+  async pause() {
+    run.isPaused = true;
+  },
+
+  async look() {
+    return { step: run.steps, weights: models.map(({ gpt }) => gpt.copyWeights()) };
+  },
+
+  // Returns each model's loss over the whole held-out part, and over how many characters that is.
+  async evaluate() {
+    return progress(WHOLE);
+  },
+
+  // Gives each model the weights of its best evaluation.
+  async goBack() {
+    for (const { gpt, best } of models) gpt.setWeights(best.weights);
+    return progress(PART);
+  },
+};
+
+answerWith(TRAINER);
+
+// Returns the text of a file. Throws an error if it is none.
+function decode(bytes) {
+  if (bytes.byteLength > MOST_BYTES) throw new Error(`The file has more than ${MOST_BYTES / 1e6} MB.`);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw new Error("The file is not text in UTF-8; save it as UTF-8 in an editor.");
+  }
+}
+
+// Returns the code points of a text. Throws an error if it has characters that texts do not have.
+function codePointsOf(string) {
+  if (string.includes("\0") || /\p{Surrogate}/u.test(string)) throw new Error("This is not text, but other data.");
+  const points = new Uint32Array(string.length);
+  let n = 0;
+  for (const character of string) points[n++] = character.codePointAt(0);
+  return points.subarray(0, n);
+}
+
+// Returns the losses of guessing evenly, of counts of characters, and of counts of pairs, on the held-out part.
+function countedLosses({ learned, heldOut }, V) {
+  const counts = new Float64Array(V);
+  const pairs = new Map();
+  for (let i = 0; i < learned.length; i++) {
+    const pair = learned[i] * V + learned[i + 1];
+    counts[learned[i]] += 1;
+    if (i + 1 < learned.length) pairs.set(pair, (pairs.get(pair) ?? 0) + 1);
+  }
+  const share = (id) => (counts[id] + 1) / (learned.length + V);
+  const shareAfter = (before, id) => ((pairs.get(before * V + id) ?? 0) + share(id)) / (counts[before] + 1);
+  let [single, double] = [0, 0];
+  for (let i = 1; i < heldOut.length; i++) {
+    single -= Math.log(share(heldOut[i]));
+    double -= Math.log(shareAfter(heldOut[i - 1], heldOut[i]));
+  }
+  const n = heldOut.length - 1;
+  return { even: Math.log(V), single: single / n, pairs: double / n };
+}
+
+// Returns the fraction of the peak learning rates; it falls over the time that is left, as `lr_factor` does over steps.
+function rateFactor({ optim, steps, firstStep, seconds, from, until }) {
+  const warmup = Math.min(1, (steps - firstStep + 1) / optim.warmup_steps);
+  const left = (until - seconds) / (until - from) / optim.decay_fraction;
+  return warmup * (optim.final_lr_fraction + (1 - optim.final_lr_fraction) * Math.min(1, left));
+}
+
+// Takes a step with every model, on the same windows.
+function learn() {
+  const { uniform, batch, T } = run;
+  const last = text.learned.length - 1 - T;
+  const starts = Array.from({ length: batch }, () => Math.floor((1 - uniform()) * (last + 1)));
+  const factor = rateFactor(run);
+  for (const model of models) model.trainLosses.push(model.gpt.learn(text.learned, starts, run.optim, factor));
+  run.steps += 1;
+}
+
+// Evaluates the models, and returns where they are.
+function progress(most) {
+  const { batch, T, steps, seconds } = run;
+  const characters = steps * batch * T;
+  const losses = models.map((model) => {
+    const { loss, n } = heldOutLoss(model.gpt, most);
+    if (most === PART && loss < model.best.loss) model.best = { loss, step: steps, weights: model.gpt.copyWeights() };
+    const train = model.trainLosses.reduce((a, b) => a + b, 0) / model.trainLosses.length;
+    model.trainLosses = [];
+    return { train, heldOut: loss, n, best: model.best.loss, bestStep: model.best.step };
+  });
+  return { steps, characters, seconds, passes: characters / text.learned.length, rate: characters / seconds, losses };
+}
+
+// Returns the mean loss over about `most` characters of the held-out part, in windows spread evenly, and their number.
+function heldOutLoss(gpt, most) {
+  const { T, B } = gpt;
+  const all = Math.ceil((text.heldOut.length - 1) / T);
+  const some = Math.min(all, Math.ceil(most / T));
+  const places = Array.from({ length: some }, (_, i) => Math.floor((i * all) / some) * T);
+  let [sum, n] = [0, 0];
+  for (let i = 0; i < some; i += B) {
+    const { inputs, targets } = gpt.windows(text.heldOut, places.slice(i, i + B));
+    const known = targets.reduce((count, target) => count + (target >= 0), 0);
+    sum += known * gpt.forward(inputs, targets, false);
+    n += known;
+  }
+  return { loss: sum / n, n };
+}
