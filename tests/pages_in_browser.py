@@ -148,8 +148,8 @@ def run_in_worker(browser, files, code, **given):
     """
     sources = "\n".join((PLAYGROUND / name).read_text(encoding="utf-8") for name in files)
     script = f"""{sources}
-        const run = async ({{ {", ".join(given)} }}) => {{ {code} }};
-        onmessage = ({{ data }}) => run(data).then(postMessage, ({{ stack }}) => postMessage({{ error: stack }}));"""
+        const once = async ({{ {", ".join(given)} }}) => {{ {code} }};
+        onmessage = ({{ data }}) => once(data).then(postMessage, ({{ stack }}) => postMessage({{ error: stack }}));"""
     browser.get("about:blank")
     ask = """const worker = new Worker(URL.createObjectURL(new Blob([arguments[0]])));
         worker.onmessage = ({ data }) => arguments[2](data);

@@ -24,7 +24,9 @@ from training.evaluation import evaluate
 from training.runtime import choose_runtime
 
 N_CONFIGS, LENGTH = 60, 300
-SOURCES = [ROOT / "experiments/playground" / name for name in ("gpt.js", "sampling.js", "weights.js", "roles.js")]
+SOURCES = [
+    ROOT / "experiments/playground" / name for name in ("gpt.js", "random.js", "sampling.js", "weights.js", "roles.js")
+]
 NUMBERS = {  # what is repeated is drawn more often
     "n_layer": (0, 1, 2, 2, 3),
     "n_head": (1, 2, 6, (6, 3), (3, 6, 12)),

@@ -1,29 +1,19 @@
 """train.js in Chromium: its gradients, its steps and its losses are those of differences, training/ and PyTorch."""
 
-import base64
 import dataclasses
 
 import pytest
 import torch
-from conftest import ROOT
+from page_trainer import BATCH, KERNELS, N_STEPS, OPTIM, in_json, new_run
 from pages_in_browser import run_in_worker
 from torch.testing import assert_close
 
-from data.config import DataConfig
-from data.corpus import open_corpus
-from model.config import ModelConfig
-from training.config import Config, OptimConfig, TrainConfig
 from training.optim.schedule import lr_factor
-from training.runtime import choose_runtime
-from training.state import TrainingState
 from training.step import TrainingStep
 
-KERNELS = base64.b64encode((ROOT / "experiments/playground/kernels.wasm").read_bytes()).decode()
 PLAIN = "({ allocate: (n) => new Float64Array(n), multiply: plainProduct })"
 COMPILED = "inWebAssembly(new WebAssembly.Module(Uint8Array.from(atob(kernels), (letter) => letter.charCodeAt(0))))"
 SHAPES = [(1, 1, 8, 8, 5), (2, 2, 8, 8, 7), (1, 4, 16, 8, 9), (2, 4, 16, 5, 3)]  # layers, heads, width, context, V
-OPTIM = OptimConfig(lr=0.012, weight_decay=0.1, lm_head_weight_decay=0.3, warmup_steps=2, decay_fraction=0.6)
-N_STEPS = 3
 GRADIENTS = f"""
 const gpt = new LearningGPT(config, V, 2, {PLAIN});
 const uniform = makeRandom(1);
@@ -70,12 +60,6 @@ return gpt.logits.flatMap((row) => [...row]);
 TRAIN = ["train.js", "random.js"]
 
 
-def in_json(model):
-    """Return the settings, with the shapes of the layers, and the weights of a model."""
-    config = dataclasses.asdict(model.config) | {"layers": [dataclasses.asdict(each) for each in model.config.layers]}
-    return {"config": config, "weights": {name: p.flatten().tolist() for name, p in model.state_dict().items()}}
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_are_those_of_finite_differences_in_float64(browser, shape):
     names = ("n_layer", "n_head", "n_embd", "block_size")
@@ -86,30 +70,14 @@ def test_gradients_are_those_of_finite_differences_in_float64(browser, shape):
         assert max(map(abs, slopes)) > 1e-3, name
 
 
-def new_run(folder, **model):
-    (folder / "text.txt").write_text("".join(f"{i} men went to mow, {i} times {i * i}.\n" for i in range(99)))
-    config = Config(
-        model=ModelConfig(**{"n_layer": 2, "n_head": 4, "n_embd": 32, "block_size": 24} | model),
-        data=DataConfig(corpus=str(folder / "text.txt")),
-        optim=OPTIM,
-        train=TrainConfig(max_steps=N_STEPS, batch_size=3, device="cpu", dtype="float32"),
-    )
-    corpus = open_corpus(config.data, cache=folder / "cache")
-    state = TrainingState(config, corpus, choose_runtime("cpu", "float32"))
-    with torch.no_grad():
-        for p in state.model.parameters():  # many of the first weights are 0
-            p.add_(torch.randn_like(p), alpha=0.1)
-    return state
-
-
 @pytest.mark.parametrize("model", [{}, {"n_layer": 1, "n_head": 1}, {"n_head": 8, "n_embd": 96}])
 def test_three_steps_are_those_of_training(browser, tmp_path, model):
     state = new_run(tmp_path, **model)
     step, given = TrainingStep(state), in_json(state.model)
-    given["starts"] = [step.batches.starts(i * 3).tolist() for i in range(N_STEPS)]
+    given["starts"] = [step.batches.starts(i * BATCH).tolist() for i in range(N_STEPS)]
     given["factors"] = [lr_factor(OPTIM, i, N_STEPS) for i in range(N_STEPS)]
     given |= {"ids": state.split.train.tolist(), "optim": dataclasses.asdict(OPTIM), "kernels": KERNELS}
-    found = run_in_worker(browser, TRAIN, STEPS, V=len(state.corpus.vocabulary), B=3, **given)
+    found = run_in_worker(browser, TRAIN, STEPS, V=len(state.corpus.vocabulary), B=BATCH, **given)
     losses = [(step.run(), state.take_mean_loss())[1] for _ in range(N_STEPS)]
     assert_close(found["losses"], losses, rtol=0, atol=1e-5)
     for name, p in state.model.named_parameters():

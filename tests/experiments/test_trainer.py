@@ -1,0 +1,136 @@
+"""The worker that trains inside the page: what it reads of a text, evaluates, pauses and keeps."""
+
+import dataclasses
+import math
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from page_trainer import BATCH, KERNELS, OPTIM, TEXT, in_json, new_run
+from pages_in_browser import run_in_worker
+from torch.testing import assert_close
+
+from training.evaluation import evaluate
+
+FILES = ["train.js", "random.js", "questions.js", "trainer.js"]
+CONFIG = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16, "logit_softcap": 15.0}
+BEGIN = """
+await TRAINER.start({ kernels });
+await TRAINER.open({ text });
+const begin = (models, weights) => TRAINER.begin({ models, optim, batch, seed: 1, weights });
+const plain = (weights) => Object.fromEntries(Object.entries(weights).map(([name, values]) => [name, [...values]]));
+"""
+
+
+def ask(browser, code, **given):
+    given = {"kernels": KERNELS, "text": TEXT, "config": CONFIG, "optim": dataclasses.asdict(OPTIM)} | given
+    return run_in_worker(browser, FILES, BEGIN + code, batch=BATCH, **given)
+
+
+def test_a_text_is_split_and_counted_as_in_python(browser, tmp_path):
+    text = TEXT + "€🙂\r\n"
+    found = run_in_worker(browser, FILES, "return TRAINER.open({ text })", text=text)
+    split = new_run(tmp_path, text=text).split
+    assert found["characters"] == "".join(sorted(set(text)))
+    assert (found["n"], found["heldOut"]) == (len(text), len(split.validation) - 1)
+    assert found["opening"] in text[len(split.train) :]
+    lines = [found["lines"][name] for name in ("even", "single", "pairs")]
+    assert_close(lines, counted_losses(split.train.tolist(), split.validation.tolist()))
+
+
+def counted_losses(train, validation):
+    """Return the losses of guessing evenly, of counts of characters plus 1, and of counts of pairs."""
+    V, counts, pairs = len({*train, *validation}), Counter(train), Counter(pairwise(train))
+    single = {x: (counts[x] + 1) / (len(train) + V) for x in range(V)}
+    both = [(single[x], (pairs[before, x] + single[x]) / (counts[before] + 1)) for before, x in pairwise(validation)]
+    return [math.log(V), *(-np.log(both).mean(0))]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("{ text: 'short' }", "The text has 5 characters; a model needs 1000 or more."),
+        ("{ text: 'a'.repeat(2000) }", "The text repeats one character; there is nothing to learn."),
+        ("{ text: 'ab\\0'.repeat(999) }", "This is not text, but other data."),
+        ("{ text: 'ab\\ud800'.repeat(999) }", "This is not text, but other data."),
+        ("{ bytes: new Uint8Array(2000).fill(200) }", "The file is not text in UTF-8; save it as UTF-8 in an editor."),
+        ("{ bytes: new Uint8Array(20_000_001) }", "The file has more than 20 MB."),
+        ("{ text: 'abc'.repeat(999), characters: 'ab' }", "The text has 'c', which this model has never seen"),
+        ("{ text: String.fromCodePoint(...Array(11_000).keys()).slice(1) }", "The text has 10999 different characters"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_in_words(browser, given, words):
+    code = f"return TRAINER.open({given}).then(() => 'opened', ({{ message }}) => message)"
+    assert run_in_worker(browser, FILES, code, nothing=0).startswith(words)
+
+
+def test_a_context_that_is_longer_than_the_held_out_part_is_refused(browser):
+    code = "return begin([{ ...config, block_size: 512 }]).then(() => 'begun', ({ message }) => message)"
+    assert ask(browser, code) == "The text is too short: a context of 512 needs 5130 characters."
+
+
+def test_the_held_out_loss_is_that_of_an_evaluation_of_the_whole_split(browser, tmp_path):
+    state = new_run(tmp_path)
+    given = in_json(state.model)
+    code = """await begin([config], [weights]);
+        return TRAINER.evaluate();"""
+    found = ask(browser, code, **given)["losses"][0]
+    expected = evaluate(state.model, state.split.validation, state.runtime)
+    assert found["n"] == expected.n_characters
+    assert_close(found["heldOut"], expected.loss, rtol=0, atol=1e-5)
+
+
+def test_a_second_model_learns_from_the_same_windows_and_changes_nothing_for_the_first(browser):
+    code = """const other = { ...config, n_head: 4 };
+        const trained = [];
+        for (const models of [[config], [config, other], [other]]) {
+          await begin(models);
+          Object.assign(run, { until: 1 });
+          for (let i = 0; i < 5; i++) learn();
+          trained.push(...(await TRAINER.look()).weights.map(plain));
+        }
+        return trained;"""
+    alone, first, second, other = ask(browser, code)
+    assert alone == first
+    assert other == second
+    assert alone != other
+
+
+def test_a_pause_changes_nothing_but_the_clock(browser):
+    code = """await begin([config]);
+        const wait = (ms) => new Promise((go) => setTimeout(go, ms));
+        let n = 0;
+        const training = TRAINER.train({ seconds: 60 }, () => n++);
+        while (run.steps < 20) await wait(5);
+        await TRAINER.pause();
+        const paused = await training;
+        const [before, seconds] = [(await TRAINER.look()).weights, run.seconds];
+        await wait(500);
+        const after = (await TRAINER.look()).weights;
+        const again = TRAINER.train({}, () => n++);
+        while (run.steps < 40) await wait(5);
+        run.until = run.seconds;
+        const same = JSON.stringify(plain(before[0])) === JSON.stringify(plain(after[0]));
+        return { paused, over: await again, same, seconds, from: run.from, n };"""
+    found = ask(browser, code)
+    assert found["same"]
+    assert (found["paused"]["isOver"], found["over"]["isOver"]) == (False, True)
+    assert found["paused"]["seconds"] == found["seconds"] < found["over"]["seconds"] < found["seconds"] + 60
+    assert found["from"] == 0  # the learning rate goes on falling from where it was
+    assert found["over"]["steps"] >= 40
+    assert found["n"] >= 2
+
+
+def test_going_back_gives_each_model_the_weights_of_its_best_evaluation(browser):
+    code = """await begin([config]);
+        Object.assign(run, { until: 1 });
+        for (let i = 0; i < 30; i++) learn();
+        const best = progress(PART);
+        for (let i = 0; i < 3; i++) models[0].gpt.update(optim, -30); // uphill
+        const worse = progress(PART);
+        return { best, worse, back: await TRAINER.goBack() };"""
+    found = {name: progress["losses"][0] for name, progress in ask(browser, code).items()}
+    assert found["worse"]["heldOut"] > found["best"]["heldOut"] + 0.1
+    assert found["worse"]["best"] == found["back"]["heldOut"] == found["best"]["heldOut"]
+    assert found["worse"]["bestStep"] == 30
