@@ -5,9 +5,11 @@ const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a te
 const AHEAD = 60; // characters of a preview while the user types
 
 const byId = (id) => document.getElementById(id);
+const training = JSON.parse(byId("training").textContent); // what models are trained with here
 const states = JSON.parse(byId("models-of-this-page").textContent);
+states.forEach(({ header, characters }) => Object.assign(header, vocabularyOf(characters)));
 const hasReturns = states.some(({ header }) => header.characters.includes(RETURN));
-const box = new Box(byId("text"), states[0].opening, hasReturns, () => edited());
+const box = new Box(byId("text"), inBox(states[0].opening, states[0].characters), hasReturns, () => edited());
 const sheet = new Sheet(byId("writing"), (by, character) => models[shown]?.valueOf(by, character));
 let models = [];
 let shown = 0; // the model that shades the text
