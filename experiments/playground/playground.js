@@ -4,6 +4,7 @@ const WRITING_MS = 150; // between updates while a text is written
 const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a text is continued
 const AHEAD = 60; // characters of a preview while the user types
 
+const source = document.documentElement.cloneNode(true); // before the page changes; see `pageOf`
 const byId = (id) => document.getElementById(id);
 const training = JSON.parse(byId("training").textContent); // what models are trained with here
 const states = JSON.parse(byId("models-of-this-page").textContent);
