@@ -1,25 +1,13 @@
-"""Numbers, characters and tables as text."""
+"""Numbers and tables as text."""
 
-import unicodedata
 from collections.abc import Sequence
 
 from cli.errors import one_line
-
-BLANKS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
 
 
 def signed(value: float) -> str:
     """Return a difference in nats with its sign."""
     return f"{value:+.4f}".replace("-", "\N{MINUS SIGN}")
-
-
-def visible(character: str) -> str:
-    """Return a visible label of a character."""
-    if character in BLANKS:
-        return BLANKS[character]
-    is_right_to_left = unicodedata.bidirectional(character) in ("R", "AL")  # would change the order of the others
-    is_plain = character.isprintable() and not is_right_to_left
-    return character if is_plain else f"U+{ord(character):04X}"
 
 
 def in_columns(lines: Sequence[Sequence[str]]) -> str:

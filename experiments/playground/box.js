@@ -1,6 +1,5 @@
 // The text box: every change of its text can be undone, whoever made it, and a reload keeps the text.
 
-const RETURN = "␍"; // stands for a carriage return, which a box cannot hold; models.py puts it into the vocabulary
 const GROUP_MS = 1000; // a longer pause in typing begins another change
 const MOST_CHANGES = 300; // that can be undone
 

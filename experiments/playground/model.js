@@ -243,7 +243,7 @@ class Model {
   }
 }
 
-// Says what the model does not read as it stands in a text. alike: see `alike` in models.py.
+// Says what the model does not read as it stands in a text. alike: see `vocabularyOf`.
 function remarksOn(characters, { start, unknown }, alike) {
   const remarks = characters.length ? [] : ["Without a text, the model starts a line."];
   if (unknown.length) {
@@ -259,5 +259,5 @@ function remarksOn(characters, { start, unknown }, alike) {
 // Returns a character in quotation marks, or the number of one that cannot be seen.
 function nameOf(character) {
   const isVisible = !/[\p{C}\p{M}\p{Z}]/u.test(character);
-  return isVisible ? `'${character}'` : `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+  return isVisible ? `'${character}'` : codePointOf(character);
 }

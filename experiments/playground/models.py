@@ -1,6 +1,8 @@
-"""What a page needs of its models: their weights, losses and texts."""
+"""What a page needs: its models with their weights, losses and texts, and what it trains other models with."""
 
+import base64
 import contextlib
+import dataclasses
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -8,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError
-from data.vocabulary import Vocabulary
-from experiments.formatting import signed, visible
+from cli.hints import PROJECT
+from data.sources import BUNDLED
+from data.vocabulary import LOOK_ALIKES
+from experiments.formatting import signed
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import explain_no_target, role_of
 from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
-from experiments.playground.weights import payload
+from experiments.playground.weights import payload, zipped
+from training.config_file import load_config
 from training.identity import measurement_of, what_differs
 from training.runs.checkpoint import load_checkpoint
 from training.runs.metrics import read_records
@@ -45,9 +50,21 @@ def make_page(
     described = [describe(each, all_steps, own) for each, own in zip_longest(opened, analyses)]
     if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
         raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
-    described[0]["opening"] = in_box(text, opened[0].vocabulary.characters)
+    described[0]["opening"] = text
     values = {"models_of_this_page": described, "warning": warning(opened), "title": "Playground"}
-    return render("playground/playground.html", **values)
+    return render("playground/playground.html", **values, **for_training())
+
+
+def for_training() -> dict[str, Any]:
+    """Return what a page needs to train a model: the settings, the code of the matrix product, words, and a text."""
+    config = load_config(PROJECT / "configs/page.yaml")
+    training = {
+        "settings": dataclasses.asdict(config),
+        "kernels": base64.b64encode((Path(__file__).parent / "kernels.wasm").read_bytes()).decode(),
+        "look_alikes": LOOK_ALIKES,
+        "no_target": explain_no_target(config.model),
+    }
+    return {"training": training, "corpus": zipped((BUNDLED / "selmere.txt").read_bytes())}
 
 
 def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) -> dict[str, Any]:
@@ -58,42 +75,19 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
     checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
     text, n = Path(trained.checkpoint.corpus["name"]).name, trained.model.n_parameters()
     packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]
-    vocabulary, heads = trained.vocabulary, all_heads(trained.model)
-    known = vocabulary.characters
+    heads = all_heads(trained.model)
     return {
         "name": trained.name,
         "checkpoints": [{"step": step, "header": own, "weights": weights} for step, own, weights in packed],
         "chosen": checkpoints.index(trained.checkpoint),
         "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
-        "header": {  # of every checkpoint
-            "characters": in_box(known, known),
-            "labels": [*map(visible, known)],
-            "alike": alike(vocabulary),
-            "start": in_box(vocabulary.default_prompt, known),
-            "measured": analysis and measured(analysis),
-        },
+        "characters": trained.vocabulary.characters,
+        "header": {"measured": analysis and measured(analysis)},  # of every checkpoint
         "context": config.block_size,
         "about": f"A GPT of {n:,} parameters that learned to predict the next character of the text {text}",
         "no_target": explain_no_target(config),
         "train_loss": [(each["step"], each["train_loss"]) for each in records if "train_loss" in each],
         "val_loss": [(each["step"], each["val_loss"]) for each in records if "val_loss" in each],
-    }
-
-
-def in_box(text: str, known: str) -> str:
-    """Return a text as the box of a page holds it, in as many characters.
-
-    A box cannot hold carriage returns. A sign stands for each or, if line feeds are not among the known characters, a
-    line feed.
-    """
-    return text.replace("\r", "␍" if "\n" in known else "\n")
-
-
-def alike(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return, for each character that looks like a known one, that one and a few words."""
-    return {
-        character: {"plain": plain, "spoken": f"{visible(plain)} for {visible(character)}"}
-        for character, plain in vocabulary.look_alikes.items()
     }
 
 

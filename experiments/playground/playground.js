@@ -4,9 +4,13 @@ const WRITING_MS = 150; // between updates while a text is written
 const INSIDE_MS = 300; // of a pause in typing before maps are computed, or a text is continued
 const AHEAD = 60; // characters of a preview while the user types
 
+const source = document.documentElement.cloneNode(true); // before the page changes; see `pageOf`
 const byId = (id) => document.getElementById(id);
+const training = JSON.parse(byId("training").textContent); // what models are trained with here
 const statesOfThisPage = JSON.parse(byId("models-of-this-page").textContent);
-const box = new Box(byId("text"), statesOfThisPage[0].opening, () => edited());
+statesOfThisPage.forEach(({ header, characters }) => Object.assign(header, vocabularyOf(characters)));
+const opening = inBox(statesOfThisPage[0].opening, statesOfThisPage[0].characters);
+const box = new Box(byId("text"), opening, () => edited());
 const sheet = new Sheet(byId("writing"), (by, character) => models[shown]?.valueOf(by, character));
 let models = [];
 let shown = 0; // the model that shades the text

@@ -1,22 +1,58 @@
-// Unpacks what weights.py has packed.
+// Unpacks what weights.py has packed, and packs what was trained here.
+
+const NUMBERS_OF = { float32: Float32Array, float16: Uint16Array, uint16: Uint16Array, int8: Int8Array };
 
 // Returns the weights of a model by their names, given `tensors` of its header and the text in base64.
 async function unpack(tensors, text) {
-  const letters = atob(text);
-  const packed = new Uint8Array(letters.length);
-  for (let i = 0; i < packed.length; i++) packed[i] = letters.charCodeAt(i);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const content = await new Response(stream).arrayBuffer();
+  const content = await unzipped(text);
   const halves = Float32Array.from({ length: 1 << 16 }, (_, bits) => fromHalf(bits)); // a table is ten times as fast
   const weights = {};
   for (const [name, { offset, shape, dtype }] of Object.entries(tensors)) {
-    const Numbers = dtype === "int8" ? Int8Array : Uint16Array;
-    const size = shape.reduce((a, b) => a * b, 1) * Numbers.BYTES_PER_ELEMENT;
-    const numbers = new Numbers(content.slice(offset, offset + size));
+    const size = shape.reduce((a, b) => a * b, 1) * NUMBERS_OF[dtype].BYTES_PER_ELEMENT;
+    const numbers = new NUMBERS_OF[dtype](content.slice(offset, offset + size));
     weights[name] = dtype === "float16" ? Float32Array.from(numbers, (bits) => halves[bits]) : numbers;
   }
   if (weights["ngrams.counts"]) weights["ngrams.rows.weight"] = everyRow(weights);
   return weights;
+}
+
+// Returns `tensors` of the header of a model that was trained here, given its weights, all of float32, and its width.
+function layoutOf(weights, C) {
+  const tensors = {};
+  let offset = 0;
+  for (const name of Object.keys(weights).sort()) {
+    const n = weights[name].length;
+    const columns = name.endsWith("mlp.proj.weight") ? 4 * C : C;
+    const shape = name.endsWith("log_scale") ? [n] : [n / columns, columns];
+    tensors[name] = { offset, shape, dtype: "float32" };
+    offset += weights[name].byteLength;
+  }
+  return tensors;
+}
+
+// Returns the bytes of weights in the order of their header.
+function joined(tensors, weights) {
+  return new Blob(Object.keys(tensors).map((name) => weights[name]));
+}
+
+// Returns the bytes of a text in base64 and gzip.
+async function unzipped(text) {
+  const letters = atob(text);
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < packed.length; i++) packed[i] = letters.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+// Returns the bytes of a Blob in gzip and base64.
+async function zipped(blob) {
+  const packed = await new Response(blob.stream().pipeThrough(new CompressionStream("gzip"))).blob();
+  const reader = new FileReader();
+  await new Promise((done) => {
+    reader.onload = done;
+    reader.readAsDataURL(packed);
+  });
+  return reader.result.split(",")[1];
 }
 
 // Returns the value of a float16, given its bits.

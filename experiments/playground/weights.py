@@ -26,10 +26,14 @@ def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
         values = x.contiguous().numpy()
         tensors[name] = {"offset": len(content), "shape": [*x.shape], "dtype": values.dtype.name}
         content += values.tobytes()
-    weights = base64.b64encode(gzip.compress(content, mtime=0)).decode()  # without a time: equal models, equal pages
     config = checkpoint.config.model
     settings = dataclasses.asdict(config) | {"layers": [dataclasses.asdict(layer) for layer in config.layers]}
-    return {"config": settings, "tensors": tensors}, weights
+    return {"config": settings, "tensors": tensors}, zipped(content)
+
+
+def zipped(content: bytes | bytearray) -> str:
+    """Return bytes in gzip, without a time, and base64: equal models make equal pages."""
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
 def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
