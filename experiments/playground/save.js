@@ -45,7 +45,7 @@ function stateOf({ name, text, config, characters, opening, step, weights, train
 
 // Returns the SHA-256 of bytes in hexadecimal.
 async function sha256(bytes) {
-  if (!crypto.subtle) throw new Error("A checkpoint needs a checksum: open this page from a file, or by https.");
+  if (!crypto.subtle) throw new Error("At this address, the browser makes no checkpoint; save a page and open that.");
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

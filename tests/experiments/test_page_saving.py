@@ -111,7 +111,7 @@ def test_a_page_on_plain_http_says_why_it_cannot_save_a_checkpoint(page, model):
     script = """Object.defineProperty(crypto, "subtle", {});
         const settings = training.settings, progress = { step: 0 };
         answer(checkpointOf({ settings, characters, corpus, progress, weights }).catch(({ message }) => message));"""
-    message = "A checkpoint needs a checksum: open this page from a file, or by https."
+    message = "At this address, the browser makes no checkpoint; save a page and open that."
     assert ask(page, model, script) == message
 
 
@@ -126,8 +126,8 @@ def test_a_saved_page_opens_with_the_model_bit_by_bit_and_its_text_and_can_be_sa
     wait_for_maps(page)
     assert find(page, ".warning") == []
     assert find(page, "h2.name")[0].text == "trained </script> here, step 1,234"
-    assert page.execute_script("return states[0].opening") == TEXT[:10]
-    script = """const { header, weights: packed } = states[0].checkpoints[0];
+    assert page.execute_script("return statesOfThisPage[0].opening") == TEXT[:10]
+    script = """const { header, weights: packed } = statesOfThisPage[0].checkpoints[0];
         const opened = [unpack(header.tensors, packed), unzipped(byId("corpus").textContent)];
         answer(Promise.all(opened).then(([found, content]) => [
             Object.fromEntries(Object.entries(found).map(([name, x]) => [name, [...x]])),
@@ -135,7 +135,7 @@ def test_a_saved_page_opens_with_the_model_bit_by_bit_and_its_text_and_can_be_sa
     weights, text, name = ask(page, model, script)
     assert weights == {name: x.flatten().tolist() for name, x in model.state_dict().items()}
     assert (text, name) == (TEXT, "bottles <&>.txt")
-    again = ask(page, model, "answer(pageOf(source, states[0], corpus))")
+    again = ask(page, model, "answer(pageOf(source, statesOfThisPage[0], corpus))")
     assert again == saved.read_text("utf-8")
     predicted = page.execute_async_script("models[0].ask('read', { text: '9 bottles', off: [] }).then(arguments[0])")
     ids = torch.from_numpy(Vocabulary(CHARACTERS).encode("9 bottles").astype(np.int64))
