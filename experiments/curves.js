@@ -14,8 +14,10 @@ function answerToPointer(svg) {
   svg.before(tip);
   svg.onpointermove = svg.onpointerdown = (event) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const points = JSON.parse(svg.dataset.points);
+    if (!points.length) return;
     const far = ([x, y]) => Math.hypot(x - at.x, y - at.y);
-    const [x, y, text] = JSON.parse(svg.dataset.points).reduce((a, b) => (far(b) < far(a) ? b : a));
+    const [x, y, text] = points.reduce((a, b) => (far(b) < far(a) ? b : a));
     dot.setAttribute("cx", x);
     dot.setAttribute("cy", y);
     svg.append(dot);

@@ -1,7 +1,7 @@
 // Curves with the colours of the page.
 
 const CHART = { left: 34, top: 5, right: 5, below: 22 }; // around the curves, in the units of the drawing
-const LABEL = 12; // the height of a label
+const LABEL = 13; // the height of a label
 
 // Adds an element with attributes and a text to an SVG, and returns it.
 function addTo(svg, tag, attributes, text = "") {
@@ -20,18 +20,16 @@ function drawChart(svg, curves, lastLabel, lines = []) {
   const losses = [...points, ...lines.map(([loss]) => [0, loss])].map(([, loss]) => loss);
   const low = Math.min(...losses);
   const high = Math.max(...losses);
-  const [across, down] = [width - CHART.left - CHART.right, height - CHART.top - CHART.below];
-  const place = ([x, loss]) => [
-    CHART.left + (across * x) / last,
-    CHART.top + (down * (high - loss)) / (high - low || 1),
-  ];
+  const top = CHART.top + (lines.length && LABEL);
+  const [across, down] = [width - CHART.left - CHART.right, height - top - CHART.below];
+  const place = ([x, loss]) => [CHART.left + (across * x) / last, top + (down * (high - loss)) / (high - low || 1)];
   svg.replaceChildren();
-  let free = 0; // for a label, below the one before
-  for (const [loss, label] of lines) {
+  let lowest = height; // of a label, above its line and above the label before
+  for (const [loss, label] of [...lines].sort(([a], [b]) => a - b)) {
     const [x, y] = place([last, loss]);
-    free = Math.max(y + LABEL, free + LABEL);
+    lowest = Math.min(y - 3, lowest - LABEL);
     addTo(svg, "path", { d: `M${CHART.left} ${y}H${x}` });
-    addTo(svg, "text", { x, y: free, "text-anchor": "end" }, label);
+    addTo(svg, "text", { x, y: lowest, "text-anchor": "end" }, label);
   }
   for (const curve of curves) {
     const stroke = `var(--series-${curve.colour})`;
@@ -44,7 +42,7 @@ function drawChart(svg, curves, lastLabel, lines = []) {
     }
   }
   svg.dataset.points = JSON.stringify(points.map((each) => [...place(each), each[2]]));
-  addTo(svg, "text", { x: 0, y: CHART.top + 5 }, high.toFixed(2));
+  addTo(svg, "text", { x: 0, y: top + 5 }, high.toFixed(2));
   addTo(svg, "text", { x: 0, y: height - CHART.below + 4 }, low.toFixed(2));
   addTo(svg, "text", { x: width - CHART.right, y: height - 6, "text-anchor": "end" }, lastLabel);
 }

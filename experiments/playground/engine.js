@@ -24,6 +24,7 @@ class Engine {
 
   end() {
     this.worker.terminate();
-    this.unanswered.forEach((reject) => reject(new Error("Another model has taken the place of this one.")));
+    const error = Object.assign(new Error("Another model has taken the place of this one."), { isEnd: true });
+    this.unanswered.forEach((reject) => reject(error));
   }
 }

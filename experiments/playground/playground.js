@@ -127,14 +127,13 @@ function settings() {
 // Shows how the model would continue, without writing it: the beginning of what Continue writes.
 const lookAhead = oneAtATime(async () => {
   if (!byId("along").checked || writing || !byId("settings").checkValidity()) return;
-  const asked = writer();
-  const request = { ...asked.request(), ...settings() };
+  const request = { ...writer().request(), ...settings() };
   request.length = Math.min(request.length, AHEAD);
   try {
-    const ahead = await asked.ask("write", request);
+    const ahead = await writer().ask("write", request);
     if (box.value === request.text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
-    if (models.includes(asked)) say(error.message);
+    if (!error.isEnd) say(error.message);
   }
 });
 
@@ -203,7 +202,8 @@ async function copy() {
 }
 
 // Shows models in the place of others. What was open stays open.
-function showModels(states) {
+async function showModels(states) {
+  while (writing) await stopWriting();
   const [before] = models;
   models.forEach((model) => model.end());
   models = states.map((state, i) => new Model(state, i, states.length > 1 ? "AB"[i] : ""));
@@ -258,6 +258,7 @@ function start() {
     write();
   };
   document.onkeydown = (event) => {
+    if (event.target.closest("#train")) return;
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write();
     if (event.key === "Escape") stopWriting();
     const [key, isCommand] = [event.key.toLowerCase(), (event.ctrlKey || event.metaKey) && !event.altKey];
@@ -270,6 +271,7 @@ function start() {
   enable("again", false);
   box.field.focus();
   sheet.reveal(box.value.length);
+  new TrainView();
 }
 
 start();

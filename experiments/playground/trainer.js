@@ -79,7 +79,8 @@ const TRAINER = {
         const began_ms = performance.now();
         pass(progress(PART));
         const took_ms = performance.now() - began_ms;
-        evaluateAt_s = own.seconds + Math.max(BETWEEN_MS, took_ms / EVALUATION_SHARE) / 1000;
+        const pause_ms = own.steps ? took_ms / EVALUATION_SHARE : 0; // the first one is slow: its code is new
+        evaluateAt_s = own.seconds + Math.max(BETWEEN_MS, pause_ms) / 1000;
       }
       learn();
       await letOthersAsk();

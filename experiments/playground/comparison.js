@@ -1,0 +1,39 @@
+// What two models that were trained side by side show, and how much of it may be chance.
+
+const SEEDS_DIFFER = 0.012; // standard deviation, over seeds, of the difference between two numbers of heads, in nats
+const FEWEST_SEEDS = 3;
+const MOST_SEEDS = 100; // that a person might train
+
+// Returns how many seeds it takes to tell the mean of differences between two models from chance.
+function seedsNeeded(differences) {
+  const n = differences.length;
+  const mean = differences.reduce((a, b) => a + b) / n;
+  const squares = differences.reduce((total, each) => total + (each - mean) ** 2, 0);
+  const deviation = n > 1 ? Math.sqrt(squares / (n - 1)) : SEEDS_DIFFER;
+  return Math.max(FEWEST_SEEDS, Math.ceil(((2 * deviation) / mean) ** 2));
+}
+
+// Says what the differences between two models prove.
+function conclusionOf(differences) {
+  const n = differences.length;
+  const needed = seedsNeeded(differences);
+  const many = needed > MOST_SEEDS ? `More than ${MOST_SEEDS}` : `About ${needed}`;
+  if (n >= needed) return `${n} seeds agree well enough: this difference is hardly chance.`;
+  const proof = n === 1 ? "One seed proves little" : `${n} seeds do not prove it yet`;
+  return `${proof}: the loss also changes with the seed. ${many} seeds would tell this difference from chance.`;
+}
+
+// Shows a table of the losses of two models. names: of the models. losses: the pair for each seed.
+function showComparison(root, names, losses) {
+  const signed = (x) => `${x < 0 ? "\u2212" : "+"}${Math.abs(x).toFixed(4)}`;
+  const differences = [...losses.values()].map(([a, b]) => b - a);
+  const rowOf = (tag, cells) =>
+    make(
+      "tr",
+      cells.map((cell) => make(tag, cell)),
+    );
+  const rows = [...losses].map(([seed, [a, b]]) => rowOf("td", [seed, a.toFixed(4), b.toFixed(4), signed(b - a)]));
+  const head = make("thead", rowOf("th", ["Seed", ...names, "Difference"]));
+  const table = make("table", [make("caption", "Loss on the held-out text"), head, make("tbody", rows)]);
+  root.replaceChildren(table, make("p", conclusionOf(differences)));
+}
