@@ -121,7 +121,7 @@ answerWith(TRAINER);
 function decode(bytes) {
   if (bytes.byteLength > MOST_BYTES) throw new Error(`The file has more than ${MOST_BYTES / 1e6} MB.`);
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw new Error("The file is not text in UTF-8; save it as UTF-8 in an editor.");
   }

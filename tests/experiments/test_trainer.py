@@ -29,8 +29,9 @@ def ask(browser, code, **given):
 
 
 def test_a_text_is_split_and_counted_as_in_python(browser, tmp_path):
-    text = TEXT + "€🙂\r\n"
-    found = run_in_worker(browser, FILES, "return TRAINER.open({ text })", text=text)
+    text = "\ufeff" + TEXT + "€🙂\r\n"  # with a byte-order mark
+    code = "return TRAINER.open({ bytes: new TextEncoder().encode(text) })"
+    found = run_in_worker(browser, FILES, code, text=text)
     split = new_run(tmp_path, text=text).split
     assert found["characters"] == "".join(sorted(set(text)))
     assert (found["n"], found["heldOut"]) == (len(text), len(split.validation) - 1)
