@@ -27,7 +27,9 @@ class Run {
     const keys = this.titles.map((title, i) => make("span", title, { style: `--key: var(--series-${i})` }));
     byId("keys").replaceChildren(...keys);
     byId("learned").replaceChildren();
+    byId("progress").textContent = "";
     say("", byId("risen"));
+    this.draw();
   }
 
   get now() {
@@ -110,10 +112,10 @@ class Run {
     drawLearning(byId("learning"), this.text.lines, this.titles, this.history);
     if (!this.now?.steps) return;
     const { characters, seconds, passes, rate, losses } = this.now;
-    const found = losses.map(
-      ({ train, heldOut }, i) =>
-        `${this.titles[i]}: loss ${(train ?? heldOut).toFixed(3)} in training, ${heldOut.toFixed(3)} held out`,
-    );
+    const found = losses.map(({ heldOut }, i) => {
+      const trained = this.history.map((each) => each.losses[i].train).filter(Number.isFinite); // of those after a step
+      return `${this.titles[i]}: loss ${trained.at(-1).toFixed(3)} in training, ${heldOut.toFixed(3)} held out`;
+    });
     const whole = this.whole?.map(({ heldOut }, i) => `${this.titles[i]} ${heldOut.toFixed(4)}`).join(", ");
     const atEnd = whole ? ` Over all of the ${grouped(this.whole[0].n)} held-out characters: ${whole}.` : "";
     byId("progress").textContent =

@@ -5,11 +5,12 @@ const FIELDS = { own: "own-text", file: "own-file" }; // of choices of a text
 class TrainView {
   constructor() {
     Object.assign(this, { form: byId("recipe"), trainer: null, text: null, run: null, compared: null });
-    this.openText = oneAtATime(() => this.open());
+    this.openText = oneAtATime(() => this.try(() => this.open()));
+    this.begin = oneAtATime(() => this.try(() => this.beginRun()));
     const { elements } = this.form;
     const { n_head, n_layer, n_embd, block_size } = training.settings.model;
     for (const [name, value] of Object.entries({ n_head, n_layer, n_embd, block_size })) elements[name].value = value;
-    elements.source.options[0].textContent = `the play ${byId("corpus").dataset.name}`;
+    elements.source.options[0].textContent = `${byId("corpus").dataset.name}, in this page`;
     statesOfThisPage.forEach((state, i) => {
       if (canTrain(configOf(state))) elements.from.append(make("option", state.name, { value: i }));
     });
@@ -87,15 +88,12 @@ class TrainView {
     if (this.trainer !== this.run?.trainer) this.trainer?.end();
     this.trainer = new Engine("trainer");
     this.text = null;
-    try {
-      const text = await this.chosenText();
-      await this.trainer.ask("start", { kernels: training.kernels });
-      this.text = { ...text, ...(await this.trainer.ask("open", { bytes: text.bytes })) };
-      if (!this.run) drawLearning(byId("learning"), this.text.lines, [], []);
-      this.say("");
-    } catch (error) {
-      this.say(error.message);
-    }
+    this.describe();
+    await this.trainer.ask("start", { kernels: training.kernels });
+    const text = await this.chosenText();
+    this.text = { ...text, ...(await this.trainer.ask("open", { bytes: text.bytes })) };
+    if (!this.run) drawLearning(byId("learning"), this.text.lines, [], []);
+    this.say("");
     this.describe();
   }
 
@@ -142,8 +140,8 @@ class TrainView {
   }
 
   // Begins a run with the settings of the form.
-  async begin() {
-    if (!this.form.reportValidity()) return;
+  async beginRun() {
+    if (!this.form.reportValidity() || !this.text) return;
     const { trainer, text, recipe, configs } = this;
     const { optim, train } = training.settings;
     const own = statesOfThisPage[recipe.from];
@@ -156,7 +154,7 @@ class TrainView {
     this.say("");
     if (this.compared?.key !== keyOf(run, recipe.seconds)) byId("comparison").replaceChildren();
     await run.show();
-    await Promise.all([run.train(recipe.seconds), run.look(), run.keepLooking()]);
+    this.try(() => Promise.all([run.train(recipe.seconds), run.look(), run.keepLooking()]));
   }
 
   anotherSeed() {

@@ -182,6 +182,8 @@ def test_what_cannot_be_trained_on_is_refused_in_words_and_a_mended_text_trains(
     assert say(browser) == ""
     assert say(browser, "#facts").startswith("2,500 characters, 5 different ones")
     click(browser, "#go")
+    wait_for(lambda: any(texts(browser, "#samples pre")))
+    assert {*texts(browser, "#samples pre")[0]} <= {*"\N{GRINNING FACE} ja\n"}  # the first one is noise
     wait_for(lambda: held_out(browser) and held_out(browser)[0] < 0.1)
     wait_for(lambda: "\N{GRINNING FACE} ja\n" * 3 in texts(browser, "#samples pre")[0])
 
