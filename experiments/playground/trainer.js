@@ -58,7 +58,7 @@ const TRAINER = {
     const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
     if (text.heldOut.length <= T) throw new Error(advice);
     models = configs.map((config, i) => {
-      const gpt = new LearningGPT(config, text.characters.length, batch, inWebAssembly(kernels));
+      const gpt = new LearningGPT(config, [...text.characters].length, batch, inWebAssembly(kernels));
       if (weights) gpt.setWeights(weights[i]);
       else gpt.initialise(makeNormal(makeRandom(seed)));
       return { gpt, best: { loss: Infinity }, trainLosses: [] };
