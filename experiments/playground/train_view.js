@@ -229,6 +229,7 @@ class TrainView {
         best_step: bestStep,
       },
       weights: weights[i],
+      ancestor: statesOfThisPage[recipe.from]?.name,
     };
   }
 }
