@@ -27,7 +27,9 @@ class Run {
     const keys = this.titles.map((title, i) => make("span", title, { style: `--key: var(--series-${i})` }));
     byId("keys").replaceChildren(...keys);
     byId("learned").replaceChildren();
+    byId("progress").textContent = "";
     say("", byId("risen"));
+    this.draw();
   }
 
   get now() {
@@ -42,7 +44,7 @@ class Run {
   // Trains for some seconds or, without them, for the time that was left.
   async train(seconds = 0) {
     this.seconds += seconds;
-    Object.assign(this, { isTraining: true, isOver: false, whole: null });
+    Object.assign(this, { isTraining: true, isOver: false, isBest: false, whole: null });
     this.onChange();
     const end = await this.trainer.ask("train", { seconds }, (soFar) => this.note(soFar));
     if (this.isEnded) return;
@@ -50,7 +52,7 @@ class Run {
     this.note(end);
     await this.look(true);
     if (!end.isOver) return;
-    this.whole = (await this.trainer.ask("evaluate")).losses;
+    this.whole = (await this.trainer.ask("evaluate")).losses.map(({ heldOut }) => heldOut);
     this.onChange();
     this.draw();
   }
@@ -62,16 +64,16 @@ class Run {
     if (!this.isTraining) await this.train();
   }
 
-  pause() {
-    return this.trainer.ask("pause");
+  get canGoBack() {
+    return this.now?.losses.some(({ bestStep }) => bestStep < this.now.steps);
   }
 
-  // Gives the models the weights of their best evaluations, and returns these.
+  // Gives the models the weights of their best evaluations.
   async goBack() {
-    await this.pause();
+    await this.trainer.ask("pause");
     this.note(await this.trainer.ask("goBack"));
+    this.isBest = true;
     await this.look(true);
-    return this.now.losses;
   }
 
   // Remembers where the models are, and says what they have learned.
@@ -110,12 +112,12 @@ class Run {
     drawLearning(byId("learning"), this.text.lines, this.titles, this.history);
     if (!this.now?.steps) return;
     const { characters, seconds, passes, rate, losses } = this.now;
-    const found = losses.map(
-      ({ train, heldOut }, i) =>
-        `${this.titles[i]}: loss ${(train ?? heldOut).toFixed(3)} in training, ${heldOut.toFixed(3)} held out`,
-    );
-    const whole = this.whole?.map(({ heldOut }, i) => `${this.titles[i]} ${heldOut.toFixed(4)}`).join(", ");
-    const atEnd = whole ? ` Over all of the ${grouped(this.whole[0].n)} held-out characters: ${whole}.` : "";
+    const found = losses.map(({ heldOut }, i) => {
+      const trained = this.history.map((each) => each.losses[i].train).filter(Number.isFinite); // of those after a step
+      return `${this.titles[i]}: loss ${trained.at(-1).toFixed(3)} in training, ${heldOut.toFixed(3)} held out`;
+    });
+    const whole = this.whole?.map((loss, i) => `${this.titles[i]} ${loss.toFixed(4)}`).join(", ");
+    const atEnd = whole ? ` Over all that is held out: ${whole}.` : "";
     byId("progress").textContent =
       `${grouped(seconds)} of ${this.seconds} s, ${grouped(characters)} characters, ${grouped(rate)} per second; ` +
       `the text was read ${passes.toFixed(1)} times. ${found.join("; ")}.${atEnd}`;
@@ -142,16 +144,17 @@ class Run {
 
   // Returns what a page shows of a model as it is now; see save.js.
   stateOf(i) {
-    const curveOf = (name) => this.history.map(({ steps, losses }) => [steps, losses[i][name]]);
+    const curveOf = (name) =>
+      this.history.map(({ steps, losses }) => [steps, losses[i][name]]).filter(([, loss]) => Number.isFinite(loss));
     return stateOf({
       name: `${this.titles[i]}, trained here`,
       text: this.text.name,
       config: this.configs[i],
       characters: this.text.characters,
       opening: this.text.opening,
-      step: this.step,
+      step: this.isBest ? this.now.losses[i].bestStep : this.step,
       weights: this.weights[i],
-      trainLoss: curveOf("train").slice(1),
+      trainLoss: curveOf("train"),
       valLoss: curveOf("heldOut"),
     });
   }
@@ -160,9 +163,8 @@ class Run {
   async look(writesNow = false) {
     await this.update();
     if (this.isEnded) return;
-    if (this.isShown) {
-      await Promise.all(models.map((model, i) => model.refresh(this.stateOf(i).checkpoints[0])));
-    }
+    const shownHere = this.isShown ? models : [];
+    await Promise.all(shownHere.map((model, i) => model.refresh(this.stateOf(i).checkpoints[0])));
     if (!writesNow && performance.now() - this.sampled_ms < SAMPLE_MS) return;
     for (const i of this.configs.keys()) {
       const { header, checkpoints } = this.stateOf(i);

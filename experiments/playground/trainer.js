@@ -187,14 +187,17 @@ function progress(most) {
   return { steps, characters, seconds, passes: characters / text.learned.length, rate: characters / seconds, losses };
 }
 
-// Returns the mean loss over about `most` characters of the held-out part, in windows spread evenly, and their number.
+// Returns the mean loss over about `most` characters of the held-out part, in the windows of `evaluation_windows` in
+// data/batches.py, and over how many.
 function heldOutLoss(gpt, most) {
   const { T, B } = gpt;
-  const all = Math.ceil((text.heldOut.length - 1) / T);
-  const some = Math.min(all, Math.ceil(most / T));
-  const places = Array.from({ length: some }, (_, i) => Math.floor((i * all) / some) * T);
+  const all = text.heldOut.length - 1;
+  const full = Math.floor(all / T);
+  const some = Math.min(full, Math.ceil(most / T));
+  const places = Array.from({ length: some }, (_, i) => Math.floor((i * full) / some) * T);
+  if (most > full * T && all % T) places.push(full * T); // a shorter window
   let [sum, n] = [0, 0];
-  for (let i = 0; i < some; i += B) {
+  for (let i = 0; i < places.length; i += B) {
     const { inputs, targets } = gpt.windows(text.heldOut, places.slice(i, i + B));
     const known = targets.reduce((count, target) => count + (target >= 0), 0);
     sum += known * gpt.forward(inputs, targets, false);

@@ -145,12 +145,11 @@ def test_a_saved_page_opens_with_the_model_bit_by_bit_and_its_text_and_can_be_sa
     assert_close(torch.tensor([share for _, _, share in predicted["next"]]), expected.values, atol=1e-5, rtol=0)
 
 
-def choose(page, **fields):
-    script = """const { elements } = byId("recipe");
-        for (const [name, value] of Object.entries(arguments[0])) elements[name].value = value;
-        elements.source.dispatchEvent(new Event("change", { bubbles: true }))"""
-    page.execute_script(script, fields)
-    wait_for(lambda: can_press(page, "#go"))
+def choose(page, field, value):
+    script = """const field = document.querySelector(arguments[0]);
+        field.value = arguments[1];
+        field.dispatchEvent(new Event("change", { bubbles: true }))"""
+    page.execute_script(script, field, value)
 
 
 def held_out(page):
@@ -160,6 +159,7 @@ def held_out(page):
 
 
 def train_a_moment(page):
+    wait_for(lambda: can_press(page, "#go"))
     click(page, "#go")
     wait_for(lambda: len(held_out(page)) > 2)
     click(page, "#go")
@@ -172,9 +172,10 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
     text.write_text("\ufeff" + TEXT, "utf-8", newline="")
     page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     click(page, "#train summary")
-    page.execute_script("byId('recipe').elements.source.value = 'file'; byId('own-file').hidden = false")
+    choose(page, "#source", "own")
     find(page, "#file")[0].send_keys(str(text))
-    choose(page, n_layer="1", n_embd="32", n_head="2")
+    for name, value in (("n_layer", 1), ("n_embd", 32), ("n_head", 2)):
+        choose(page, f"[name={name}]", str(value))
     train_a_moment(page)
     for kind, name in (("page", "gpt.html"), ("checkpoint", "gpt.safetensors")):
         click(page, f"#save-{kind}")
@@ -184,9 +185,8 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
     assert held_out(page)[-1] == pytest.approx(found.loss, abs=1e-4)
     open_page(page, tmp_path / "gpt.html")
     click(page, "#train summary")
-    wait_for(lambda: can_press(page, "#go"))
-    (own,) = [each.get_attribute("value") for each in find(page, "[name=from] option")][1:]
-    choose(page, **{"from": own})
+    (own,) = [each.get_attribute("value") for each in find(page, "#from option")][1:]
+    choose(page, "#from", own)
     train_a_moment(page)
     assert held_out(page)[0] == pytest.approx(found.loss, abs=1e-4)
     (tmp_path / "gpt.safetensors").unlink()

@@ -72,15 +72,15 @@ def test_a_context_that_is_longer_than_the_held_out_part_is_refused(browser):
     assert ask(browser, code) == "The text is too short: a context of 512 needs 5130 characters."
 
 
-def test_the_held_out_loss_is_that_of_an_evaluation_of_the_whole_split(browser, tmp_path):
+@pytest.mark.parametrize("most", [100, 10**6])
+def test_the_held_out_loss_is_that_of_an_evaluation_of_so_many_characters(browser, tmp_path, most):
     state = new_run(tmp_path, text=TEXT)
-    given = in_json(state.model)
     code = """await begin([config], [weights]);
-        return TRAINER.evaluate();"""
-    found = ask(browser, code, **given)["losses"][0]
-    expected = evaluate(state.model, state.split.validation, state.runtime)
+        return heldOutLoss(models[0].gpt, most);"""
+    found = ask(browser, code, most=most, **in_json(state.model))
+    expected = evaluate(state.model, state.split.validation, state.runtime, n_characters=most)
     assert found["n"] == expected.n_characters
-    assert_close(found["heldOut"], expected.loss, rtol=0, atol=1e-5)
+    assert_close(found["loss"], expected.loss, rtol=0, atol=1e-5)
 
 
 def test_a_second_model_learns_from_the_same_windows_and_changes_nothing_for_the_first(browser):

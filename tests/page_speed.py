@@ -1,0 +1,76 @@
+"""Compare training inside the page with train.py, on tiny Shakespeare: taskset -c 0 python -m tests.page_speed
+
+Both train the model of configs/page.yaml for the same times, on one core and one thread. It needs Chromium, its driver
+and selenium.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from pages_in_browser import chromium, find, open_page, texts, wait_for, wait_for_maps  # noqa: E402
+
+from data.sources import cache_folder, find_files  # noqa: E402
+
+SECONDS = (10, 30, 60)
+SETTINGS = ["data.corpus=shakespeare", "train.device=cpu", "train.dtype=float32", "train.sample_length=0"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("tests.page_speed", description=__doc__)
+    parser.add_argument("--seconds", type=int, nargs="+", default=SECONDS, help="(default: %(default)s)")
+    seconds = parser.parse_args().seconds
+    rate, _ = train(n_steps=400)
+    heads = ("seconds", "page: characters/s", "held-out loss", "train.py: characters/s", "validation loss")
+    print("|".join(["", *heads, ""]), "|".join(["", *["---"] * len(heads), ""]), sep="\n")
+    for each in seconds:
+        figures = [f"{rate:,.0f}|{loss:.3f}" for rate, loss in (train_in_page(each), train(round(each * rate / 512)))]
+        print("|".join(["", str(each), *figures, ""]), flush=True)
+
+
+def train(n_steps: int) -> tuple[float, float]:
+    """Return the characters per second of train.py, evaluations apart, and its validation loss."""
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [f"train.{name}={n_steps}" for name in ("max_steps", "eval_every_steps", "checkpoint_every_steps")]
+        command = [sys.executable, ROOT / "train.py", "--config", ROOT / "configs/page.yaml", *SETTINGS, *steps]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+        metrics = (Path(folder) / "runs/page/metrics.jsonl").read_text(encoding="utf-8")
+    newest = {}
+    for line in metrics.splitlines():
+        newest |= json.loads(line)
+    return newest["tokens_per_s"], newest["val_loss"]
+
+
+def train_in_page(seconds: int) -> tuple[float, float]:
+    """Return the characters per second of the page, drawing included, and the loss on the held-out text."""
+    browser = chromium()
+    open_page(browser, ROOT / "textbook/playground.html")
+    wait_for_maps(browser)
+    choose = """const [form, seconds] = arguments, { elements } = form;
+        document.querySelector("#train").open = true;
+        elements.seconds.append(new Option("", seconds, true, true));
+        elements.source.value = "file";
+        form.dispatchEvent(new Event("change"));"""
+    browser.execute_script(choose, find(browser, "#recipe")[0], seconds)
+    (text,) = find_files("shakespeare", cache=cache_folder())
+    find(browser, "#file")[0].send_keys(str(text))
+    wait_for(lambda: "1,115,394 characters" in texts(browser, "#facts")[0])
+    find(browser, "#go")[0].click()
+    wait_for(lambda: "held-out characters" in texts(browser, "#progress")[0])
+    (progress,) = texts(browser, "#progress")
+    rate, loss = re.search(r"([\d,]+) per second.*held-out characters: 4 heads (\d+\.\d+)", progress).groups()
+    browser.quit()
+    return float(rate.replace(",", "")), float(loss)
+
+
+if __name__ == "__main__":
+    main()
