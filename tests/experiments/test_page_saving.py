@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import ROOT
 from helpers import make_checkpoint, make_model
-from pages_in_browser import can_press, click, find, open_page, wait_for, wait_for_maps
+from pages_in_browser import click, find, open_page, wait_for, wait_for_maps
 from torch.testing import assert_close
 
 import sample
@@ -159,7 +159,7 @@ def held_out(page):
 
 
 def train_a_moment(page):
-    wait_for(lambda: can_press(page, "#go"))
+    wait_for(lambda: find(page, "#facts")[0].text.startswith(f"{len(TEXT) + 1:,} characters"))
     click(page, "#go")
     wait_for(lambda: len(held_out(page)) > 2)
     click(page, "#go")
