@@ -2,8 +2,7 @@
 
 const LOOK_MS = 1000; // between looks at the models, at least; and each look is followed by a pause,
 const PAUSE = 9; // this many times as long as it took: looking takes at most a tenth of the time
-const SAMPLE_MS = 4000; // between samples, at least
-const SAMPLE = { text: "", off: [], length: 160, stop: "", temperature: 0.8, top_k: null, top_p: 1, min_p: 0 };
+const SAMPLE = { text: "", off: [], length: 120, stop: "", temperature: 0.8, top_k: null, top_p: 1, min_p: 0 };
 const RISEN = 0.02; // nats above the best loss on the held-out text show that a model learns its text by heart
 const LINES = { even: "guessing evenly", single: "counts of characters", pairs: "counts of pairs" };
 const LEARNED = {
@@ -19,7 +18,7 @@ class Run {
   // name and the bytes of the text. onChange() follows each change of what can be done.
   constructor(trainer, text, recipe, configs, onChange) {
     Object.assign(this, { trainer, text, recipe, configs, onChange, titles: configs.map(titleOf) });
-    Object.assign(this, { history: [], reached: configs.map(() => -1), seconds: 0, sampled_ms: -Infinity });
+    Object.assign(this, { history: [], reached: configs.map(() => -1), seconds: 0, nLooks: 0 });
     Object.assign(this, { isTraining: false, isOver: false, isShown: false, isEnded: false });
     this.writer = new Engine("engine"); // so that a sample leaves alone what the visitor's models do
     const places = this.titles.map((title) => make("section", [make("h3", `Written by ${title}`), make("pre")]));
@@ -86,12 +85,13 @@ class Run {
       this.reached[i] = Math.max(reached, this.reached[i]);
     });
     const risen = now.losses.flatMap(({ heldOut, best, bestStep }, i) =>
-      heldOut > best + RISEN
-        ? `${this.titles[i]}: the loss on held-out text was lowest at step ${grouped(bestStep)}, ${best.toFixed(3)}, and ` +
-          `has risen since: the model learns its text by heart. “Go back to the best” brings step ${grouped(bestStep)} back.`
-        : [],
+      heldOut > best + RISEN ? `step ${grouped(bestStep)} of ${this.titles[i]}, loss ${best.toFixed(3)}` : [],
     );
-    say(risen.join(" "), byId("risen"));
+    const advice = `“Go back to the best” brings back ${risen.join(" and ")}.`;
+    say(
+      risen.length ? `On held-out text the loss has risen: the text is learned by heart. ${advice}` : "",
+      byId("risen"),
+    );
     this.onChange();
     this.draw();
   }
@@ -159,20 +159,19 @@ class Run {
     });
   }
 
-  // Shows what the models make of the text in the box and, now and then, what they write.
-  async look(writesNow = false) {
+  // Shows what the models make of the text in the box, and a sample of one of them or of all.
+  async look(ofAll = false) {
     await this.update();
     if (this.isEnded) return;
     const shownHere = this.isShown ? models : [];
     await Promise.all(shownHere.map((model, i) => model.refresh(this.stateOf(i).checkpoints[0])));
-    if (!writesNow && performance.now() - this.sampled_ms < SAMPLE_MS) return;
-    for (const i of this.configs.keys()) {
+    const next = this.nLooks++ % this.configs.length;
+    for (const i of ofAll ? this.configs.keys() : [next]) {
       const { header, checkpoints } = this.stateOf(i);
       await this.writer.ask("load", { ...checkpoints[0], header: { ...header, ...checkpoints[0].header } });
       const written = await this.writer.ask("write", { ...SAMPLE, seed: this.step });
       if (!this.isEnded) byId("samples").children[i].lastChild.textContent = written;
     }
-    this.sampled_ms = performance.now();
   }
 
   async keepLooking() {

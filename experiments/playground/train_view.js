@@ -154,7 +154,7 @@ class TrainView {
     this.say("");
     if (this.compared?.key !== keyOf(run, recipe.seconds)) byId("comparison").replaceChildren();
     await run.show();
-    this.try(() => Promise.all([run.train(recipe.seconds), run.look(), run.keepLooking()]));
+    this.try(() => Promise.all([run.train(recipe.seconds), run.look(true), run.keepLooking()]));
   }
 
   anotherSeed() {

@@ -194,8 +194,8 @@ def test_a_short_text_is_learned_by_heart_and_the_best_weights_come_back(browser
     paste(browser, SHORT)
     wait_for(lambda: say(browser, "#facts").startswith("3,000 characters"))
     click(browser, "#go")
-    wait_for(lambda: "learns its text by heart" in say(browser, "#risen"))
-    step_, best = re.search(r"lowest at step ([\d,]+), ([\d.]+)", say(browser, "#risen")).groups()
+    wait_for(lambda: "is learned by heart" in say(browser, "#risen"))
+    step_, best = re.search(r"step ([\d,]+) of 4 heads, loss ([\d.]+)\.", say(browser, "#risen")).groups()
     assert held_out(browser)[0] > float(best) + 0.02
     click(browser, "#best")
     wait_for(lambda: step(browser) == int(step_.replace(",", "")))
