@@ -149,7 +149,7 @@ class TrainView {
     await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: recipe.seed, weights });
     this.run?.end();
     if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
-    const run = new Run(trainer, text, recipe, configs, () => this.describe());
+    const run = new Run(trainer, text, { ...recipe, ancestor: from?.name }, configs, () => this.describe());
     this.run = run;
     this.say("");
     if (this.compared?.key !== keyOf(run, recipe.seconds)) byId("comparison").replaceChildren();
@@ -202,6 +202,7 @@ class TrainView {
       corpus: run.text,
       progress: { step, windows, elapsed_s: run.now.seconds, best_loss: best, best_step: bestStep },
       weights: run.weights[i],
+      ancestor: run.recipe.ancestor,
     });
     download("gpt.safetensors", content);
     this.say(`Saved ${run.titles[i]} for python sample.py --checkpoint gpt.safetensors`, false);

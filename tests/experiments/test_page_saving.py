@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import ROOT
 from helpers import make_checkpoint, make_model
-from pages_in_browser import find, open_page, wait_for, wait_for_maps
+from pages_in_browser import click, find, open_page, wait_for, wait_for_maps
 from torch.testing import assert_close
 
 import sample
@@ -20,6 +20,7 @@ from experiments.playground.models import make_page
 from experiments.playground.weights import payload
 from training.config import Config
 from training.config_file import load_config, to_yaml
+from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runtime import choose_runtime
 from training.state import Progress, origin_of
@@ -142,6 +143,58 @@ def test_a_saved_page_opens_with_the_model_bit_by_bit_and_its_text_and_can_be_sa
     with torch.inference_mode():
         expected = model(ids[None])[0, -1].softmax(-1).topk(10)
     assert_close(torch.tensor([share for _, _, share in predicted["next"]]), expected.values, atol=1e-5, rtol=0)
+
+
+def choose(page, field, value):
+    script = """const field = document.querySelector(arguments[0]);
+        field.value = arguments[1];
+        field.dispatchEvent(new Event("change", { bubbles: true }))"""
+    page.execute_script(script, field, value)
+
+
+def held_out(page):
+    """Return the held-out losses in the chart so far, from that of the first weights."""
+    points = page.execute_script("return JSON.parse(byId('learning').dataset.points ?? '[]')")
+    return [float(text.rpartition(" ")[2]) for *_, text in points if "held out" in text]
+
+
+def train_a_moment(page):
+    wait_for(lambda: find(page, "#facts")[0].text.startswith(f"{len(TEXT) + 1:,} characters"))
+    click(page, "#go")
+    wait_for(lambda: len(held_out(page)) > 2)
+    click(page, "#go")
+    wait_for(lambda: find(page, "#go")[0].text == "Go on")
+
+
+@pytest.mark.slow
+def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_on_in_the_saved_page(page, tmp_path):
+    text = tmp_path / "mine.txt"
+    text.write_text("\ufeff" + TEXT, "utf-8", newline="")
+    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    click(page, "#train summary")
+    choose(page, "#source", "own")
+    find(page, "#file")[0].send_keys(str(text))
+    for name, value in (("n_layer", 1), ("n_embd", 32), ("n_head", 2)):
+        choose(page, f"[name={name}]", str(value))
+    train_a_moment(page)
+    for kind, name in (("page", "gpt.html"), ("checkpoint", "gpt.safetensors")):
+        click(page, f"#save-{kind}")
+        wait_for((tmp_path / name).exists)
+    trained = load_model(tmp_path / "gpt.safetensors", "cpu", text=text)
+    found = evaluate(trained.model, trained.split("validation"), choose_runtime("cpu", "float32"))
+    assert held_out(page)[-1] == pytest.approx(found.loss, abs=1e-4)
+    open_page(page, tmp_path / "gpt.html")
+    click(page, "#train summary")
+    (own,) = [each.get_attribute("value") for each in find(page, "#from option")][1:]
+    choose(page, "#from", own)
+    train_a_moment(page)
+    assert held_out(page)[0] == pytest.approx(found.loss, abs=1e-4)
+    (tmp_path / "gpt.safetensors").unlink()
+    click(page, "#save-checkpoint")
+    wait_for((tmp_path / "gpt.safetensors").exists)
+    again = load_checkpoint(tmp_path / "gpt.safetensors")
+    assert again.origin["ancestor"] == "2 heads, trained here"
+    assert again.corpus == trained.checkpoint.corpus
 
 
 @pytest.mark.parametrize(

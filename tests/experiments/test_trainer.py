@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from page_trainer import BATCH, KERNELS, OPTIM, TEXT, in_json, new_run
+from page_trainer import BATCH, KERNELS, OPTIM, in_json, new_run
 from pages_in_browser import run_in_worker
 from torch.testing import assert_close
 
 from training.evaluation import evaluate
 
+TEXT = "".join(f"{i} men 🙂 went to mow, {i} times {i * i}.\n" for i in range(99))
 FILES = ["train.js", "random.js", "questions.js", "trainer.js"]
 CONFIG = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16, "logit_softcap": 15.0}
 BEGIN = """
@@ -73,7 +74,7 @@ def test_a_context_that_is_longer_than_the_held_out_part_is_refused(browser):
 
 @pytest.mark.parametrize("most", [100, 10**6])
 def test_the_held_out_loss_is_that_of_an_evaluation_of_so_many_characters(browser, tmp_path, most):
-    state = new_run(tmp_path)
+    state = new_run(tmp_path, text=TEXT)
     code = """await begin([config], [weights]);
         return heldOutLoss(models[0].gpt, most);"""
     found = ask(browser, code, most=most, **in_json(state.model))
