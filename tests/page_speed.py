@@ -65,9 +65,9 @@ def train_in_page(seconds: int) -> tuple[float, float]:
     find(browser, "#file")[0].send_keys(str(text))
     wait_for(lambda: "1,115,394 characters" in texts(browser, "#facts")[0])
     find(browser, "#go")[0].click()
-    wait_for(lambda: "held-out characters" in texts(browser, "#progress")[0])
+    wait_for(lambda: "held out: 4 heads" in texts(browser, "#progress")[0])
     (progress,) = texts(browser, "#progress")
-    rate, loss = re.search(r"([\d,]+) per second.*held-out characters: 4 heads (\d+\.\d+)", progress).groups()
+    rate, loss = re.search(r"([\d,]+) per second.*all that is held out: 4 heads (\d+\.\d+)", progress).groups()
     browser.quit()
     return float(rate.replace(",", "")), float(loss)
 
