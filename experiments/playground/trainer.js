@@ -22,23 +22,17 @@ const TRAINER = {
     kernels = new WebAssembly.Module(bytes);
   },
 
-  // Reads a text, or the bytes of a file, and returns what is to be known of it. characters: those that a model knows
-  // that is to learn from it; without them, those of the text. lines: losses on the held-out part, in nats.
-  async open({ text: given, bytes, characters }) {
-    const points = codePointsOf(given ?? decode(bytes));
+  // Reads the bytes of a text, and returns what is to be known of it. lines: losses on the held-out part, in nats.
+  async open({ bytes }) {
+    const points = decode(bytes);
     const n = points.length;
     if (n < FEWEST) throw new Error(`The text has ${n} characters; a model needs ${FEWEST} or more.`);
-    const known = characters ? codePointsOf(characters) : Uint32Array.from(new Set(points)).sort();
+    const known = Uint32Array.from(new Set(points)).sort();
     const V = known.length;
     if (V < 2) throw new Error("The text repeats one character; there is nothing to learn.");
     if (V > MOST_DIFFERENT) throw new Error(`The text has ${V} different characters, more than ${MOST_DIFFERENT}.`);
     const codes = new Map(Array.from(known, (point, id) => [point, id]));
-    const ids = Uint16Array.from(points, (point) => codes.get(point) ?? V);
-    const unknown = ids.indexOf(V);
-    if (unknown >= 0) {
-      const character = String.fromCodePoint(points[unknown]);
-      throw new Error(`The text has '${character}', which this model has never seen; begin with new weights.`);
-    }
+    const ids = Uint16Array.from(points, (point) => codes.get(point));
     const cut = Math.floor(n * (1 - 0.1));
     text = {
       characters: String.fromCodePoint(...known),
@@ -117,19 +111,16 @@ const TRAINER = {
 
 answerWith(TRAINER);
 
-// Returns the text of a file. Throws an error if it is none.
+// Returns the code points of a text in UTF-8. Throws an error if it is none.
 function decode(bytes) {
-  if (bytes.byteLength > MOST_BYTES) throw new Error(`The file has more than ${MOST_BYTES / 1e6} MB.`);
+  if (bytes.byteLength > MOST_BYTES) throw new Error(`The text has more than ${MOST_BYTES / 1e6} MB.`);
+  let string;
   try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    string = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw new Error("The file is not text in UTF-8; save it as UTF-8 in an editor.");
+    throw new Error("The text is not in UTF-8; save it as UTF-8 in an editor.");
   }
-}
-
-// Returns the code points of a text. Throws an error if it has characters that texts do not have.
-function codePointsOf(string) {
-  if (string.includes("\0") || /\p{Surrogate}/u.test(string)) throw new Error("This is not text, but other data.");
+  if (string.includes("\0")) throw new Error("This is not text, but other data.");
   const points = new Uint32Array(string.length);
   let n = 0;
   for (const character of string) points[n++] = character.codePointAt(0);
