@@ -93,7 +93,8 @@ class Model {
   showReading(answer, request, weights) {
     const isAsked = this.root.classList.contains("stale"); // or else other weights have answered the same question
     Object.assign(this, { reading: answer, readText: request.text, nRead: [...request.text].length });
-    this.root.classList.toggle("stale", request.text !== box.value);
+    const isAnswered = request.text === box.value && String(request.off) === String([...this.off]);
+    this.root.classList.toggle("stale", !isAnswered);
     this.say(remarksOn([...request.text], answer, this.state.header.alike));
     this.showBars(answer.next);
     if (isAsked) this.viewer.begin(answer.shown);

@@ -73,7 +73,7 @@ const TRAINER = {
         const began_ms = performance.now();
         pass(progress(PART));
         const took_ms = performance.now() - began_ms;
-        const pause_ms = own.steps ? took_ms / EVALUATION_SHARE : 0; // the first one is slow: its code is new
+        const pause_ms = Math.min(took_ms / EVALUATION_SHARE, 500 * own.seconds); // more of them while much changes
         evaluateAt_s = own.seconds + Math.max(BETWEEN_MS, pause_ms) / 1000;
       }
       learn();
