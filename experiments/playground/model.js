@@ -229,7 +229,7 @@ class Model {
   async refresh(checkpoint) {
     this.load(checkpoint);
     await this.compute("read", this.showReading);
-    await this.lookInside();
+    await this.compute("inside", this.showInside); // what its heads have learned is told, also if this is closed
   }
 
   // Loads a checkpoint, whose weights answer from now on.

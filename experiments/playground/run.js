@@ -18,7 +18,13 @@ class Run {
   // name and the bytes of the text. onChange() follows each change of what can be done.
   constructor(trainer, text, recipe, configs, onChange) {
     Object.assign(this, { trainer, text, recipe, configs, onChange, titles: configs.map(titleOf) });
-    Object.assign(this, { history: [], reached: configs.map(() => -1), seconds: 0, nLooks: 0 });
+    Object.assign(this, {
+      history: [],
+      reached: configs.map(() => -1),
+      roles: configs.map(() => new Set()),
+      seconds: 0,
+      nLooks: 0,
+    });
     Object.assign(this, { isTraining: false, isOver: false, isShown: false, isEnded: false });
     this.writer = new Engine("engine"); // so that a sample leaves alone what the visitor's models do
     const places = this.titles.map((title) => make("section", [make("h3", `Written by ${title}`), make("pre")]));
@@ -81,7 +87,7 @@ class Run {
     this.history.push(now);
     now.losses.forEach(({ heldOut }, i) => {
       const reached = Object.keys(LINES).findLastIndex((line) => heldOut < this.text.lines[line]);
-      if (reached > this.reached[i]) this.tell(i, Object.values(LEARNED)[reached]).catch(() => {}); // other models are shown
+      if (reached > this.reached[i]) this.tell(i, Object.values(LEARNED)[reached]);
       this.reached[i] = Math.max(reached, this.reached[i]);
     });
     const risen = now.losses.flatMap(({ heldOut, best, bestStep }, i) =>
@@ -96,15 +102,19 @@ class Run {
     this.draw();
   }
 
-  // Says what a model has learned, and where its heads look by then.
-  async tell(i, learned) {
-    const sentence = `After ${grouped(this.now.characters)} characters, the model with ${this.titles[i]} ${learned}`;
-    const place = byId("learned").appendChild(make("p", sentence));
-    if (!this.isShown || this.isEnded) return;
-    const { viewer } = models[i];
-    const { roles } = await models[i].ask("inside", models[i].request());
-    const found = roles.flatMap(([role], h) => (role === "no fixed target" ? [] : `${viewer.names[h]}: ${role}`));
-    if (found.length) place.append(` Where its heads look on your text: ${found.join(", ")}.`);
+  // Adds a sentence on what a model does by now.
+  tell(i, does) {
+    const sentence = `After ${grouped(this.now.characters)} characters, the model with ${this.titles[i]} ${does}`;
+    byId("learned").append(make("p", sentence));
+  }
+
+  // Says which heads of a model look at something that no head of it looked at before.
+  tellRoles(i, { names, roles = [] }) {
+    roles.forEach(([role, figure], h) => {
+      if (role === "no fixed target" || this.roles[i].has(role)) return;
+      this.roles[i].add(role);
+      this.tell(i, `has a head for “${role}”: ${names[h]} gives it ${figure} of its weight on your text.`);
+    });
   }
 
   draw() {
@@ -165,6 +175,8 @@ class Run {
     if (this.isEnded) return;
     const shownHere = this.isShown ? models : [];
     await Promise.all(shownHere.map((model, i) => model.refresh(this.stateOf(i).checkpoints[0])));
+    if (this.isEnded) return;
+    shownHere.forEach(({ viewer }, i) => this.tellRoles(i, viewer));
     const next = this.nLooks++ % this.configs.length;
     for (const i of ofAll ? this.configs.keys() : [next]) {
       const { header, checkpoints } = this.stateOf(i);
