@@ -13,7 +13,8 @@ from training.config import Config, OptimConfig, TrainConfig
 from training.runtime import choose_runtime
 from training.state import TrainingState
 
-KERNELS = base64.b64encode((ROOT / "experiments/playground/kernels.wasm").read_bytes()).decode()
+PLAYGROUND = ROOT / "experiments/playground"
+KERNELS = [base64.b64encode((PLAYGROUND / name).read_bytes()).decode() for name in ("kernels_fma.wasm", "kernels.wasm")]
 BATCH, N_STEPS = 3, 3
 OPTIM = OptimConfig(lr=0.012, weight_decay=0.1, lm_head_weight_decay=0.3, warmup_steps=2, decay_fraction=0.6)
 TEXT = "".join(f"{i} men went to mow, {i} times {i * i}.\n" for i in range(99))

@@ -3,7 +3,8 @@
 ;; A is (M, K) with any strides; in B (K, N) and C (M, N), the numbers of a row are adjacent. M is a multiple of 4, N
 ;; of 8. Pointers and strides are in bytes. A tile of C, 4 rows by 8 columns, stays in eight vectors of four numbers
 ;; while $k runs along the rows of A and down the columns of B: 6 loads for 32 products. `plainProduct` in train.js is
-;; the definition. Assemble it again after each change: python -m tests.experiments.test_page_kernels
+;; the definition. After a change, python -m tests.page_kernels assembles it, once as it stands and once with each
+;; product and its sum as one operation, which most browsers have.
 (module
   (import "page" "memory" (memory 1))
   (func (export "multiply")

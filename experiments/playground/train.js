@@ -171,7 +171,7 @@ class LearningGPT {
       [C, 4 * C],
       [C, C],
     ];
-    groups.spare = { head: [D, T], x: wide, next: wide, transposed: wide, gram: square, factor: square };
+    groups.spare = { head: [D, T], x: wide, next: wide, gram: square, factor: square };
     const matrices = makeMatrices(groups, allocate);
     Object.assign(this, { config, V, B, T, C, H, D, N, multiply, step: 0, ...matrices.ends });
     Object.assign(this, { gradients: matrices.gradients, spare: matrices.spare });
@@ -422,32 +422,26 @@ class LearningGPT {
   // Returns about the nearest matrix whose singular values are 1, given one that is in spare.next.
   orthogonalise(matrix) {
     const { spare, multiply } = this;
-    const isTall = matrix.rows > matrix.columns;
-    const [rows, columns] = isTall ? [matrix.columns, matrix.rows] : [matrix.rows, matrix.columns];
-    let [x, next] = [spare.x, spare.next].map((each) => each.as(rows, columns));
-    const [transposed, gram, factor] = [
-      spare.transposed.as(columns, rows),
-      spare.gram.as(rows, rows),
-      spare.factor.as(rows, rows),
-    ];
-    if (isTall) transpose(matrix, x);
+    const isWide = matrix.columns > matrix.rows;
+    const [rows, columns] = isWide ? [matrix.columns, matrix.rows] : [matrix.rows, matrix.columns];
+    let [x, next] = [spare.x, spare.next].map((each) => each.as(rows, columns)); // tall ones
+    const [gram, factor] = [spare.gram, spare.factor];
+    if (isWide) transpose(matrix, x);
     else x.values.set(matrix.values);
-    const values = x.values;
-    let sum = 0;
-    for (let i = 0; i < values.length; i++) sum += values[i] * values[i];
-    for (let i = 0; i < values.length; i++) values[i] /= Math.sqrt(sum) + 1e-7;
+    let squares = 0;
+    for (const each of matrix.values) squares += each * each;
+    for (let i = 0; i < x.values.length; i++) x.values[i] /= Math.sqrt(squares) + 1e-7;
     const [a, b, c] = NEWTON_SCHULZ;
     for (let iteration = 0; iteration < 5; iteration++) {
-      transpose(x, transposed);
-      multiply(gram, x, transposed);
+      multiply(gram, x.T, x);
       multiply(factor, gram, gram); // then a I + b gram + c gram^2
       for (let i = 0; i < gram.values.length; i++) factor.values[i] = c * factor.values[i] + b * gram.values[i];
-      for (let i = 0; i < rows; i++) factor.values[i * rows + i] += a;
-      multiply(next, factor, x);
+      for (let i = 0; i < columns; i++) factor.values[i * columns + i] += a;
+      multiply(next, x, factor);
       [x, next] = [next, x];
     }
-    if (!isTall) return x;
-    const result = spare.transposed.as(columns, rows);
+    if (!isWide) return x;
+    const result = next.as(columns, rows);
     transpose(x, result);
     return result;
   }

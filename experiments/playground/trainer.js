@@ -14,12 +14,13 @@ let models; // each { gpt, best: { loss, step, weights } }
 let run; // see `begin`
 
 const TRAINER = {
-  // Takes the bytes of kernels.wasm, in base64.
-  async start({ kernels: letters }) {
-    const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+  // Takes the bytes of kernels.wat, assembled, in base64: the first one that the browser knows is used.
+  async start({ kernels: assembled }) {
+    const bytes = assembled.map((letters) => Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0)));
+    const known = bytes.find((each) => WebAssembly.validate(each));
     const advice = "This browser cannot train: it lacks WebAssembly SIMD, which browsers have since 2023.";
-    if (!WebAssembly.validate(bytes)) throw new Error(advice);
-    kernels = new WebAssembly.Module(bytes);
+    if (!known) throw new Error(advice);
+    kernels = new WebAssembly.Module(known);
   },
 
   // Reads the bytes of a text, and returns what is to be known of it. lines: losses on the held-out part, in nats.

@@ -12,7 +12,7 @@ from training.optim.schedule import lr_factor
 from training.step import TrainingStep
 
 PLAIN = "({ allocate: (n) => new Float64Array(n), multiply: plainProduct })"
-COMPILED = "inWebAssembly(new WebAssembly.Module(Uint8Array.from(atob(kernels), (letter) => letter.charCodeAt(0))))"
+COMPILED = "inWebAssembly(new WebAssembly.Module(Uint8Array.from(atob(kernel), (letter) => letter.charCodeAt(0))))"
 SHAPES = [(1, 1, 8, 8, 5), (2, 2, 8, 8, 7), (1, 4, 16, 8, 9), (2, 4, 16, 5, 3)]  # layers, heads, width, context, V
 GRADIENTS = f"""
 const gpt = new LearningGPT(config, V, 2, {PLAIN});
@@ -71,17 +71,21 @@ def test_gradients_are_those_of_finite_differences_in_float64(browser, shape):
 
 
 @pytest.mark.parametrize("model", [{}, {"n_layer": 1, "n_head": 1}, {"n_head": 8, "n_embd": 96}])
-def test_three_steps_are_those_of_training(browser, tmp_path, model):
+@pytest.mark.parametrize("kernel", KERNELS, ids=["with fused products", "plain"])
+def test_three_steps_are_those_of_training(browser, tmp_path, model, kernel):
     state = new_run(tmp_path, **model)
     step, given = TrainingStep(state), in_json(state.model)
     given["starts"] = [step.batches.starts(i * BATCH).tolist() for i in range(N_STEPS)]
     given["factors"] = [lr_factor(OPTIM, i, N_STEPS) for i in range(N_STEPS)]
-    given |= {"ids": state.split.train.tolist(), "optim": dataclasses.asdict(OPTIM), "kernels": KERNELS}
+    given |= {"ids": state.split.train.tolist(), "optim": dataclasses.asdict(OPTIM), "kernel": kernel}
     found = run_in_worker(browser, TRAIN, STEPS, V=len(state.corpus.vocabulary), B=BATCH, **given)
     losses = [(step.run(), state.take_mean_loss())[1] for _ in range(N_STEPS)]
     assert_close(found["losses"], losses, rtol=0, atol=1e-5)
     for name, p in state.model.named_parameters():
-        assert_close(torch.tensor(found["weights"][name]), p.detach().flatten(), rtol=0, atol=1e-4, msg=name)
+        differences = (torch.tensor(found["weights"][name]) - p.detach().flatten()).abs()
+        decays = differences > 1e-4  # of a weight whose update is nearly 0: whether it decays depends on its sign
+        assert decays.sum() <= 2, name
+        assert (differences <= 1e-4 + decays * OPTIM.muon_lr * OPTIM.weight_decay).all(), name
         assert (p.detach().flatten() - torch.tensor(given["weights"][name])).abs().max() > 1e-3, name
 
 
@@ -90,7 +94,7 @@ def test_training_and_playing_scripts_give_the_logits_of_pytorch(browser, tmp_pa
     V, ids = len(state.corpus.vocabulary), torch.arange(24) % len(state.corpus.vocabulary)
     expected = state.model.eval()(ids[None])[0].detach()
     given = in_json(state.model) | {"ids": ids.tolist()}
-    trained = run_in_worker(browser, TRAIN, LOGITS, V=V, kernels=KERNELS, **given)
+    trained = run_in_worker(browser, TRAIN, LOGITS, V=V, kernel=KERNELS[0], **given)
     played = run_in_worker(browser, ["gpt.js"], PLAY, **given)
     assert expected.abs().max() > 0.3
     for logits in (trained, played):

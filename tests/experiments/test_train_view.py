@@ -261,7 +261,7 @@ def test_the_keyboard_alone_trains_and_keeps_its_place(browser, page):
 
 
 def test_a_browser_without_simd_says_so_and_plays_the_model_all_the_same(browser, page, tmp_path):
-    other = re.sub(r'"kernels": "[^"]*"', '"kernels": "AAAA"', page.read_text(encoding="utf-8"))
+    other = re.sub(r'"kernels": \[[^]]*\]', '"kernels": ["AAAA"]', page.read_text(encoding="utf-8"))
     (tmp_path / "page.html").write_text(other, encoding="utf-8")
     open_page(browser, tmp_path / "page.html")
     browser.execute_script(OPEN)
