@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +66,7 @@ def train_in_page(seconds: int) -> tuple[float, float]:
     find(browser, "#file")[0].send_keys(str(text))
     wait_for(lambda: "1,115,394 characters" in texts(browser, "#facts")[0])
     find(browser, "#go")[0].click()
+    time.sleep(seconds)
     wait_for(lambda: "held out: 4 heads" in texts(browser, "#progress")[0])
     (progress,) = texts(browser, "#progress")
     rate, loss = re.search(r"([\d,]+) per second.*all that is held out: 4 heads (\d+\.\d+)", progress).groups()
