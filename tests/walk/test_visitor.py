@@ -271,3 +271,22 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
     wait_for_maps(browser)
     assert value(browser) == text
     visitor.looks("reload")
+
+    # Train one here: what the page shows of it is what PyTorch makes of the checkpoint. Then the model of the page again.
+    visitor.presses("#train summary")
+    Select(visitor.element("[name=seconds]")).select_by_value("30")
+    wait_for(lambda: can_press(browser, "#go"))
+    visitor.presses("#go")
+    wait_for(lambda: "Over all that is held out" in texts(browser, "#progress")[0])
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    visitor.presses("#save-checkpoint")
+    wait_for(lambda: (tmp_path / "gpt.safetensors").is_file())
+    own, visitor.trained = visitor.trained, load_model(tmp_path / "gpt.safetensors", "cpu")
+    visitor.looks("trained-here", message="Saved the model")
+    visitor.continues()
+    visitor.looks("trained-here-continued", message="Wrote ")
+    visitor.presses("#others")
+    wait_for(lambda: "trained here" not in texts(browser, "h2.name")[0])
+    wait_for_maps(browser)
+    visitor.trained = own
+    visitor.looks("own-model-again", message="Saved the model")
