@@ -19,6 +19,7 @@ class Engine {
     return new Promise((resolve, reject) => {
       this.unanswered.add(reject);
       port1.onmessage = ({ data: { answer, error, soFar } }) => {
+        if (this.isEnded) return; // it was on its way
         if (soFar !== undefined) return pass(soFar);
         this.unanswered.delete(reject);
         if (error) reject(new Error(error));

@@ -67,7 +67,7 @@ class Run {
   }
 
   async trainLonger(seconds) {
-    if (this.now.isOver) return this.train(seconds);
+    if (this.now.isOver && !this.isTraining) return this.train(seconds);
     await this.ask("longer", { seconds });
     if (!this.isTraining) await this.train();
   }
@@ -193,11 +193,10 @@ function drawLearning(svg, lines, titles, history) {
   svg.setAttribute("viewBox", `0 0 ${svg.clientWidth || 360} 240`); // labels have the same size in every window
   const last = history.at(-1)?.characters ?? 0;
   const curve = (i, name, kind) =>
-    history.flatMap(({ characters, losses }, pass) => {
+    history.flatMap(({ characters, losses }) => {
       const loss = losses[i][name];
-      const spoken = `${titles[i]}, ${kind}, after ${grouped(characters)} characters: `;
-      const isNew = loss !== history[pass - 1]?.losses[i][name];
-      return isNew && Number.isFinite(loss) ? [[characters, loss, spoken + loss.toFixed(4)]] : [];
+      const spoken = `${titles[i]}, ${kind}, after ${grouped(characters)} characters: ${loss.toFixed(4)}`;
+      return Number.isFinite(loss) ? [[characters, loss, spoken]] : [];
     });
   const curves = titles.flatMap((_, i) => [
     { points: curve(i, "train", "in training"), colour: i, width: 1 },

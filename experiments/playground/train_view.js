@@ -27,7 +27,7 @@ class TrainView {
         return this.begin();
       },
       others: () => this.switchModels(),
-      "save-page": () => this.save("gpt.html", pageWith, "as a page, gpt.html, which can train on."),
+      "save-page": () => this.save("gpt.html", pageWith, "as a page, gpt.html, which can train it further."),
       "save-checkpoint": () =>
         this.save("gpt.safetensors", checkpointWith, "for python sample.py --checkpoint gpt.safetensors"),
     };
@@ -70,7 +70,7 @@ class TrainView {
     return Object.fromEntries([...new FormData(this.form)].map(([name, value]) => [name, Number(value)]));
   }
 
-  // Returns the settings of the models that the form describes. One that goes on training has those it had.
+  // Returns the settings of the models that the form describes. A model that trains further keeps its own.
   get configs() {
     if (this.from) return [configOf(this.from)];
     const { n_head, n_layer, n_embd, block_size, beside } = this.recipe;
@@ -181,7 +181,7 @@ class TrainView {
     await run.update();
     const i = run.isShown ? shown : 0;
     download(file, await contentOf(run, i));
-    this.say(`Saved ${run.titles[i]} ${words}`, false);
+    this.say(`Saved the model with ${run.titles[i]} ${words}`, false);
   }
 }
 

@@ -153,6 +153,9 @@ def test_two_models_train_side_by_side_and_seeds_are_compared(browser, visit):
     assert [seed for seed, *_ in table] == ["0", "1"]
     for _, a, b, difference in table:
         assert float(difference.replace("\N{MINUS SIGN}", "-")) == pytest.approx(float(b) - float(a), abs=2e-4)
+    for _ in range(2):
+        click(browser, "#longer")
+    wait_for(lambda: " of 9 s" in say(browser, "#progress"))
     choose(browser, n_head=2)
     click(browser, "#restart")
     wait_for(lambda: find(browser, "h2.name")[0].text.startswith("A: 2 heads"))
