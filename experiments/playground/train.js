@@ -450,7 +450,7 @@ class LearningGPT {
     return loss;
   }
 
-  // Returns the inputs and targets (N,) of windows that start at these places; what a text or a batch lacks is -1.
+  // Returns the inputs and targets (N,) of windows that start at these places; a target that the text lacks is -1.
   windows(ids, starts) {
     const { N, T } = this;
     const [inputs, targets] = [new Int32Array(N), new Int32Array(N).fill(-1)];
