@@ -19,7 +19,7 @@ from experiments.heads.measures import explain_no_target, role_of
 from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
 from experiments.playground.weights import payload, zipped
-from model.config import ModelConfig
+from model.config import LayerShape, ModelConfig
 from training.config_file import load_config
 from training.identity import measurement_of, what_differs
 from training.runs.checkpoint import load_checkpoint
@@ -75,14 +75,12 @@ def for_training() -> dict[str, Any]:
 def can_train(config: ModelConfig) -> bool:
     """Return whether train.js can train a model with these settings further."""
     page = load_config(PROJECT / "configs/page.yaml").model
-    free = {name: getattr(config, name) for name in CHOSEN + UNUSED}
-    is_plain = all(
-        each.n_head == each.n_kv_head == config.n_head and each.n_head * each.head_size == config.n_embd
-        for each in config.layers
-    )
-    sizes = [config.block_size, *(each.head_size for each in config.layers)]
-    is_possible = config.n_layer > 0 and config.logit_softcap > 0 and all(size % 4 == 0 for size in sizes)
-    return dataclasses.replace(page, **free) == config and is_plain and is_possible
+    others_agree = dataclasses.replace(page, **{name: getattr(config, name) for name in CHOSEN + UNUSED}) == config
+    if not (others_agree and config.n_layer and isinstance(config.n_head, int)):
+        return False
+    H, D = config.n_head, config.layers[0].head_size
+    is_plain = config.layers[0] == LayerShape(H, H, D) and config.n_embd == H * D
+    return is_plain and D % 4 == 0 and config.block_size % 4 == 0 and config.logit_softcap > 0
 
 
 def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) -> dict[str, Any]:

@@ -195,6 +195,7 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
         ({"n_embd": 60, "n_head": 2}, False),  # 30 channels in a head
         ({"n_kv_head": 1}, False),
         ({"head_size": 8}, False),
+        ({"n_embd": 66, "n_head": 8, "head_size": 8}, False),
         ({"n_head": (4, 2)}, False),
         ({"n_layer": 0}, False),
         ({"block_size": 30}, False),
