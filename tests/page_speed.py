@@ -67,9 +67,9 @@ def train_in_page(seconds: int) -> tuple[float, float]:
     wait_for(lambda: "1,115,394 characters" in texts(browser, "#facts")[0])
     find(browser, "#go")[0].click()
     time.sleep(seconds)
-    wait_for(lambda: "held out: 4 heads" in texts(browser, "#progress")[0])
+    wait_for(lambda: "held-out text: 4 heads" in texts(browser, "#progress")[0])
     (progress,) = texts(browser, "#progress")
-    rate, loss = re.search(r"([\d,]+) per second.*all that is held out: 4 heads (\d+\.\d+)", progress).groups()
+    rate, loss = re.search(r"([\d,]+) per second.*held-out text: 4 heads (\d+\.\d+)", progress).groups()
     browser.quit()
     return float(rate.replace(",", "")), float(loss)
 

@@ -4,7 +4,7 @@ const GROUP_MS = 1000; // a longer pause in typing begins another change
 const MOST_CHANGES = 300; // that can be undone
 
 class Box {
-  // hasReturns: whether lines end with a carriage return and a line feed. onChange() follows each change by the user.
+  // onChange() follows each change by the user. hasReturns: whether lines end with a carriage return and a line feed.
   constructor(field, opening, onChange) {
     Object.assign(this, { field, onChange, hasReturns: false, texts: [], now: -1, change: null });
     this.set(history.state?.text ?? opening);

@@ -23,17 +23,15 @@ function conclusionOf(differences) {
   return `${proof}: the loss also changes with the seed. ${many} seeds would tell this difference from chance.`;
 }
 
-// Shows a table of the losses of two models. names: of the models. losses: the pair for each seed.
+// Shows a table of two models. names: of the models. losses: for each seed, what `evaluate` in trainer.js returned.
 function showComparison(root, names, losses) {
   const signed = (x) => `${x < 0 ? "\u2212" : "+"}${Math.abs(x).toFixed(4)}`;
-  const differences = [...losses.values()].map(([a, b]) => b - a);
-  const rowOf = (tag, cells) =>
-    make(
-      "tr",
-      cells.map((cell) => make(tag, cell)),
-    );
-  const rows = [...losses].map(([seed, [a, b]]) => rowOf("td", [seed, a.toFixed(4), b.toFixed(4), signed(b - a)]));
-  const head = make("thead", rowOf("th", ["Seed", ...names, "Difference"]));
+  const differences = [...losses.values()].map(([a, b]) => b.loss - a.loss);
+  const cellsOf = (tag, contents) => contents.map((each) => make(tag, each));
+  const rows = [...losses].map(([seed, [a, b]]) =>
+    make("tr", cellsOf("td", [seed, a.loss.toFixed(4), b.loss.toFixed(4), signed(b.loss - a.loss)])),
+  );
+  const head = make("thead", make("tr", cellsOf("th", ["Seed", ...names, "Difference"])));
   const table = make("table", [make("caption", "Loss on the held-out text"), head, make("tbody", rows)]);
   root.replaceChildren(table, make("p", conclusionOf(differences)));
 }

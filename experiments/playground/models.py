@@ -19,6 +19,7 @@ from experiments.heads.measures import explain_no_target, role_of
 from experiments.heads.silence import NGRAMS, all_heads
 from experiments.pages import render
 from experiments.playground.weights import payload, zipped
+from model.config import LayerShape, ModelConfig
 from training.config_file import load_config
 from training.identity import measurement_of, what_differs
 from training.runs.checkpoint import load_checkpoint
@@ -28,6 +29,9 @@ from training.trained_model import TrainedModel
 
 KERNELS = "kernels_fma.wasm", "kernels.wasm"  # the faster one first, which some browsers do not know
 OPENING = 160  # characters of the validation split that the page begins with
+# Settings that may differ from those of configs/page.yaml in a model that a page trains further.
+CHOSEN = ("n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "logit_softcap")
+UNUSED = ("dropout", "attention", "ngram_rows", "ngram_dropout", "ngram_scale")
 
 
 def make_page(
@@ -68,6 +72,17 @@ def for_training() -> dict[str, Any]:
     return {"training": training, "corpus": zipped((BUNDLED / "selmere.txt").read_bytes())}
 
 
+def can_train(config: ModelConfig) -> bool:
+    """Return whether train.js can train a model with these settings further."""
+    page = load_config(PROJECT / "configs/page.yaml").model
+    others_agree = dataclasses.replace(page, **{name: getattr(config, name) for name in CHOSEN + UNUSED}) == config
+    if not (others_agree and config.n_layer and isinstance(config.n_head, int)):
+        return False
+    H, D = config.n_head, config.layers[0].head_size
+    is_plain = config.layers[0] == LayerShape(H, H, D) and config.n_embd == H * D
+    return is_plain and D % 4 == 0 and config.block_size % 4 == 0 and config.logit_softcap > 0
+
+
 def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) -> dict[str, Any]:
     """Return one column of a page: a model, the checkpoints that its slider has, and the losses of its run."""
     run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.model.config
@@ -81,6 +96,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "name": trained.name,
         "checkpoints": [{"step": step, "header": own, "weights": weights} for step, own, weights in packed],
         "chosen": checkpoints.index(trained.checkpoint),
+        "can_train": can_train(config),
         "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
         "characters": trained.vocabulary.characters,
         "header": {"measured": analysis and measured(analysis)},  # of every checkpoint

@@ -52,11 +52,14 @@ function oneAtATime(work) {
     isDue = true;
     if (isRunning) return;
     isRunning = true;
-    while (isDue) {
-      isDue = false;
-      await work();
+    try {
+      while (isDue) {
+        isDue = false;
+        await work();
+      }
+    } finally {
+      isRunning = false;
     }
-    isRunning = false;
   };
 }
 
@@ -133,7 +136,7 @@ const lookAhead = oneAtATime(async () => {
     const ahead = await writer().ask("write", request);
     if (box.value === request.text && byId("along").checked && !writing) byId("ahead").textContent = ahead;
   } catch (error) {
-    if (!error.isEnd) say(error.message);
+    if (error !== ENDED) say(error.message);
   }
 });
 

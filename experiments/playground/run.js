@@ -18,15 +18,9 @@ class Run {
   // name and the bytes of the text. onChange() follows each change of what can be done.
   constructor(trainer, text, recipe, configs, onChange) {
     Object.assign(this, { trainer, text, recipe, configs, onChange, titles: configs.map(titleOf) });
-    Object.assign(this, {
-      history: [],
-      reached: configs.map(() => -1),
-      roles: configs.map(() => new Set()),
-      seconds: 0,
-      nLooks: 0,
-    });
-    Object.assign(this, { isTraining: false, isOver: false, isShown: false, isEnded: false });
+    Object.assign(this, { history: [], told: new Set(), nLooks: 0, isTraining: false, isEnded: false });
     this.writer = new Engine("engine"); // so that a sample leaves alone what the visitor's models do
+    this.look = oneAtATime(() => this.showAndWrite());
     const places = this.titles.map((title) => make("section", [make("h3", `Written by ${title}`), make("pre")]));
     byId("samples").replaceChildren(...places);
     const keys = this.titles.map((title, i) => make("span", title, { style: `--key: var(--series-${i})` }));
@@ -41,101 +35,98 @@ class Run {
     return this.history.at(-1);
   }
 
+  // Whether these models are on the page.
+  get isShown() {
+    return models === this.models;
+  }
+
   end() {
     this.isEnded = true;
     this.writer.end();
   }
 
+  // Asks the trainer. Throws ENDED if another run has begun before the answer.
+  async ask(path, question, pass) {
+    const answer = await this.trainer.ask(path, question, pass);
+    if (this.isEnded) throw ENDED;
+    return answer;
+  }
+
   // Trains for some seconds or, without them, for the time that was left.
-  async train(seconds = 0) {
-    this.seconds += seconds;
-    Object.assign(this, { isTraining: true, isOver: false, isBest: false, whole: null });
+  async train(seconds) {
+    Object.assign(this, { isTraining: true, whole: null });
     this.onChange();
-    const end = await this.trainer.ask("train", { seconds }, (soFar) => this.note(soFar));
-    if (this.isEnded) return;
-    Object.assign(this, { isTraining: false, isOver: end.isOver });
+    const end = await this.ask("train", { seconds }, (soFar) => this.note(soFar));
+    this.isTraining = false;
     this.note(end);
-    await this.look(true);
+    await this.look();
     if (!end.isOver) return;
-    this.whole = (await this.trainer.ask("evaluate")).losses.map(({ heldOut }) => heldOut);
+    this.whole = await this.ask("evaluate");
     this.onChange();
     this.draw();
   }
 
   async trainLonger(seconds) {
-    if (this.isOver) return this.train(seconds);
-    await this.trainer.ask("longer", { seconds });
-    this.seconds += seconds;
+    if (this.now.isOver && !this.isTraining) return this.train(seconds);
+    await this.ask("longer", { seconds });
     if (!this.isTraining) await this.train();
-  }
-
-  get canGoBack() {
-    return this.now?.losses.some(({ bestStep }) => bestStep < this.now.steps);
   }
 
   // Gives the models the weights of their best evaluations.
   async goBack() {
-    await this.trainer.ask("pause");
-    this.note(await this.trainer.ask("goBack"));
-    this.isBest = true;
-    await this.look(true);
+    await this.ask("pause");
+    this.whole = null;
+    this.note(await this.ask("goBack"));
+    await this.look();
   }
 
   // Remembers where the models are, and says what they have learned.
   note(now) {
-    if (this.isEnded) return;
     this.history.push(now);
-    now.losses.forEach(({ heldOut }, i) => {
-      const reached = Object.keys(LINES).findLastIndex((line) => heldOut < this.text.lines[line]);
-      if (reached > this.reached[i]) this.tell(i, Object.values(LEARNED)[reached]);
-      this.reached[i] = Math.max(reached, this.reached[i]);
+    now.losses.forEach(({ best }, i) => {
+      const line = Object.keys(LINES).findLast((each) => best < this.text.lines[each]);
+      if (line) this.tell(i, line, LEARNED[line]);
     });
     const risen = now.losses.flatMap(({ heldOut, best, bestStep }, i) =>
       heldOut > best + RISEN ? `step ${grouped(bestStep)} of ${this.titles[i]}, loss ${best.toFixed(3)}` : [],
     );
-    const advice = `“Go back to the best” brings back ${risen.join(" and ")}.`;
-    say(
-      risen.length ? `On held-out text the loss has risen: the text is learned by heart. ${advice}` : "",
-      byId("risen"),
-    );
+    const warning =
+      "On held-out text the loss has risen: the text is learned by heart. " +
+      `“Go back to the best” brings back ${risen.join(" and ")}.`;
+    say(risen.length ? warning : "", byId("risen"));
     this.onChange();
     this.draw();
   }
 
-  // Adds a sentence on what a model does by now.
-  tell(i, does) {
+  // Adds a sentence on what a model does by now, once for each thing.
+  tell(i, thing, does) {
+    const key = `${i} ${thing}`;
+    if (this.told.has(key)) return;
+    this.told.add(key);
     const sentence = `After ${grouped(this.now.characters)} characters, the model with ${this.titles[i]} ${does}`;
     byId("learned").append(make("p", sentence));
-  }
-
-  // Says which heads of a model look at something that no head of it looked at before.
-  tellRoles(i, { names, roles = [] }) {
-    roles.forEach(([role, figure], h) => {
-      if (role === "no fixed target" || this.roles[i].has(role)) return;
-      this.roles[i].add(role);
-      this.tell(i, `has a head for “${role}”: ${names[h]} gives it ${figure} of its weight on your text.`);
-    });
   }
 
   draw() {
     if (document.hidden) return;
     drawLearning(byId("learning"), this.text.lines, this.titles, this.history);
     if (!this.now?.steps) return;
-    const { characters, seconds, passes, rate, losses } = this.now;
+    const { characters, seconds, until, passes, losses } = this.now;
     const found = losses.map(({ heldOut }, i) => {
       const trained = this.history.map((each) => each.losses[i].train).filter(Number.isFinite); // of those after a step
       return `${this.titles[i]}: loss ${trained.at(-1).toFixed(3)} in training, ${heldOut.toFixed(3)} held out`;
     });
-    const whole = this.whole?.map((loss, i) => `${this.titles[i]} ${loss.toFixed(4)}`).join(", ");
-    const atEnd = whole ? ` Over all that is held out: ${whole}.` : "";
+    const whole = this.whole?.map(({ loss }, i) => `${this.titles[i]} ${loss.toFixed(4)}`).join(", ");
+    const atEnd = whole ? ` Over ${grouped(this.whole[0].n)} characters of the held-out text: ${whole}.` : "";
+    const rate = grouped(characters / seconds);
     byId("progress").textContent =
-      `${grouped(seconds)} of ${this.seconds} s, ${grouped(characters)} characters, ${grouped(rate)} per second; ` +
+      `${grouped(seconds)} of ${grouped(until)} s, ${grouped(characters)} characters, ${rate} per second; ` +
       `the text was read ${passes.toFixed(1)} times. ${found.join("; ")}.${atEnd}`;
   }
 
-  // Asks for the step and the weights of the models.
+  // Asks for the models' steps and weights.
   async update() {
-    Object.assign(this, await this.trainer.ask("look"));
+    this.newest = await this.ask("look");
   }
 
   // Shows these models in place of the others. A text that they cannot read gives way to one that they can.
@@ -143,7 +134,7 @@ class Run {
     await this.update();
     const states = this.configs.map((_, i) => this.stateOf(i));
     await showModels(states);
-    this.isShown = true;
+    this.models = models;
     const [{ header, characters }] = states;
     if ([...box.value].some((each) => !header.characters.includes(each) && !(each in header.alike))) {
       box.set(inBox(this.text.opening, characters));
@@ -158,41 +149,41 @@ class Run {
       this.history.map(({ steps, losses }) => [steps, losses[i][name]]).filter(([, loss]) => Number.isFinite(loss));
     return stateOf({
       name: `${this.titles[i]}, trained here`,
-      text: this.text.name,
+      text: this.text,
       config: this.configs[i],
-      characters: this.text.characters,
-      opening: this.text.opening,
-      step: this.isBest ? this.now.losses[i].bestStep : this.step,
-      weights: this.weights[i],
-      trainLoss: curveOf("train"),
-      valLoss: curveOf("heldOut"),
+      ...this.newest[i],
+      train_loss: curveOf("train"),
+      val_loss: curveOf("heldOut"),
     });
   }
 
-  // Shows what the models make of the text in the box, and a sample of one of them or of all.
-  async look(ofAll = false) {
+  // Shows what the models make of the text in the box, and a sample of each or, while they train, of one after another.
+  async showAndWrite() {
     await this.update();
-    if (this.isEnded) return;
     const shownHere = this.isShown ? models : [];
     await Promise.all(shownHere.map((model, i) => model.refresh(this.stateOf(i).checkpoints[0])));
-    if (this.isEnded) return;
-    shownHere.forEach(({ viewer }, i) => this.tellRoles(i, viewer));
-    const next = this.nLooks++ % this.configs.length;
-    for (const i of ofAll ? this.configs.keys() : [next]) {
+    const next = this.isTraining && this.nLooks ? [this.nLooks % this.configs.length] : this.configs.keys();
+    this.nLooks += 1;
+    for (const i of next) {
       const { header, checkpoints } = this.stateOf(i);
       await this.writer.ask("load", { ...checkpoints[0], header: { ...header, ...checkpoints[0].header } });
-      const written = await this.writer.ask("write", { ...SAMPLE, seed: this.step });
-      if (!this.isEnded) byId("samples").children[i].lastChild.textContent = written;
+      const written = await this.writer.ask("write", { ...SAMPLE, seed: this.nLooks });
+      byId("samples").children[i].lastChild.textContent = written;
     }
+    shownHere.forEach(({ viewer: { names, roles = [] } }, i) => {
+      roles.forEach(([role, figure], h) => {
+        if (role === "no fixed target") return;
+        this.tell(i, role, `has a head for “${role}”: ${names[h]} gives it ${figure} of its weight on your text.`);
+      });
+    });
   }
 
   async keepLooking() {
-    let took_ms = 0;
     while (!this.isEnded) {
-      await new Promise((go) => setTimeout(go, Math.max(LOOK_MS, PAUSE * took_ms)));
       const began_ms = performance.now();
       if (this.isTraining && !document.hidden) await this.look();
-      took_ms = performance.now() - began_ms;
+      const took_ms = performance.now() - began_ms;
+      await new Promise((go) => setTimeout(go, Math.max(LOOK_MS, PAUSE * took_ms)));
     }
   }
 }
@@ -202,11 +193,10 @@ function drawLearning(svg, lines, titles, history) {
   svg.setAttribute("viewBox", `0 0 ${svg.clientWidth || 360} 240`); // labels have the same size in every window
   const last = history.at(-1)?.characters ?? 0;
   const curve = (i, name, kind) =>
-    history.flatMap(({ characters, losses }, pass) => {
+    history.flatMap(({ characters, losses }) => {
       const loss = losses[i][name];
-      const spoken = `${titles[i]}, ${kind}, after ${grouped(characters)} characters: `;
-      const isNew = loss !== history[pass - 1]?.losses[i][name];
-      return isNew && Number.isFinite(loss) ? [[characters, loss, spoken + loss.toFixed(4)]] : [];
+      const spoken = `${titles[i]}, ${kind}, after ${grouped(characters)} characters: ${loss.toFixed(4)}`;
+      return Number.isFinite(loss) ? [[characters, loss, spoken]] : [];
     });
   const curves = titles.flatMap((_, i) => [
     { points: curve(i, "train", "in training"), colour: i, width: 1 },

@@ -3,43 +3,27 @@
 const FORMAT = "3"; // of the files that training/runs/checkpoint.py reads
 const READ_MS = 60_000; // after which a browser has read what it saves
 const NO_CHECKSUM = "0".repeat(64); // in place of the checksum while it is computed
-// Settings of model/config.py that may differ from those of configs/page.yaml in a model that trains here.
-const CHOSEN = ["n_layer", "n_head", "n_embd", "block_size", "logit_softcap"];
-const OF_HEADS = ["n_kv_head", "head_size", "layers"];
-const UNUSED = ["dropout", "attention", "ngram_rows", "ngram_dropout", "ngram_scale"];
 
-// Returns whether train.js can go on training a model with these settings.
-function canTrain(config) {
-  const { n_layer, n_head, n_embd, block_size, logit_softcap, layers } = config;
-  const D = n_embd / n_head;
-  const isPlain = layers.every(
-    (layer) => layer.n_head === n_head && layer.n_kv_head === n_head && layer.head_size === D,
-  );
-  const free = [...CHOSEN, ...OF_HEADS, ...UNUSED];
-  const others = Object.keys(config).filter((name) => !free.includes(name));
-  const isSame = others.every((name) => String(config[name]) === String(training.settings.model[name]));
-  return isSame && isPlain && n_layer > 0 && D % 4 === 0 && block_size % 4 === 0 && logit_softcap > 0;
-}
-
-// Returns what `Model` takes of a model that was trained here. name: its title. text: the name of its text. config: its
-// ModelConfig. characters: of its vocabulary, by id. opening: a text to begin with. weights: Float32Arrays by their names.
-function stateOf({ name, text, config, characters, opening, step, weights, trainLoss, valLoss }) {
+// Returns what `Model` takes of a model that was trained here. name: its title. text: its name, its characters by their
+// ids, and an opening. config: a ModelConfig. weights: Float32Arrays by their names. losses: train_loss and val_loss.
+function stateOf({ name, text, config, step, weights, ...losses }) {
   const { n_layer, n_head, n_embd, block_size } = config;
+  const { characters, opening } = text;
   const layers = Array(n_layer).fill({ n_head, n_kv_head: n_head, head_size: n_embd / n_head });
-  const n = Object.values(weights).reduce((sum, { length }) => sum + length, 0);
+  const n = grouped(Object.values(weights).reduce((sum, { length }) => sum + length, 0));
   return {
     name,
     checkpoints: [{ step, header: { config: { ...config, layers }, tensors: layoutOf(weights, n_embd) }, weights }],
     chosen: 0,
+    can_train: true,
     parts: layers.flatMap((_, l) => Array.from({ length: n_head }, (__, h) => `L${l}H${h}`)),
     characters,
     header: vocabularyOf(characters),
     opening,
     context: block_size,
-    about: `A GPT of ${n.toLocaleString("en")} parameters that learned to predict the next character of the text ${text}`,
+    about: `A GPT of ${n} parameters that learned to predict the next character of the text ${text.name}`,
     no_target: training.no_target,
-    train_loss: trainLoss,
-    val_loss: valLoss,
+    ...losses,
   };
 }
 
@@ -51,9 +35,10 @@ async function sha256(bytes) {
 }
 
 // Returns the bytes of a checkpoint: see training/runs/checkpoint.py. settings: a Config, whose model may have `layers`,
-// too. characters: of the vocabulary, by id. corpus: the name and the bytes of the text. progress: see Progress in
-// training/state.py. weights: Float32Arrays by their names. ancestor: of which model training went on, in words.
-async function checkpointOf({ settings, characters, corpus, progress, weights, ancestor = null }) {
+// too. corpus: the name, the characters by their ids, and the bytes of the text. progress: see Progress in
+// training/state.py. weights: Float32Arrays by their names. ancestor: the model that training began with, in words.
+async function checkpointOf({ settings, corpus, progress, weights, ancestor = null }) {
+  const { characters } = corpus;
   const { layers: _, ...model } = settings.model;
   const data = { ...settings.data, corpus: corpus.name };
   const train = { ...settings.train, max_steps: Math.max(progress.step, 1) };
@@ -67,15 +52,14 @@ async function checkpointOf({ settings, characters, corpus, progress, weights, a
     arithmetic: "float32 in a browser",
     earlier: {},
   };
-  const inJson = (value) => JSON.stringify(value, (__, each) => (each === Infinity ? undefined : each)); // a default
   const metadata = {
     sha256: NO_CHECKSUM,
     format: FORMAT,
-    settings: inJson({ ...settings, model, data, train }),
-    vocabulary: inJson(characters),
-    corpus: inJson({ name: corpus.name, digest, n_train: null }),
-    origin: inJson(origin),
-    progress: inJson(progress),
+    settings: JSON.stringify({ ...settings, model, data, train }),
+    vocabulary: JSON.stringify(characters),
+    corpus: JSON.stringify({ name: corpus.name, digest, n_train: null }),
+    origin: JSON.stringify(origin),
+    progress: JSON.stringify(progress),
   };
   const tensors = layoutOf(weights, model.n_embd);
   const places = Object.entries(tensors).map(([name, { offset, shape }]) => {
@@ -96,9 +80,9 @@ async function checkpointOf({ settings, characters, corpus, progress, weights, a
 // document's element, made before scripts changed it. state: see `stateOf`. corpus: the name and the bytes of the text.
 async function pageOf(source, state, corpus) {
   const page = source.cloneNode(true);
-  const { step, header, weights } = state.checkpoints[state.chosen];
-  const packed = typeof weights === "string" ? weights : await zipped(joined(header.tensors, weights));
-  const kept = { ...state, checkpoints: [{ step, header, weights: packed }], chosen: 0, header: {} };
+  const [{ step, header, weights }] = state.checkpoints;
+  const packed = await zipped(joined(header.tensors, weights));
+  const kept = { ...state, checkpoints: [{ step, header, weights: packed }], header: {} };
   const json = JSON.stringify([kept]).replaceAll("<", "\\u003c"); // no text of a model ends the script
   page.querySelector("#models-of-this-page").textContent = json;
   const text = page.querySelector("#corpus");

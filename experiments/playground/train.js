@@ -167,11 +167,7 @@ class LearningGPT {
     groups.ends = { x: [N, C], final: [N, C], factors: [N, 1], logits: [N, V], cosines: [T, D / 2], sines: [T, D / 2] };
     const ofInner = { hidden: [N, 4 * C], qkv: [N, 3 * C], qk: [N, 2 * C], outputs: [N, C], weights: [T, T] };
     groups.gradients = { x: [N, C], normed: [N, C], logits: [N, V], ...ofInner };
-    const [wide, square] = [
-      [C, 4 * C],
-      [C, C],
-    ];
-    groups.spare = { head: [D, T], x: wide, next: wide, gram: square, factor: square };
+    groups.spare = { head: [D, T], x: [C, 4 * C], next: [C, 4 * C], gram: [C, C], factor: [C, C] };
     const matrices = makeMatrices(groups, allocate);
     Object.assign(this, { config, V, B, T, C, H, D, N, multiply, step: 0, ...matrices.ends });
     Object.assign(this, { gradients: matrices.gradients, spare: matrices.spare });
@@ -214,8 +210,8 @@ class LearningGPT {
   }
 
   // Returns the mean loss, in nats, of predicting targets (N,) from ids (N,); a target of -1 does not count. Leaves the
-  // logits (N, V) in `logits` and, if it `learns`, their gradient in `gradients`.
-  forward(ids, targets, learns = true) {
+  // logits (N, V) in `logits`, and their gradient in `gradients`.
+  forward(ids, targets) {
     const { x, final, factors, logits, C } = this;
     for (const { weight, transposed } of Object.values(this.parameters)) transpose(weight, transposed);
     const embeddings = this.parameters["token_embedding.weight"].weight.values;
@@ -228,7 +224,7 @@ class LearningGPT {
     }
     rmsNorm(x, final, factors);
     this.multiply(logits, final, this.parameters["lm_head.weight"].transposed);
-    return this.loss(targets, learns);
+    return this.loss(targets);
   }
 
   // x (N, C) += what all heads of a layer read there.
@@ -282,7 +278,7 @@ class LearningGPT {
   }
 
   // Caps the logits and returns the mean cross-entropy; see `forward`.
-  loss(targets, learns) {
+  loss(targets) {
     const { V, config, logits } = this;
     const [y, d] = [logits.values, this.gradients.logits.values];
     const cap = config.logit_softcap;
@@ -296,7 +292,6 @@ class LearningGPT {
         sum += d[j] = Math.exp(y[j]);
       }
       if (target >= 0) total += Math.log(sum) - y[row + target];
-      if (!learns) return;
       const share = target >= 0 ? 1 / (sum * n) : 0;
       for (let j = row; j < end; j++) d[j] *= share * (1 - (y[j] / cap) ** 2);
       if (target >= 0) d[row + target] -= (1 - (y[row + target] / cap) ** 2) / n;
@@ -455,7 +450,7 @@ class LearningGPT {
     return loss;
   }
 
-  // Returns the inputs and targets (N,) of windows that start at these places; what a text or a batch lacks is -1.
+  // Returns the inputs and targets (N,) of windows that start at these places; a target that the text lacks is -1.
   windows(ids, starts) {
     const { N, T } = this;
     const [inputs, targets] = [new Int32Array(N), new Int32Array(N).fill(-1)];

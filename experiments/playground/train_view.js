@@ -1,5 +1,7 @@
 // The section in which one trains models: the text, the settings, and the buttons.
 
+const MOST_READ = 2 ** 25; // bytes of a file: more than the trainer accepts
+
 class TrainView {
   // own: the name and the bytes of the visitor's text.
   constructor() {
@@ -10,7 +12,7 @@ class TrainView {
     for (const [name, value] of Object.entries({ n_head, n_layer, n_embd, block_size })) this.form[name].value = value;
     byId("source").options[0].textContent = `${byId("corpus").dataset.name}, in this page`;
     statesOfThisPage.forEach((state, i) => {
-      if (canTrain(configOf(state))) byId("from").append(make("option", state.name, { value: i }));
+      if (state.can_train) byId("from").append(make("option", state.name, { value: i }));
     });
     byId("from").parentElement.hidden = byId("from").options.length < 2;
     this.listen(byId("train"));
@@ -20,10 +22,14 @@ class TrainView {
       longer: () => this.run.trainLonger(this.recipe.seconds),
       restart: () => this.begin(),
       best: () => this.run.goBack(),
-      seeds: () => this.anotherSeed(),
+      seeds: () => {
+        this.form.elements.seed.value = this.run.recipe.seed + 1;
+        return this.begin();
+      },
       others: () => this.switchModels(),
-      "save-page": () => this.savePage(),
-      "save-checkpoint": () => this.saveCheckpoint(),
+      "save-page": () => this.save("gpt.html", pageWith, "as a page, gpt.html, which can train it further."),
+      "save-checkpoint": () =>
+        this.save("gpt.safetensors", checkpointWith, "for python sample.py --checkpoint gpt.safetensors"),
     };
     makeButtons(Object.fromEntries(Object.entries(works).map(([id, work]) => [id, () => this.try(work)])));
     this.describe();
@@ -35,12 +41,10 @@ class TrainView {
     };
     section.ondragover = (event) => event.preventDefault();
     section.ondrop = (event) => {
-      const [file] = event.dataTransfer.files;
-      if (!file) return;
-      event.preventDefault();
-      this.takeFile(file);
+      if (event.dataTransfer.files.length) event.preventDefault();
+      this.try(() => this.takeFile(event.dataTransfer));
     };
-    byId("file").onchange = ({ target }) => this.takeFile(target.files[0]);
+    byId("file").onchange = ({ target }) => this.try(() => this.takeFile(target));
     byId("own").oninput = ({ target }) => this.take("pasted text", new TextEncoder().encode(target.value));
     byId("source").onchange = this.openText;
     this.form.onchange = () => this.describe();
@@ -48,9 +52,11 @@ class TrainView {
     document.addEventListener("visibilitychange", () => this.run?.draw());
   }
 
-  async takeFile(file) {
+  async takeFile({ files: [file] }) {
+    if (!file) return;
+    const start = file.slice(0, MOST_READ);
+    this.take(file.name, new Uint8Array(await start.arrayBuffer()));
     byId("own").value = "";
-    this.take(file.name, new Uint8Array(await file.arrayBuffer()));
   }
 
   take(name, bytes) {
@@ -64,7 +70,7 @@ class TrainView {
     return Object.fromEntries([...new FormData(this.form)].map(([name, value]) => [name, Number(value)]));
   }
 
-  // Returns the settings of the models that the form describes. One that goes on training has those it had.
+  // Returns the settings of the models that the form describes. A model that trains further keeps its own.
   get configs() {
     if (this.from) return [configOf(this.from)];
     const { n_head, n_layer, n_embd, block_size, beside } = this.recipe;
@@ -87,7 +93,7 @@ class TrainView {
     try {
       await work();
     } catch (error) {
-      if (!error.isEnd) this.say(error.message);
+      if (error !== ENDED) this.say(error.message);
     }
   }
 
@@ -99,23 +105,20 @@ class TrainView {
     this.describe();
     this.say("");
     await this.trainer.ask("start", training);
-    const text = await this.chosenText();
+    const { dataset, textContent } = byId("corpus");
+    const ofPage = async () => ({ name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)) });
+    const text = byId("source").value ? this.own : await ofPage();
     if (!text) return;
     this.text = { ...text, ...(await this.trainer.ask("open", { bytes: text.bytes })) };
     if (!this.run) drawLearning(byId("learning"), this.text.lines, [], []);
     this.describe();
   }
 
-  // Returns the name and the bytes of the chosen text.
-  async chosenText() {
-    const { dataset, textContent } = byId("corpus");
-    if (byId("source").value) return this.own;
-    return { name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)) };
-  }
-
   // Shows what is known of the text and of the models, and what can be done.
   describe() {
     const { run, text } = this;
+    const { losses = [], steps, isOver } = run?.now ?? {};
+    const hasBetter = losses.some(({ bestStep }) => bestStep < steps);
     byId("own-text").hidden = !byId("source").value;
     byId("shape").hidden = Boolean(this.from);
     const V = text ? [...text.characters].length : 0;
@@ -125,14 +128,14 @@ class TrainView {
         `${grouped(text.heldOut)} characters. ${sizes.join(" and ")} parameters.`
       : "";
     byId("go").textContent = ["Train", "Go on", "Pause"][run ? 1 + run.isTraining : 0];
-    enable("go", run ? run.isTraining || !run.isOver : text);
+    enable("go", run ? run.isTraining || !isOver : text);
     enable("restart", text);
-    enable("best", run?.canGoBack);
-    enable("seeds", run?.isOver && text);
+    enable("best", hasBetter);
+    enable("seeds", isOver && !run.isTraining && text);
     byId("seeds").hidden = !(run?.configs.length > 1);
     byId("others").textContent = run?.isShown ? `Back to ${statesOfThisPage[0].name}` : "Show what trains here";
     if (run?.whole && run.configs.length > 1) this.compare(run);
-    for (const element of document.querySelectorAll(".of-run")) element.hidden = !run;
+    for (const element of document.querySelectorAll(".of-run")) element.hidden = !run?.now;
   }
 
   go() {
@@ -145,7 +148,7 @@ class TrainView {
     if (!this.form.reportValidity() || !this.text) return;
     const { trainer, text, recipe, configs, from } = this;
     const { optim, train } = training.settings;
-    const weights = from ? [await weightsFor(text.characters, from)] : null;
+    const weights = from ? [adopt(await weightsOf(from), from.characters, text.characters)] : null;
     await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: recipe.seed, weights });
     this.run?.end();
     if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
@@ -154,17 +157,13 @@ class TrainView {
     this.say("");
     if (this.compared?.key !== keyOf(run, recipe.seconds)) byId("comparison").replaceChildren();
     await run.show();
-    this.try(() => Promise.all([run.train(recipe.seconds), run.look(true), run.keepLooking()]));
-  }
-
-  anotherSeed() {
-    this.form.elements.seed.value = this.run.recipe.seed + 1;
-    return this.begin();
+    this.try(() => run.train(recipe.seconds));
+    this.try(() => run.keepLooking());
   }
 
   // Adds the losses of two models that trained side by side to those of other seeds.
   compare(run) {
-    const key = keyOf(run, run.seconds);
+    const key = keyOf(run, Math.round(run.now.until));
     if (this.compared?.key !== key) this.compared = { key, losses: new Map() };
     this.compared.losses.set(run.recipe.seed, run.whole);
     showComparison(byId("comparison"), run.titles, this.compared.losses);
@@ -172,52 +171,45 @@ class TrainView {
 
   async switchModels() {
     if (!this.run.isShown) return this.run.show();
-    this.run.isShown = false;
     await showModels(statesOfThisPage);
     this.describe();
   }
 
-  // Returns the number of the model that shades the text, as it is now.
-  async modelToSave() {
-    await this.run.update();
-    return this.run.isShown ? shown : 0;
-  }
-
-  async savePage() {
+  // Saves the model that shades the text, as it is now. contentOf: returns the content of the file.
+  async save(file, contentOf, words) {
     const { run } = this;
-    const i = await this.modelToSave();
-    download("gpt.html", await pageOf(source, run.stateOf(i), run.text));
-    this.say(`Saved ${run.titles[i]} as a page, gpt.html, which also trains on.`, false);
+    await run.update();
+    const i = run.isShown ? shown : 0;
+    download(file, await contentOf(run, i));
+    this.say(`Saved the model with ${run.titles[i]} ${words}`, false);
   }
+}
 
-  async saveCheckpoint() {
-    const { run } = this;
-    const i = await this.modelToSave();
-    const { train } = training.settings;
-    const { best, bestStep } = run.now.losses[i];
-    const [step, windows] = [run.step, run.step * train.batch_size];
-    const content = await checkpointOf({
-      settings: { ...training.settings, model: run.configs[i], train: { ...train, seed: run.recipe.seed } },
-      characters: run.text.characters,
-      corpus: run.text,
-      progress: { step, windows, elapsed_s: run.now.seconds, best_loss: best, best_step: bestStep },
-      weights: run.weights[i],
-      ancestor: run.recipe.ancestor,
-    });
-    download("gpt.safetensors", content);
-    this.say(`Saved ${run.titles[i]} for python sample.py --checkpoint gpt.safetensors`, false);
-  }
+const pageWith = (run, i) => pageOf(source, run.stateOf(i), run.text);
+
+function checkpointWith({ newest, now, text, recipe, configs }, i) {
+  const { train } = training.settings;
+  const { step, weights } = newest[i];
+  const { best, bestStep } = now.losses[i];
+  const windows = step * train.batch_size;
+  return checkpointOf({
+    settings: { ...training.settings, model: configs[i], train: { ...train, seed: recipe.seed } },
+    corpus: text,
+    progress: { step, windows, elapsed_s: now.seconds, best_loss: best, best_step: bestStep },
+    weights,
+    ancestor: recipe.ancestor,
+  });
 }
 
 const configOf = ({ checkpoints, chosen }) => checkpoints[chosen].header.config;
 
 // What a comparison has in common with others that differ in the seed alone.
 function keyOf({ recipe: { seed: _, ...recipe }, text }, seconds) {
-  return JSON.stringify([recipe, seconds, text.name, text.n]);
+  return JSON.stringify([recipe, seconds, text.name, text.lines]);
 }
 
-// Returns the weights of a model of this page for another vocabulary.
-async function weightsFor(characters, { checkpoints, chosen, characters: known }) {
+// Returns the weights of a model of this page.
+function weightsOf({ checkpoints, chosen }) {
   const { header, weights } = checkpoints[chosen];
-  return adopt(await unpack(header.tensors, weights), known, characters);
+  return unpack(header.tensors, weights);
 }

@@ -9,8 +9,8 @@ const WHOLE = 200_000; // of the last evaluation, at most
 const BETWEEN_MS = 1000; // evaluations, at least,
 const EVALUATION_SHARE = 0.05; // which take at most this share of the time
 let kernels; // the WebAssembly.Module
-let text; // { characters, learned, heldOut }: the ids of the first nine tenths, and of the rest after one before it
-let models; // each { gpt, best: { loss, step, weights } }
+let text; // { V, learned, heldOut }: the ids of the first nine tenths, and of the rest after one before it
+let models; // each { gpt, step, best: { loss, step, weights }, trainLosses }; step: of its weights
 let run; // see `begin`
 
 const TRAINER = {
@@ -35,16 +35,12 @@ const TRAINER = {
     const codes = new Map(Array.from(known, (point, id) => [point, id]));
     const ids = Uint16Array.from(points, (point) => codes.get(point));
     const cut = Math.floor(n * (1 - 0.1));
-    text = {
-      characters: String.fromCodePoint(...known),
-      learned: ids.subarray(0, cut),
-      heldOut: ids.subarray(cut - 1),
-    };
-    const spell = (part) => String.fromCodePoint(...part);
-    const near = spell(points.subarray(cut, cut + 10 * OPENING));
-    const start = near.indexOf("\n") + 1;
-    const opening = [...near.slice(start < near.length - OPENING ? start : 0)].slice(0, OPENING).join("");
-    return { characters: text.characters, n, heldOut: n - cut, opening, lines: countedLosses(text, V) };
+    text = { V, learned: ids.subarray(0, cut), heldOut: ids.subarray(cut - 1) };
+    const near = points.subarray(cut, cut + 10 * OPENING);
+    const line = near.indexOf(0x0a) + 1; // where the next line begins
+    const start = line < near.length - OPENING ? line : 0;
+    const [characters, opening] = [known, near.subarray(start, start + OPENING)].map((x) => String.fromCodePoint(...x));
+    return { characters, n, heldOut: n - cut, opening, lines: countedLosses(text) };
   },
 
   // Makes models for the text, with new weights or with those given. models: of the settings of model/config.py.
@@ -53,10 +49,10 @@ const TRAINER = {
     const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
     if (text.heldOut.length <= T) throw new Error(advice);
     models = configs.map((config, i) => {
-      const gpt = new LearningGPT(config, [...text.characters].length, batch, inWebAssembly(kernels));
+      const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernels));
       if (weights) gpt.setWeights(weights[i]);
       else gpt.initialise(makeNormal(makeRandom(seed)));
-      return { gpt, best: { loss: Infinity }, trainLosses: [] };
+      return { gpt, step: 0, best: { loss: Infinity }, trainLosses: [] };
     });
     run = { optim, batch, T, uniform: makeRandom(~seed), steps: 0, seconds: 0, from: 0, until: 0, firstStep: 0 };
   },
@@ -72,7 +68,7 @@ const TRAINER = {
     while (own.seconds < own.until && !own.isPaused && own === run) {
       if (own.seconds >= evaluateAt_s) {
         const began_ms = performance.now();
-        pass(progress(PART));
+        pass(progress());
         const took_ms = performance.now() - began_ms;
         const pause_ms = Math.min(took_ms / EVALUATION_SHARE, 500 * own.seconds); // more of them while much changes
         evaluateAt_s = own.seconds + Math.max(BETWEEN_MS, pause_ms) / 1000;
@@ -83,7 +79,7 @@ const TRAINER = {
       own.seconds += (now_ms - before_ms) / 1000;
       before_ms = now_ms;
     }
-    return { ...progress(PART), isOver: own.seconds >= own.until };
+    return progress();
   },
 
   async longer({ seconds }) {
@@ -94,19 +90,23 @@ const TRAINER = {
     run.isPaused = true;
   },
 
+  // Returns the weights of each model, and their step.
   async look() {
-    return { step: run.steps, weights: models.map(({ gpt }) => gpt.copyWeights()) };
+    return models.map(({ gpt, step }) => ({ step, weights: gpt.copyWeights() }));
   },
 
-  // Returns each model's loss over the whole held-out part, and over how many characters that is.
+  // Returns the loss of each model over the held-out part, and over how many of its characters.
   async evaluate() {
-    return progress(WHOLE);
+    return models.map(({ gpt }) => heldOutLoss(gpt, WHOLE));
   },
 
   // Gives each model the weights of its best evaluation.
   async goBack() {
-    for (const { gpt, best } of models) gpt.setWeights(best.weights);
-    return progress(PART);
+    for (const model of models) {
+      model.gpt.setWeights(model.best.weights);
+      model.step = model.best.step;
+    }
+    return progress();
   },
 };
 
@@ -129,7 +129,7 @@ function decode(bytes) {
 }
 
 // Returns the losses of guessing evenly, of counts of characters, and of counts of pairs, on the held-out part.
-function countedLosses({ learned, heldOut }, V) {
+function countedLosses({ V, learned, heldOut }) {
   const counts = new Float64Array(V);
   const pairs = new Map();
   for (let i = 0; i < learned.length; i++) {
@@ -161,22 +161,28 @@ function learn() {
   const last = text.learned.length - 1 - T;
   const starts = Array.from({ length: batch }, () => Math.floor((1 - uniform()) * (last + 1)));
   const factor = rateFactor(run);
-  for (const model of models) model.trainLosses.push(model.gpt.learn(text.learned, starts, run.optim, factor));
   run.steps += 1;
+  for (const model of models) {
+    model.trainLosses.push(model.gpt.learn(text.learned, starts, run.optim, factor));
+    model.step = run.steps;
+  }
 }
 
-// Evaluates the models, and returns where they are.
-function progress(most) {
-  const { batch, T, steps, seconds } = run;
+// Evaluates the models, and returns where they are. losses: of each, in training since the last evaluation (NaN: without
+// a step), on the held-out part, and the best one there.
+function progress() {
+  const { batch, T, steps, seconds, until } = run;
   const characters = steps * batch * T;
   const losses = models.map((model) => {
-    const { loss, n } = heldOutLoss(model.gpt, most);
-    if (most === PART && loss < model.best.loss) model.best = { loss, step: steps, weights: model.gpt.copyWeights() };
-    const train = model.trainLosses.reduce((a, b) => a + b, 0) / model.trainLosses.length;
+    const { gpt, step, best, trainLosses } = model;
+    const { loss } = heldOutLoss(gpt, PART);
+    if (loss < best.loss) model.best = { loss, step, weights: gpt.copyWeights() };
+    const train = trainLosses.reduce((a, b) => a + b, 0) / trainLosses.length;
     model.trainLosses = [];
-    return { train, heldOut: loss, n, best: model.best.loss, bestStep: model.best.step };
+    return { train, heldOut: loss, best: model.best.loss, bestStep: model.best.step };
   });
-  return { steps, characters, seconds, passes: characters / text.learned.length, rate: characters / seconds, losses };
+  const passes = characters / text.learned.length;
+  return { steps, characters, seconds, until, isOver: seconds >= until, passes, losses };
 }
 
 // Returns the mean loss over about `most` characters of the held-out part, in the windows of `evaluation_windows` in

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import ROOT
 from helpers import make_checkpoint, make_model
-from pages_in_browser import click, find, open_page, wait_for, wait_for_maps
+from pages_in_browser import choose, click, find, open_page, wait_for, wait_for_maps
 from torch.testing import assert_close
 
 import sample
@@ -16,9 +16,7 @@ import train
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
-from experiments.playground.models import make_page
-from experiments.playground.weights import payload
-from training.config import Config
+from experiments.playground.models import can_train, make_page
 from training.config_file import load_config, to_yaml
 from training.evaluation import evaluate
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -32,11 +30,12 @@ CHARACTERS = Vocabulary(TEXT).characters
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12}
 ASK = """const [model, characters, text, done] = arguments;
     const answer = (work) => work.then(done, ({ stack }) => done(stack));
-    const bytes = new TextEncoder().encode(text), corpus = { name: "bottles <&>.txt", bytes };
+    const bytes = new TextEncoder().encode(text), opening = text.slice(0, 10);
+    const corpus = { name: "bottles <&>.txt", bytes, characters, opening };
     const weights = Object.fromEntries(Object.entries(model).map(([name, x]) => [name, Float32Array.from(x)]));
     const config = { ...training.settings.model, n_layer: 2, n_head: 2, n_embd: 16, block_size: 12 };
-    const state = () => stateOf({ name: "trained </script> here", text: corpus.name, config, characters, weights,
-      opening: text.slice(0, 10), step: 1234, trainLoss: [[1, 2.5]], valLoss: [[2, 1.5]] });"""
+    const state = () => stateOf({ name: "trained </script> here", text: corpus, config, weights, step: 1234,
+      train_loss: [[1, 2.5]], val_loss: [[2, 1.5]] });"""
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +70,9 @@ def ask(page, model, script):
 @pytest.fixture
 def checkpoint(page, model, tmp_path, monkeypatch):
     """Return a checkpoint that the page has made of the model, beside its text."""
-    script = """const progress = { step: 1234, windows: 9872, elapsed_s: 30, best_loss: Infinity };
+    script = """const progress = { step: 1234, windows: 9872, elapsed_s: 30, best_loss: 1.5 };
         const settings = { ...training.settings, model: state().checkpoints[0].header.config };
-        answer(checkpointOf({ settings, characters, corpus, progress, weights }).then((file) => Array.from(file)));"""
+        answer(checkpointOf({ settings, corpus, progress, weights }).then((file) => Array.from(file)));"""
     monkeypatch.chdir(tmp_path)
     content = ask(page, model, script)
     assert isinstance(content, list), content
@@ -89,7 +88,7 @@ def test_a_checkpoint_from_the_page_is_the_model_with_its_settings_text_and_prog
     data, run = replace(PAGE.data, corpus="bottles <&>.txt"), replace(PAGE.train, max_steps=1234)
     assert found.config == replace(PAGE, model=replace(PAGE.model, **SHAPE), data=data, train=run)
     assert found.vocabulary.characters == CHARACTERS
-    assert found.progress == Progress(step=1234, windows=9872, elapsed_s=30)
+    assert found.progress == Progress(step=1234, windows=9872, elapsed_s=30, best_loss=1.5)
     corpus = open_corpus(DataConfig(corpus="mine.txt"), cache=Path("cache"))
     assert found.corpus == {"name": data.corpus, "digest": corpus.digest, "n_train": None}
     expected = origin_of(corpus, choose_runtime("cpu", "float32"))
@@ -111,7 +110,7 @@ def test_a_page_on_plain_http_says_why_it_cannot_save_a_checkpoint(page, model):
     """Browsers have no checksums there."""
     script = """Object.defineProperty(crypto, "subtle", {});
         const settings = training.settings, progress = { step: 0 };
-        answer(checkpointOf({ settings, characters, corpus, progress, weights }).catch(({ message }) => message));"""
+        answer(checkpointOf({ settings, corpus, progress, weights }).catch(({ message }) => message));"""
     message = "At this address, the browser makes no checkpoint; save a page and open that."
     assert ask(page, model, script) == message
 
@@ -136,20 +135,13 @@ def test_a_saved_page_opens_with_the_model_bit_by_bit_and_its_text_and_can_be_sa
     weights, text, name = ask(page, model, script)
     assert weights == {name: x.flatten().tolist() for name, x in model.state_dict().items()}
     assert (text, name) == (TEXT, "bottles <&>.txt")
-    again = ask(page, model, "answer(pageOf(source, statesOfThisPage[0], corpus))")
+    again = ask(page, model, "answer(pageOf(source, state(), corpus))")
     assert again == saved.read_text("utf-8")
     predicted = page.execute_async_script("models[0].ask('read', { text: '9 bottles', off: [] }).then(arguments[0])")
     ids = torch.from_numpy(Vocabulary(CHARACTERS).encode("9 bottles").astype(np.int64))
     with torch.inference_mode():
         expected = model(ids[None])[0, -1].softmax(-1).topk(10)
     assert_close(torch.tensor([share for _, _, share in predicted["next"]]), expected.values, atol=1e-5, rtol=0)
-
-
-def choose(page, field, value):
-    script = """const field = document.querySelector(arguments[0]);
-        field.value = arguments[1];
-        field.dispatchEvent(new Event("change", { bubbles: true }))"""
-    page.execute_script(script, field, value)
 
 
 def held_out(page):
@@ -172,10 +164,8 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
     text.write_text("\ufeff" + TEXT, "utf-8", newline="")
     page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     click(page, "#train summary")
-    choose(page, "#source", "own")
+    choose(page, source="own", n_layer=1, n_embd=32, n_head=2)
     find(page, "#file")[0].send_keys(str(text))
-    for name, value in (("n_layer", 1), ("n_embd", 32), ("n_head", 2)):
-        choose(page, f"[name={name}]", str(value))
     train_a_moment(page)
     for kind, name in (("page", "gpt.html"), ("checkpoint", "gpt.safetensors")):
         click(page, f"#save-{kind}")
@@ -186,7 +176,7 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
     open_page(page, tmp_path / "gpt.html")
     click(page, "#train summary")
     (own,) = [each.get_attribute("value") for each in find(page, "#from option")][1:]
-    choose(page, "#from", own)
+    choose(page, **{"from": own})
     train_a_moment(page)
     assert held_out(page)[0] == pytest.approx(found.loss, abs=1e-4)
     (tmp_path / "gpt.safetensors").unlink()
@@ -205,6 +195,7 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
         ({"n_embd": 60, "n_head": 2}, False),  # 30 channels in a head
         ({"n_kv_head": 1}, False),
         ({"head_size": 8}, False),
+        ({"n_embd": 66, "n_head": 8, "head_size": 8}, False),
         ({"n_head": (4, 2)}, False),
         ({"n_layer": 0}, False),
         ({"block_size": 30}, False),
@@ -221,7 +212,5 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
     ],
     ids=str,
 )
-def test_the_page_trains_further_what_it_could_have_trained(page, settings, can):
-    config = replace(PAGE.model, **settings)
-    header, _ = payload(replace(make_checkpoint(), config=Config(model=config)))
-    assert page.execute_script("return canTrain(arguments[0])", header["config"]) is can
+def test_the_page_trains_further_what_it_could_have_trained(settings, can):
+    assert can_train(replace(PAGE.model, **settings)) is can

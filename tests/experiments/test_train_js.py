@@ -30,7 +30,7 @@ gpt.backward(ids);
 const far = 1e-5;
 return Object.fromEntries(Object.entries(gpt.parameters).map(([name, {{ weight, gradient }}]) => {{
   const slopes = Array.from(weight.values, (w, i) => {{
-    const loss = (value) => ((weight.values[i] = value), gpt.forward(ids, targets, false));
+    const loss = (value) => ((weight.values[i] = value), gpt.forward(ids, targets));
     const slope = (loss(w + far) - loss(w - far)) / (2 * far);
     weight.values[i] = w;
     return slope;
@@ -48,7 +48,7 @@ return {{ losses, weights: Object.fromEntries(plain) }};
 LOGITS = f"""
 const gpt = new LearningGPT(config, V, 1, {COMPILED});
 gpt.setWeights(Object.fromEntries(Object.entries(weights).map(([name, values]) => [name, Float32Array.from(values)])));
-gpt.forward(Int32Array.from(ids), Int32Array.from(ids), false);
+gpt.forward(Int32Array.from(ids), Int32Array.from(ids));
 return [...gpt.logits.values];
 """
 PLAY = """

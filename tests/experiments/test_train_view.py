@@ -9,6 +9,7 @@ from conftest import ROOT
 from pages_in_browser import (
     can_press,
     check_looks,
+    choose,
     click,
     faults_found_by_axe,
     find,
@@ -53,15 +54,6 @@ def visit(browser, page):
         wait_for(lambda: can_press(browser, "#go"))
 
     return visit
-
-
-def choose(browser, **fields):
-    script = """for (const [name, value] of Object.entries(arguments[0])) {
-          const field = document.querySelector(`#recipe [name=${name}], #${name}`);
-          field.value = value;
-          field.dispatchEvent(new Event("change", { bubbles: true }));
-        }"""
-    browser.execute_script(script, {name: str(each) for name, each in fields.items()})
 
 
 def paste(browser, text):
@@ -154,12 +146,16 @@ def test_two_models_train_side_by_side_and_seeds_are_compared(browser, visit):
     assert [name.text[:10] for name in find(browser, "h2.name")] == ["A: 4 heads", "B: 1 head,"]
     assert len(find(browser, "#learning polyline")) == len(find(browser, "#learning .dots")) == 2
     assert say(browser, "#comparison p").startswith("One seed proves little")
+    assert "Over 17,195 characters of the held-out text: 4 heads" in say(browser, "#progress")
     click(browser, "#seeds")
     wait_for(lambda: len(rows(browser, "#comparison tbody tr")) == 2)
     table = rows(browser, "#comparison tbody tr")
     assert [seed for seed, *_ in table] == ["0", "1"]
     for _, a, b, difference in table:
         assert float(difference.replace("\N{MINUS SIGN}", "-")) == pytest.approx(float(b) - float(a), abs=2e-4)
+    for _ in range(2):
+        click(browser, "#longer")
+    wait_for(lambda: " of 9 s" in say(browser, "#progress"))
     choose(browser, n_head=2)
     click(browser, "#restart")
     wait_for(lambda: find(browser, "h2.name")[0].text.startswith("A: 2 heads"))
@@ -268,6 +264,28 @@ def test_a_browser_without_simd_says_so_and_plays_the_model_all_the_same(browser
     wait_for(lambda: "lacks WebAssembly SIMD" in say(browser))
     assert not can_press(browser, "#go")
     wait_for(lambda: find(browser, ".next button"))
+
+
+def test_a_file_that_cannot_be_read_is_named_and_a_choice_that_is_cancelled_changes_nothing(browser, visit):
+    visit()
+    script = "document.querySelector('#file').onchange({ target: { files: arguments[0] ? [UNREAD] : [] } })"
+    unread = "{ slice: () => ({ arrayBuffer: async () => { throw new Error('It cannot be read.') } }) }"
+    for is_chosen, message in ((False, ""), (True, "It cannot be read.")):
+        browser.execute_script(script.replace("UNREAD", unread), is_chosen)
+        wait_for(lambda message=message: say(browser) == message)
+        assert find(browser, "#source")[0].get_property("value") == ""
+    assert browser.get_log("browser") == []
+
+
+def test_work_that_failed_once_is_done_again_and_a_worker_that_has_ended_answers_with_an_error(browser, page):
+    open_page(browser, page)
+    script = """const [done] = arguments, engine = new Engine("engine");
+        const work = oneAtATime(() => engine.ask("stop"));
+        const ask = () => work().then(() => "answered", ({ message }) => message);
+        const asked = ask();
+        engine.end();
+        Promise.all([asked, asked.then(ask)]).then(done)"""
+    assert browser.execute_async_script(script) == ["Another model has taken the place of this one."] * 2
 
 
 @pytest.mark.parametrize("losses", [[0.02], [0.004, 0.01], [0.03, 0.028, 0.033], [-0.05, -0.049, -0.06, -0.04], [1e-9]])

@@ -91,7 +91,7 @@ def test_a_second_model_learns_from_the_same_windows_and_changes_nothing_for_the
           await begin(models);
           Object.assign(run, { until: 1 });
           for (let i = 0; i < 5; i++) learn();
-          trained.push(...(await TRAINER.look()).weights.map(plain));
+          trained.push(...(await TRAINER.look()).map(({ weights }) => plain(weights)));
         }
         return trained;"""
     alone, first, second, other = ask(browser, code)
@@ -108,13 +108,13 @@ def test_a_pause_changes_nothing_but_the_clock(browser):
         while (run.steps < 20) await wait(5);
         await TRAINER.pause();
         const paused = await training;
-        const [before, seconds] = [(await TRAINER.look()).weights, run.seconds];
+        const [before, seconds] = [await TRAINER.look(), run.seconds];
         await wait(500);
-        const after = (await TRAINER.look()).weights;
+        const after = await TRAINER.look();
         const again = TRAINER.train({}, () => n++);
         while (run.steps < 40) await wait(5);
         run.until = run.seconds;
-        const same = JSON.stringify(plain(before[0])) === JSON.stringify(plain(after[0]));
+        const same = JSON.stringify(plain(before[0].weights)) === JSON.stringify(plain(after[0].weights));
         return { paused, over: await again, same, seconds, from: run.from, n };"""
     found = ask(browser, code)
     assert found["same"]
@@ -129,11 +129,13 @@ def test_going_back_gives_each_model_the_weights_of_its_best_evaluation(browser)
     code = """await begin([config]);
         Object.assign(run, { until: 1 });
         for (let i = 0; i < 30; i++) learn();
-        const best = progress(PART);
+        const best = progress();
         for (let i = 0; i < 3; i++) models[0].gpt.update(optim, -30); // uphill
-        const worse = progress(PART);
-        return { best, worse, back: await TRAINER.goBack() };"""
-    found = {name: progress["losses"][0] for name, progress in ask(browser, code).items()}
-    assert found["worse"]["heldOut"] > found["best"]["heldOut"] + 0.1
-    assert found["worse"]["best"] == found["back"]["heldOut"] == found["best"]["heldOut"]
-    assert found["worse"]["bestStep"] == 30
+        learn();
+        const worse = progress();
+        return [best, worse, await TRAINER.goBack(), (await TRAINER.look())[0].step];"""
+    *found, step = ask(browser, code)
+    best, worse, back = (progress["losses"][0] for progress in found)
+    assert worse["heldOut"] > best["heldOut"] + 0.1
+    assert worse["best"] == back["heldOut"] == best["heldOut"]
+    assert worse["bestStep"] == step == 30
