@@ -3,7 +3,8 @@
 const LOOK_MS = 1000; // between looks at the models, at least; and each look is followed by a pause,
 const PAUSE = 9; // this many times as long as it took: looking takes at most a tenth of the time
 const SAMPLE = { text: "", off: [], length: 120, stop: "", temperature: 0.8, top_k: null, top_p: 1, min_p: 0 };
-const RISEN = 0.02; // nats above the best loss on the held-out text show that a model learns its text by heart
+const RISEN = 0.02; // nats above the best loss on the held-out text, while that in training falls
+const BEATEN = 0.01; // nats below the loss of a simpler guess
 const LINES = { even: "guessing evenly", single: "counts of characters", pairs: "counts of pairs" };
 const LEARNED = {
   even: "beats guessing evenly: it learns which characters are frequent.",
@@ -61,7 +62,9 @@ class Run {
     this.note(end);
     await this.look();
     if (!end.isOver) return;
-    this.whole = await this.ask("evaluate");
+    const whole = await this.ask("evaluate");
+    if (this.isTraining) return; // it trains longer
+    this.whole = whole;
     this.onChange();
     this.draw();
   }
@@ -83,13 +86,17 @@ class Run {
   // Remembers where the models are, and says what they have learned.
   note(now) {
     this.history.push(now);
+    const { lines } = this.text;
     now.losses.forEach(({ best }, i) => {
-      const line = Object.keys(LINES).findLast((each) => best < this.text.lines[each]);
+      const isBeaten = (_, n, all) => all.slice(0, n + 1).every((line) => best < lines[line] - BEATEN);
+      const line = Object.keys(LINES).filter(isBeaten).at(-1);
       if (line) this.tell(i, line, LEARNED[line]);
     });
-    const risen = now.losses.flatMap(({ heldOut, best, bestStep }, i) =>
-      heldOut > best + RISEN ? `step ${grouped(bestStep)} of ${this.titles[i]}, loss ${best.toFixed(3)}` : [],
-    );
+    const risen = now.losses.flatMap(({ train, heldOut, best, bestStep }, i) => {
+      const atBest = this.history.find(({ steps }) => steps === bestStep)?.losses[i].train;
+      const isByHeart = heldOut > best + RISEN && train < atBest; // a higher learning rate raises both losses
+      return isByHeart ? `step ${grouped(bestStep)} of ${this.titles[i]}, loss ${best.toFixed(3)}` : [];
+    });
     const warning =
       "On held-out text the loss has risen: the text is learned by heart. " +
       `“Go back to the best” brings back ${risen.join(" and ")}.`;
@@ -101,16 +108,16 @@ class Run {
   // Adds a sentence on what a model does by now, once for each thing.
   tell(i, thing, does) {
     const key = `${i} ${thing}`;
-    if (this.told.has(key)) return;
+    if (this.told.has(key) || !this.now?.characters) return;
     this.told.add(key);
     const sentence = `After ${grouped(this.now.characters)} characters, the model with ${this.titles[i]} ${does}`;
-    byId("learned").append(make("p", sentence));
+    byId("learned").prepend(make("p", sentence)); // the newest is in sight
   }
 
   draw() {
     if (document.hidden) return;
     drawLearning(byId("learning"), this.text.lines, this.titles, this.history);
-    if (!this.now?.steps) return;
+    if (!this.now?.characters) return;
     const { characters, seconds, until, passes, losses } = this.now;
     const found = losses.map(({ heldOut }, i) => {
       const trained = this.history.map((each) => each.losses[i].train).filter(Number.isFinite); // of those after a step
@@ -120,7 +127,7 @@ class Run {
     const atEnd = whole ? ` Over ${grouped(this.whole[0].n)} characters of the held-out text: ${whole}.` : "";
     const rate = grouped(characters / seconds);
     byId("progress").textContent =
-      `${grouped(seconds)} of ${grouped(until)} s, ${grouped(characters)} characters, ${rate} per second; ` +
+      `${Math.floor(seconds)} of ${grouped(until)} s, ${grouped(characters)} characters, ${rate} per second; ` +
       `the text was read ${passes.toFixed(1)} times. ${found.join("; ")}.${atEnd}`;
   }
 

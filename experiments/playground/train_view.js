@@ -29,7 +29,11 @@ class TrainView {
       others: () => this.switchModels(),
       "save-page": () => this.save("gpt.html", pageWith, "as a page, gpt.html, which can train it further."),
       "save-checkpoint": () =>
-        this.save("gpt.safetensors", checkpointWith, "for python sample.py --checkpoint gpt.safetensors"),
+        this.save(
+          "gpt.safetensors",
+          checkpointWith,
+          "as gpt.safetensors; in the project: python sample.py --checkpoint gpt.safetensors",
+        ),
     };
     makeButtons(Object.fromEntries(Object.entries(works).map(([id, work]) => [id, () => this.try(work)])));
     this.describe();
@@ -39,15 +43,20 @@ class TrainView {
     section.ontoggle = () => {
       if (!this.trainer) this.openText();
     };
-    section.ondragover = (event) => event.preventDefault();
-    section.ondrop = (event) => {
-      if (event.dataTransfer.files.length) event.preventDefault();
+    document.ondragover = (event) => event.preventDefault();
+    document.ondrop = (event) => {
+      if (!event.dataTransfer.files.length) return;
+      event.preventDefault(); // the browser would leave the page
+      section.open = true;
       this.try(() => this.takeFile(event.dataTransfer));
     };
     byId("file").onchange = ({ target }) => this.try(() => this.takeFile(target));
     byId("own").oninput = ({ target }) => this.take("pasted text", new TextEncoder().encode(target.value));
     byId("source").onchange = this.openText;
-    this.form.onchange = () => this.describe();
+    this.form.onchange = ({ target }) => {
+      if (byId("shape").contains(target)) this.say(""); // what was refused may be right now
+      this.describe();
+    };
     this.form.onsubmit = (event) => event.preventDefault();
     document.addEventListener("visibilitychange", () => this.run?.draw());
   }
@@ -108,7 +117,7 @@ class TrainView {
     const { dataset, textContent } = byId("corpus");
     const ofPage = async () => ({ name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)) });
     const text = byId("source").value ? this.own : await ofPage();
-    if (!text) return;
+    if (!text) return this.say("Paste a text, or choose a file.", false);
     this.text = { ...text, ...(await this.trainer.ask("open", { bytes: text.bytes })) };
     if (!this.run) drawLearning(byId("learning"), this.text.lines, [], []);
     this.describe();
@@ -123,8 +132,10 @@ class TrainView {
     byId("shape").hidden = Boolean(this.from);
     const V = text ? [...text.characters].length : 0;
     const sizes = this.configs.map(({ n_layer: L, n_head: H, n_embd: C }) => grouped(2 * V * C + L * (12 * C * C + H)));
+    for (const option of this.form.beside.options) option.disabled = option.value === this.form.n_head.value;
+    if (this.form.beside.value === this.form.n_head.value) this.form.beside.value = "";
     byId("facts").textContent = text
-      ? `${grouped(text.n)} characters, ${V} different ones; the last tenth is held out: no model learns from its ` +
+      ? `${run ? "“Start again” trains on " : ""}${grouped(text.n)} characters, ${V} different ones; the last tenth is held out: no model learns from its ` +
         `${grouped(text.heldOut)} characters. ${sizes.join(" and ")} parameters.`
       : "";
     byId("go").textContent = ["Train", "Go on", "Pause"][run ? 1 + run.isTraining : 0];
@@ -148,8 +159,8 @@ class TrainView {
     if (!this.form.reportValidity() || !this.text) return;
     const { trainer, text, recipe, configs, from } = this;
     const { optim, train } = training.settings;
-    const weights = from ? [adopt(await weightsOf(from), from.characters, text.characters)] : null;
-    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: recipe.seed, weights });
+    const given = from ? await trainedSoFar(from, text.characters) : {};
+    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: recipe.seed, ...given });
     this.run?.end();
     if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
     const run = new Run(trainer, text, { ...recipe, ancestor: from?.name }, configs, () => this.describe());
@@ -208,8 +219,8 @@ function keyOf({ recipe: { seed: _, ...recipe }, text }, seconds) {
   return JSON.stringify([recipe, seconds, text.name, text.lines]);
 }
 
-// Returns the weights of a model of this page.
-function weightsOf({ checkpoints, chosen }) {
-  const { header, weights } = checkpoints[chosen];
-  return unpack(header.tensors, weights);
+// Returns the step and the weights of a model of this page, with the vocabulary of another text.
+async function trainedSoFar({ checkpoints, chosen, characters: known }, characters) {
+  const { step, header, weights } = checkpoints[chosen];
+  return { step, weights: [adopt(await unpack(header.tensors, weights), known, characters)] };
 }

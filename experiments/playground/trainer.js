@@ -17,7 +17,7 @@ const TRAINER = {
   // Takes the bytes of kernels.wat, assembled, in base64: the first one that the browser knows is used.
   async start({ kernels: assembled }) {
     const bytes = assembled.map((letters) => Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0)));
-    const known = bytes.find((each) => WebAssembly.validate(each));
+    const known = bytes.find((each) => globalThis.WebAssembly?.validate(each));
     const advice = "This browser cannot train: it lacks WebAssembly SIMD, which browsers have since 2023.";
     if (!known) throw new Error(advice);
     kernels = new WebAssembly.Module(known);
@@ -43,8 +43,8 @@ const TRAINER = {
     return { characters, n, heldOut: n - cut, opening, lines: countedLosses(text) };
   },
 
-  // Makes models for the text, with new weights or with those given. models: of the settings of model/config.py.
-  async begin({ models: configs, optim, batch, seed, weights }) {
+  // Makes models for the text, with new weights or with those given, after so many steps. models: their settings.
+  async begin({ models: configs, optim, batch, seed, weights, step = 0 }) {
     const T = configs[0].block_size;
     const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
     if (text.heldOut.length <= T) throw new Error(advice);
@@ -52,9 +52,10 @@ const TRAINER = {
       const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernels));
       if (weights) gpt.setWeights(weights[i]);
       else gpt.initialise(makeNormal(makeRandom(seed)));
-      return { gpt, step: 0, best: { loss: Infinity }, trainLosses: [] };
+      return { gpt, step, best: { loss: Infinity }, trainLosses: [] };
     });
-    run = { optim, batch, T, uniform: makeRandom(~seed), steps: 0, seconds: 0, from: 0, until: 0, firstStep: 0 };
+    run = { optim, batch, T, uniform: makeRandom(~seed), steps: step, seconds: 0, from: 0, until: 0, firstStep: step };
+    run.began = step;
   },
 
   // Trains until the time is over, or until `pause`. Without `seconds`, it goes on with the time that is left. Passes on
@@ -171,8 +172,8 @@ function learn() {
 // Evaluates the models, and returns where they are. losses: of each, in training since the last evaluation (NaN: without
 // a step), on the held-out part, and the best one there.
 function progress() {
-  const { batch, T, steps, seconds, until } = run;
-  const characters = steps * batch * T;
+  const { batch, T, steps, began, seconds, until } = run;
+  const characters = (steps - began) * batch * T;
   const losses = models.map((model) => {
     const { gpt, step, best, trainLosses } = model;
     const { loss } = heldOutLoss(gpt, PART);

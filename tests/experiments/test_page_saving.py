@@ -183,6 +183,7 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
     click(page, "#save-checkpoint")
     wait_for((tmp_path / "gpt.safetensors").exists)
     again = load_checkpoint(tmp_path / "gpt.safetensors")
+    assert again.step > trained.checkpoint.step
     assert again.origin["ancestor"] == "2 heads, trained here"
     assert again.corpus == trained.checkpoint.corpus
 

@@ -29,6 +29,7 @@ from training.runs.find_checkpoint import BUNDLED_MODEL
 SHORT = NAMED["selmere"].read_text(encoding="utf-8")[:3000]
 MAPS = "return [...document.querySelectorAll('.head canvas')].map((each) => each.toDataURL())"
 OPEN = "document.querySelector('#train').open = true"
+PLACE = "return document.querySelector('#text').getBoundingClientRect().top + scrollY"
 WATCH = """window.faded = [];
     const watch = (found) => faded.push(...found.filter(({ target }) => target.matches(".stale")));
     const options = { subtree: true, attributeFilter: ["class"] };
@@ -92,11 +93,13 @@ def test_a_model_learns_the_bundled_play_while_its_sample_its_maps_and_what_it_e
     pairs = float(re.search(r"counts of pairs: ([\d.]+)", find(browser, "#learning")[0].text)[1])
     click(browser, "#go")
     wait_for(lambda: texts(browser, "#samples pre") not in ([], [""]) and len(browser.execute_script(MAPS)) == 8)
-    noise, maps = texts(browser, "#samples pre"), browser.execute_script(MAPS)
+    noise, maps, place = texts(browser, "#samples pre"), browser.execute_script(MAPS), browser.execute_script(PLACE)
     wait_for(lambda: step(browser) >= 200 and held_out(browser)[0] < pairs)
     wait_for(lambda: texts(browser, "#samples pre") != noise)
     learned = texts(browser, "#learned p")
     assert any("it must look further back" in each for each in learned)
+    assert not any("After 0 characters" in each for each in learned)  # the first weights are random
+    assert browser.execute_script(PLACE) == pytest.approx(place, abs=2)
     assert any("has a head for “previous character”" in each for each in learned)
     assert all(new != old for new, old in zip(browser.execute_script(MAPS), maps, strict=True))
     pause(browser)
@@ -201,6 +204,36 @@ def test_a_short_text_is_learned_by_heart_and_the_best_weights_come_back(browser
     assert say(browser, "#risen") == ""
 
 
+NOTES = """const run = Object.create(Run.prototype);
+    const [lines, notes] = arguments;
+    Object.assign(run, { titles: ["4 heads"], history: [], told: new Set(), text: { lines } });
+    run.onChange = run.draw = () => {};
+    byId("learned").replaceChildren();
+    for (const [steps, ...figures] of notes) {
+      const [train, heldOut, best, bestStep] = figures;
+      run.note({ steps, characters: 512 * steps, losses: [{ train, heldOut, best, bestStep }] });
+    }
+    return [byId("risen").textContent, byId("learned").textContent]"""
+ORDERED, RANDOM = {"even": 4.1, "single": 3.3, "pairs": 2.5}, {"even": 4.1, "single": 4.11, "pairs": 4.5}
+
+
+def test_what_is_said_of_the_losses_is_true(browser, page):
+    open_page(browser, page)
+
+    def said(lines, *notes):
+        return browser.execute_script(NOTES, lines, notes)
+
+    by_heart = said(ORDERED, (0, None, 4.0, 4.0, 0), (100, 1.8, 1.9, 1.9, 100), (200, 1.2, 2.0, 1.9, 100))
+    assert "brings back step 100 of 4 heads, loss 1.900" in by_heart[0]
+    assert by_heart[1].startswith("After 51,200 characters, the model with 4 heads beats the counts of pairs")
+    with_a_higher_rate = said(ORDERED, (100, 1.8, 1.9, 1.9, 100), (200, 1.9, 2.0, 1.9, 100))
+    assert with_a_higher_rate[0] == ""
+    going_on = said(ORDERED, (100, None, 1.9, 1.9, 100), (110, 1.8, 2.0, 1.9, 100))
+    assert going_on[0] == ""
+    without_order = said(RANDOM, (0, None, 4.1, 4.1, 0), (100, 4.1, 4.099, 4.099, 100))
+    assert without_order == ["", ""]
+
+
 @pytest.mark.slow
 def test_the_models_of_the_page_come_back_and_a_text_that_the_new_ones_cannot_read_is_undone(browser, visit):
     visit()
@@ -250,7 +283,10 @@ def test_the_keyboard_alone_trains_and_keeps_its_place(browser, page):
     find(browser, "#go")[0].send_keys("\ue007")
     wait_for(lambda: say(browser, "#go") == "Pause")
     assert browser.switch_to.active_element.get_attribute("id") == "go"
+    find(browser, "[name=seed]")[0].send_keys("\ue007")  # changes nothing
+    find(browser, "#go")[0].send_keys("")
     wait_for(lambda: step(browser) > 20)
+    assert say(browser, "#go") == "Pause"
     browser.switch_to.active_element.send_keys(" ")
     wait_for(lambda: say(browser, "#go") == "Go on")
     assert browser.switch_to.active_element.get_attribute("id") == "go"
@@ -295,7 +331,7 @@ def test_more_seeds_are_needed_the_more_they_differ(browser, tmp_path, losses):
         f"<meta charset=utf-8><link rel=icon href=data:,><script>{code}</script>", "utf-8"
     )
     open_page(browser, tmp_path / "page.html")
-    spread = statistics.stdev(losses) if len(losses) > 1 else 0.012
+    spread = statistics.stdev(losses) if len(losses) > 1 else 0.009
     needed = max(3, -(-((2 * spread / statistics.mean(losses)) ** 2) // 1))
     assert browser.execute_script(f"return seedsNeeded({json.dumps(losses)})") == pytest.approx(needed)
     conclusion = browser.execute_script(f"return conclusionOf({json.dumps(losses)})")

@@ -272,7 +272,7 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
     assert value(browser) == text
     visitor.looks("reload")
 
-    # Train one here: what the page shows of it is what PyTorch makes of the checkpoint. Then the model of the page again.
+    # Train one here: the page shows what PyTorch makes of the checkpoint. Then its own model again.
     visitor.presses("#train summary")
     Select(visitor.element("[name=seconds]")).select_by_value("30")
     wait_for(lambda: can_press(browser, "#go"))
