@@ -32,7 +32,7 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 
 
 class Additive(nn.Module):
-    """w_v . tanh(W_q q + W_k k) (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
+    """tanh(q Wq + k Wk) Ws (Bahdanau et al., 2015) of queries (..., T, query_size) and keys (..., S, key_size).
 
     The sums of all queries and keys take `hidden` times the memory of the scores.
     """
@@ -52,7 +52,7 @@ class Gaussian(nn.Module):
     """-|(q - k) w|^2 / 2, the exponent of a Gaussian kernel of width 1/w (Nadaraya, 1964; Watson, 1964).
 
     w is learned, from the given value on. Exact for vectors near zero, such as the model's queries and keys;
-    `textbook/chapter7_scores.py` is exact everywhere.
+    `textbook/chapter9_scores.py` is exact everywhere.
     """
 
     def __init__(self, w: float = 1.0):

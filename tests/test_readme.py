@@ -54,7 +54,7 @@ def text(page):
 def test_the_readme_shows_the_head_of_the_one_file_gpt():
     readme = text(ROOT / "README.md")
     head = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1].splitlines()
-    lines = [line.strip() for line in text(ROOT / "textbook/chapter9_gpt.py").splitlines()]
+    lines = [line.strip() for line in text(ROOT / "textbook/chapter7_gpt.py").splitlines()]
     places = [lines.index(line) for line in head]
     assert places == [places[0], *range(places[1], places[1] + 5)]  # the triangle, and five lines in a row
 

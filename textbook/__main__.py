@@ -50,7 +50,7 @@ def show(options: Namespace) -> int:
     settings = {name: value for name in ("steps", "corpus") if (value := getattr(options, name)) is not None}
     for name in settings.keys() - inspect.signature(chapter.show).parameters:
         raise UserError(f"chapter {number} has no --{name}")
-    if output and number in (8, 9):
+    if output and number in (6, 7):
         raise UserError(f"chapter {number} has nothing to draw")
     if output and output.suffix not in FORMATS:
         raise UserError(f"{output}: end the name of the picture with {', '.join(FORMATS)}")
@@ -114,8 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="textbook", description=__doc__)
     parser.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
-    parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 6 and 9)")
-    parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 8: a named corpus or a file (selmere)")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 7 and 8)")
+    parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 6: a named corpus or a file (selmere)")
     parser.add_argument("--exercise", action="store_true", help="write attention_exercise.py, functions to fill in")
     parser.add_argument("--check", type=Path, metavar="FILE", help="check the functions that you wrote")
     options = parser.parse_args(arguments)

@@ -1,17 +1,26 @@
 """Chapter 1: how can a position use the positions before it? In the simplest way, it takes their plain average.
 
-A text is a sequence of tokens: characters in this project, words in some examples. Each has a position and a vector of
-numbers, its channels. A model that predicts the next token reads from left to right: a position may use itself and the
-positions before it, never those after it. This chapter computes the average of the past in three equal ways.
+A text is a sequence of tokens: characters in this project, words in some examples. Each token has a position, its place
+in the text, and a vector, a row of numbers that describe it. The numbers are called the channels of the vector. To
+predict the next token, a position may use itself and the positions before it, never those after it: they contain the
+answer. This chapter computes the average of this past in three ways, with the same result: by a loop, by a product of
+matrices, and by a softmax.
 
-In y = weights x, row t of y is the sum of the rows of x, each times its weight in row t. Only the last way can become
-attention, because its weights can come from the data. It uses a softmax, which turns each row z of scores into weights:
+In the product y = weights x, row t of y is the sum of the rows of x, each times its weight in row t of the weights. A
+position with the weight 0 is hidden.
+
+Where can weights come from? From scores, which say how much each position (column) matters to a position (row). A
+softmax turns each row z of scores into weights:
 
     softmax(z)_i = exp(z_i) / sum_j exp(z_j)
 
-The weights add up to 1. The largest score gets the largest weight, and equal scores get equal weights. Here, the scores
-of the future are -inf, and exp(-inf) = 0. All other scores are 0. Why not divide each score by the sum of its row?
-Scores may be negative, and their sum zero. The softmax makes each weight positive, and never divides by zero.
+exp(z) is 2.718 to the power z, which is above 0 for every number z, and exp(-inf) is 0. So no weight is negative, the
+weights of a row add up to 1, equal scores get equal weights, and the score -inf hides a position. Why not divide each
+score by the sum of its row? Scores may be negative, and their sum 0. And the softmax makes the larger scores stand out,
+because equal differences of scores become equal ratios of weights.
+
+In this chapter, all scores of the past are 0. Chapter 2 takes them from the data. Then the averages differ from text to
+text; so of the three ways, the softmax leads to attention. Each title below ends with the shape: (rows, columns).
 
 Next: python -m textbook 2 takes the scores from the data.
 """
@@ -57,8 +66,11 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "tril, a lower triangle: row t has a 1 for each position that t may use", tril
     by_matrix, by_softmax = average_by_matrix(x, tril), average_by_softmax(x, tril)
     yield "weights: the triangle with each row divided by its sum", by_matrix["weights"]
-    yield "scores: zeros, and -inf for the future", by_softmax["scores"]
+    yield "scores: zeros; masked_fill writes -inf where tril is 0", by_softmax["scores"]
     yield "weights = softmax(scores), row by row", by_softmax["weights"]
+    rows = torch.tensor([[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]])
+    yield "Two rows of other scores", rows
+    yield "Their softmax: each weight is 2.718 times the one before", F.softmax(rows, dim=-1)
     y = average_by_loop(x)
     yield "y = weights x: the averages of the first sequence", y[0]
     yield "x, the second sequence", x[1]

@@ -1,32 +1,45 @@
 """Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
-The score of two vectors is their dot product: multiply channel by channel, and add. Suppose that the channels are
-features: how much users like romance and action, and how much of each a film has. Features of the same sign add to the
-score, opposite signs subtract from it, and small features count little. Nobody can label millions of films, so features
-become parameters: random at first, then fitted to what users liked. They gain a meaning without labels.
+How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. It is the
+score of the two. Suppose that the channels are features: how much a user likes romance and action, and how much of each
+a film has. Features of the same sign raise the score, opposite signs lower it, and small features count little. Nobody
+can label millions of films. So features become parameters, which are numbers that start at random and are then fitted
+to data, here to what users liked. To fit parameters is to train a model. The features gain a meaning without labels.
 
-Among the words of a text, this is self-attention without parameters:
+The words of a text have vectors, too. If each word takes from the others by their scores, this is self-attention
+without parameters:
 
     y = softmax(x x^T) x
 
-x^T has the rows of x as columns, so x x^T holds all dot products. Each row of y is a weighted sum of all words. The
-weights of attention are no parameters: w_ij is computed anew from the words of each text, and lies between 0 and 1.
-Training decides the features. "the" says little, so its scores with other words become small; who walks matters, so the
-score of "cat" and "walks" becomes large. The input is a set: attention ignores the order of words. Attention is the
-only operation between positions.
+The rows of x are the columns of x^T, so x x^T holds the dot product of each pair of words. Row i of y is a weighted sum
+of all words, y_i = sum_j weight_ij x_j. The weights of attention are no parameters: they are computed anew for each
+text. Training changes the vectors. "the" says little about other words, so its scores become small; who walks matters,
+so the score of "cat" and "walks" becomes large.
 
-Next: python -m textbook 3 gives each word three vectors, by learned maps, and hides the future.
+The input is a set: in another order, the words have the same outputs. Chapters 3, 4 and 7 show how a model knows their
+order. In the models that these chapters lead to, attention is the only operation between positions; everything else
+works on each position alone.
+
+Next: python -m textbook 3 gives each word three vectors, and hides the future.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from timeit import timeit
 
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
+USERS, FILMS = (
+    {"ann": (1.0, -1.0), "bob": (0.5, 2.0)},
+    {"a love story": (2.0, -1.0), "a war film": (-1.0, 2.0), "a comedy": (1.0, 0.1)},
+)
+NAMES = ("love story 1", "love story 2", "war film", "western", "comedy")
 SENTENCE = ("the", "cat", "walks", "on", "the", "street")
 # how much six users liked two love stories, a war film, a western and a comedy
 LIKES = [[5, 4, -4, -5, 1], [4, 4, -5, -4, 0], [5, 5, -5, -4, 1], [-4, -5, 5, 4, 1], [-5, -4, 4, 5, 0], [3, 3, 4, 3, 4]]
@@ -34,7 +47,7 @@ EMBEDDINGS = {"the": [0, -1, 0], "cat": [2, 1, 0], "walks": [2, 0, 1], "on": [0,
 
 
 def attend_by_loop(x: Tensor) -> Tensor:
-    """Return y_i = sum_j w_ij x_j of one sequence, with w_ij = exp(x_i . x_j) / sum_k exp(x_i . x_k): (T, C)."""
+    """Return y_i = sum_j weight_ij x_j of one sequence, weight_i = softmax(x_i . x_1, ..., x_i . x_T): (T, C)."""
     y = torch.zeros_like(x)
     for i in range(len(x)):
         likeness = [math.exp(x[i].dot(x[j])) for j in range(len(x))]
@@ -50,26 +63,27 @@ def attend_by_matrix(x: Tensor) -> dict[str, Tensor]:
     return {"scores": scores, "weights": weights, "y": weights @ x}
 
 
-def fit_features(likes: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
+def fit_features(likes: Tensor, n_features: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return features of users (U, n_features) and films (F, n_features): users films^T is as near likes as possible.
 
-    From random films on, each side in turn is fitted to the other by least squares.
+    From random films on, each side in turn is fitted to the other by least squares. Many users and films have the same
+    products; of these, the result has features of users at right angles. Then films are alike if users like them alike.
     """
-    films = torch.randn(likes.size(1), n_features, generator=torch.Generator().manual_seed(0), dtype=likes.dtype)
+    films = torch.randn(likes.size(1), n_features, generator=torch.Generator().manual_seed(seed), dtype=likes.dtype)
     for _ in range(50):
         users = torch.linalg.lstsq(films, likes.T).solution.T
         films = torch.linalg.lstsq(users, likes).solution.T
-    return users, films
+    users, triangle = torch.linalg.qr(users)  # users films^T stays the same
+    return users, films @ triangle.T
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
-    users = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
-    yield "How much two users, ann and bob, like romance and action (columns)", users
-    films = torch.tensor([[2.0, -1.0], [-1.0, 2.0], [1.0, 0.1]])
-    yield "How much a love story, a war film and a comedy have of both", films
+    users, films = torch.tensor(list(USERS.values())), torch.tensor(list(FILMS.values()))
+    yield f"How much two users, {' and '.join(USERS)}, like romance and action (columns)", users
+    yield f"How much {', '.join(FILMS)} have of both", films
     yield "scores = users films^T; ann and the love story, 1 x 2 + -1 x -1 = 3", users @ films.T
     likes = torch.tensor(LIKES, dtype=torch.float64)
-    yield "What six users liked: two love stories, two films with fights, a comedy", likes
+    yield "What six users liked: two love stories, a war film, a western, a comedy", likes
     users, films = fit_features(likes, 2)
     yield "Two fitted features of each film: similar films get similar ones", films
     yield "Two fitted features of each user", users
@@ -94,11 +108,46 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
-    yield "A sum of C products of variance 1 has variance C. Chapter 3 adds D products, and"
-    yield "divides by sqrt(D)."
+    yield "The dot product of two random vectors is a sum of C products. If the products are"
+    yield "independent, each with variance 1, the sum has variance C and the standard"
+    yield "deviation (std) sqrt(C). So chapter 3, with D products, divides by sqrt(D)."
     yield "The length of (c, ..., c) grows alike: it is c sqrt(C).\n"
-    yield "     C   length of (3, ..., 3)         std of products        std / sqrt(C)"
+    yield "     C   length of (3, ..., 3)      std of dot products        std / sqrt(C)"
     for C in (4, 64, 1024):
         a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
         length, spread = torch.full((C,), 3.0).norm(), (a * b).sum(dim=-1).std()
         yield f"  {C:4}   {length:21.1f}   {spread:21.4f}   {spread / C**0.5:18.4f}"
+
+
+def draw(path: Path) -> None:
+    """Draw users and films as points of a plane: the two chosen features, and the two fitted ones."""
+    figure = Figure(figsize=(12, 5.5), layout="constrained")
+    chosen, fitted = figure.subplots(1, 2)
+    _, films = fit_features(torch.tensor(LIKES, dtype=torch.float64), 2)
+    _draw_points(chosen, USERS, marker="^", colour="tab:blue", label="user")
+    _draw_points(chosen, FILMS, marker="o", colour="tab:orange", label="film")
+    chosen.set(title="Chosen features", xlabel="romance", ylabel="action")
+    _draw_points(
+        fitted,
+        {name: (x, y) for name, (x, y) in zip(NAMES, films.tolist(), strict=True)},
+        marker="o",
+        colour="tab:orange",
+        label="film",
+    )
+    fitted.set(title="Features fitted to what six users liked", xlabel="feature 1", ylabel="feature 2")
+    for axes in (chosen, fitted):
+        axes.axhline(0, color="tab:gray", linewidth=0.8)
+        axes.axvline(0, color="tab:gray", linewidth=0.8)
+        axes.margins(0.15)
+        axes.set_aspect("equal", "datalim")
+    chosen.legend()
+    figure.savefig(path, dpi=120)
+
+
+def _draw_points(
+    axes: Axes, points: Mapping[str, tuple[float, float]], *, marker: str, colour: str, label: str
+) -> None:
+    axes.scatter(*zip(*points.values(), strict=True), marker=marker, color=colour, label=label)
+    for i, (name, point) in enumerate(points.items()):
+        side = "left" if i % 2 else "right"  # so that names of neighbours do not overlap
+        axes.annotate(name, point, xytext=(8 if i % 2 else -8, 0), textcoords="offset points", ha=side, va="center")

@@ -1,12 +1,18 @@
 """Chapter 3: what can a head learn? What a position looks for, how it is found, and what it passes on.
 
-Three linear maps turn each vector into a query, a key and a value:
+A linear map multiplies a vector by a matrix W of parameters: x W. Each channel of the result is a weighted sum of the
+channels of x. So vectors move into another space, where others are alike: two words may be close as verbs and far apart
+as names. A head of attention has three linear maps. They turn each vector into a query (what it looks for), a key (how
+it is found) and a value (what it passes on). These are the rows of Q, K and V:
 
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V
 
-(Vaswani et al., 2017, equation 1). A linear map moves vectors into another space, where others are alike: two words may
-be close as verbs and far apart as names. Queries and keys have separate maps because "i needs j" does not mean "j needs
-i". A causal mask, also called look-ahead mask, hides the future. `Head` in chapter 9 is this computation as a module.
+(Vaswani et al., 2017, equation 1). D is the number of channels of a query, and of a key. Queries and keys have separate
+maps because "i needs j" does not mean "j needs i". A causal mask, also called look-ahead mask, hides the future by the
+triangle of chapter 1.
+
+`Head` in chapter 7 is this computation as a module of PyTorch. In a browser, textbook/playground.html shows the same
+steps in a trained model: "A head step by step, in numbers".
 
 Next: python -m textbook 4 lets several heads look for different things.
 """
@@ -46,9 +52,9 @@ FORMULAS = {
     "K": "K = X Wk: how each word is found",
     "V": "V = X Wv: what each word passes on",
     "raw scores": "raw scores = Q K^T",
-    "scores": "scores = raw scores / sqrt(d_k), with d_k = D = 3 channels in a key",
+    "scores": "scores = raw scores / sqrt(D), with D = 3 channels in a key",
     "weights": "weights = softmax(scores), row by row",
-    "output": "output = weights V: every word sees every word, as in an encoder block",
+    "output": "output = weights V: every word sees every word, even the later ones",
 }
 FOUR_STEPS = {
     "masked scores": "2. masked_fill(tril == 0, -inf): the scores, without the future",
@@ -60,9 +66,9 @@ FOUR_STEPS = {
 def show() -> Iterator[str | tuple[str, Tensor]]:
     table, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
     one_hot = F.one_hot(torch.tensor([0, 1, 2])).double()
-    yield f"One-hot rows: a 1 at the id of each of the words {', '.join(WORDS)}", one_hot
+    yield f"One-hot rows: a 1 at the number (id) of each of {', '.join(WORDS)}", one_hot
     x = one_hot @ table
-    yield "X = one-hot rows times a table of embeddings: its rows 0, 1 and 2", x
+    yield "X = one-hot rows times a table of vectors (embeddings): rows 0, 1 and 2", x
     for name, one_map in zip(("Wq", "Wk", "Wv"), maps, strict=True):
         yield f"{name}, chosen for this example; in a model, random at first, then trained", one_map
     for name, title in FORMULAS.items():
@@ -73,7 +79,13 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril
     for name, title in FOUR_STEPS.items():
         yield title, one_head(x, *maps, tril=tril)[name]
-    yield "Without masked_fill, it is the head of an encoder block again.\n"
+    yield "Let cats and chase change places. Without the mask, their outputs only change"
+    yield "places, too. With it, cats now sees chase, and chase no longer sees cats.\n"
+    exchanged = x[[1, 0, 2]]
+    yield "X for chase, cats, mice", exchanged
+    yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"]
+    yield "mice still sees the same three words, and cannot tell in which order they came."
+    yield "For that, vectors must say where a word stands (chapters 4 and 7).\n"
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
     yield "raw scores with Wk = Wq, symmetric: words need each other equally", symmetric
@@ -82,5 +94,6 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "Why divide? Softmax of (0.1, -0.2, 0.3, -0.2, 0.5) times 1, 8 and 64", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
     found = ", ".join(f"{gradient:.2g}" for gradient in gradients)
-    yield "One weight takes all; gradients vanish, and learning stops. The largest slopes"
-    yield f"of a weight over its score are {found}."
+    yield "Large scores give one weight all. Training follows slopes (chapter 6): how much a"
+    yield f"weight changes with its score. The largest of each row are {found}."
+    yield "Where slopes vanish, learning stops."

@@ -1,9 +1,14 @@
 """Chapter 4: why several heads? Because a position can need several things at once.
 
 In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum,
-which mixes the three. H heads, each with D = C / H channels (C is d_model and D is d_k in some texts), return H sums
-side by side; a last linear map mixes ("unifies") them. In the example, the key of a word is its place. Without places,
-heads cannot notice that two words are exchanged, because their input is a set.
+which mixes the three. H heads, each with D = C / H channels, return H sums side by side; a last linear map mixes
+("unifies") them. In textbook/playground.html, "Inside: where its heads look" has a map of each head of a trained model,
+and "Switch parts off" tells what a head is worth.
+
+How can a head find the giver? "susan gave roses to mary" is the same set of words. Heads that look for words cannot
+notice the exchange; heads that look for places can. In the example, the key of a word is its place: a 1 there, and 0 in
+the other four channels. Its value is the word: a 1 at its id. A query is 2,000 at each place that it looks for, so with
+D = 5, scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere. exp(-894) is 0 for a computer: all weight goes there.
 
 Einsum (Einstein summation) names each axis by a letter. It multiplies, then sums over the letters that are missing in
 the result.
@@ -73,13 +78,13 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Two sentences: {' / '.join(map(' '.join, SENTENCES))}"
     yield 'The numbers below say how much of each word "gave" reads in each sentence (row).'
     yield f"Columns of each head, in both sentences: {', '.join(SENTENCES[0])}\n"
-    yield "One head for giver, gift and receiver: the same in both sentences", what_gave_reads([[0, 2, 4]])
+    yield "One head for three places: 1/3 of each, the same in both sentences", what_gave_reads([[0, 2, 4]])
     yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]])
     yield "Heads that look for words do not notice the exchange", what_gave_reads([[0], [2], [4]], by_place=False)
 
     a, b = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
     yield "A and B, side by side", torch.stack((a, b), dim=1)
-    yield 'einsum("ij,jk->ik", A, B) = A @ B', torch.einsum("ij,jk->ik", a, b)
+    yield 'einsum("id,dj->ij", A, B) = A @ B, the product of matrices', torch.einsum("id,dj->ij", a, b)
     yield 'einsum("id,jd->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("id,jd->ij", a, b)
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -87,7 +92,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     equal = all(torch.allclose(loop, other) for other in others)
     yield f"Two heads by loop, in the batch and by einsum give {'the same' if equal else 'DIFFERENT results'}."
     i_j_h = torch.einsum("nihd,njhd->nijh", *(x.unflatten(-1, (2, 3)) for x in (q, k))).softmax(dim=2)
-    yield f"Some texts have the axes (N, i, j, h), here {tuple(i_j_h.shape)}: softmax over dim=2."
+    yield f"Some texts put the weights into the axes (N, i, j, h), here {tuple(i_j_h.shape)}:"
+    yield "sequence, query, key and head. Their softmax runs over dim=2, the keys."
     try:
         split_heads(q, 4)
     except ValueError as error:
@@ -95,4 +101,5 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
     yield "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D)."
-    yield f"For {H} heads and (B, T, C) = {(B, T, C)}, it writes 2 x {two:.0f} MB, not {one:.0f} MB."
+    yield f"For {H} heads and (B, T, C) = {(B, T, C)}, with 4 bytes for a number, it writes"
+    yield f"2 x {two:.0f} MB, not {one:.0f} MB."

@@ -1,23 +1,24 @@
 """Chapter 5: how do maps, heads and masks make one layer? A query attends to every key that no mask hides.
 
-The heads stand side by side (Concat), and a last map mixes them:
+The heads stand side by side (Concat), and a last linear map, Wo, mixes them:
 
-    Concat(head_1, ..., head_h) W^O
-    head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
-    W_i^Q and W_i^K (d_model, d_k), W_i^V (d_model, d_v), W^O (h d_v, d_model)
+    head_i = attention(X Wq_i, Y Wk_i, Y Wv_i), for i = 1 to H
+    output = Concat(head_1, ..., head_H) Wo
 
-In this formula, Q, K and V are the inputs of the layer; in chapter 3 and below, they are the products. A layer takes
-eight steps: linear maps, split into heads, scores, mask, softmax, sum of values, join (merge), last map.
+X has the vectors that ask, Y those that are read. In self-attention, a sequence reads itself: Y = X. In
+cross-attention, it reads another, which may have another length S. A layer takes eight steps: linear maps, split into
+heads, scores, mask, softmax, sum of values, join (merge), last map.
 
-One big map holds the W_i^Q of all heads as blocks of its columns. The maps have no biases here; bias=True adds them, as
-some texts do.
+One big map holds the Wq_i of all heads as blocks of its columns, so one product gives the queries of all heads. A bias
+is a parameter that is added to each channel of a result. The maps have no biases here; bias=True adds them, as some
+texts do.
 
 In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
 attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A
-memory mask hides keys in cross-attention, where keys and values come from another sequence. A query that sees no key
-gets weights of 0; a plain softmax gives NaN.
+memory mask hides keys in cross-attention. A query that sees no key gets weights of 0, so it reads nothing, and its
+output is 0 or the bias of the last map; a plain softmax gives 0 / 0 = NaN, which is not a number.
 
-Next: python -m textbook 6 builds an encoder and a decoder from this layer.
+Next: python -m textbook 6 shows what a model without attention can predict, and what training is.
 """
 
 from collections.abc import Iterator
@@ -147,7 +148,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     traced = [two.trace(x), wide.trace(x), cross.trace(x, memory)]
     yield "Three layers of width 16, 2 heads. X has 32 sequences, 20 tokens, 10 channels."
     yield "The last reads keys and values from 7 tokens of 12 channels: lengths can differ.\n"
-    yield "              D = d_k = 16 / 2    wide heads, D = 16  cross-attention"
+    yield "              D = C / H = 8       wide heads, D = 16  cross-attention"
     for name in traced[0]:
         yield f"  {name:12}{''.join(f'{tuple(values[name].shape)!s:20}' for values in traced)}".rstrip()
     n_parameters = [sum(p.numel() for p in layer.parameters()) for layer in (two, wide, cross)]

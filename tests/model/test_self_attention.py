@@ -5,7 +5,7 @@ from torch import nn
 from model.attention import SelfAttention
 from model.config import ModelConfig
 from model.positions import POSITIONS, Places, PositionEmbedding
-from textbook.chapter9_gpt import Head
+from textbook.chapter7_gpt import Head
 
 B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly
 

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from model.attention import causal_mask
-from textbook.chapter6_encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
+from textbook.chapter8_encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
 
 B, T, S, C, H, V = 2, 5, 7, 12, 3, 11
 

@@ -1,60 +1,139 @@
+import ast
 import re
 from functools import partial
 
 import pytest
-from exercise_solution import SOLUTION
+import torch
+from conftest import ROOT
 
 from cli.hints import to_paste
 from textbook.__main__ import main as textbook
-from textbook.exercise.check import TEMPLATE, fault
+from textbook.exercise.check import SIZES, TEMPLATE, fault
 from textbook.exercise.exercises import EXERCISES
 
-MISTAKES = [
-    ("average_of_the_past", "x.cumsum(1) /", "x.mean(1, True) + 0 *", "the mean of all"),
-    ("masked_softmax", "e.sum(-1,", "e.sum(-2,", "the softmax runs over the queries"),
-    ("masked_softmax", "e / e.sum(-1,", "e / scores.exp().sum(-1,", "the mask comes after the softmax"),
-    ("masked_softmax", "* visible", "* ~visible", "the other way round"),
-    ("head", "btd,bsd->bts", "btd,bsd->bst", "transposed: K Q^T"),
-    ("masked_softmax", "scores.exp() * visible", "(scores * visible).exp()", "They need -inf"),
-    ("average_of_the_past", "torch.arange(1, x.size(1) + 1)[:, None]", "x.size(1)", "divided by T at all positions"),
-    ("head", "q.size(-1) ** 0.5, visible", "q.size(-1), visible", "divided by D, not by"),
-    ("head", ".tril() == 1", ".triu() == 1", "triu in place of tril"),
-    ("head", ".tril() == 1", ".tril(1) == 1", "a position sees the one after it"),
-    ("head", ".tril() == 1", ".tril(-1) == 1", "a position does not see itself"),
-    ("split_heads", "torch.stack(x.chunk(n_head, -1), dim=1)", "x.view(len(x), n_head, x.size(1), -1)", "T and H"),
-    ("join_heads", "torch.cat(x.unbind(1), dim=-1)", "x.reshape(len(x), x.size(2), -1)", "T and H"),
-    ("multi_head", "for three in maps], dim=-1)", "for three in maps], 1).view(x.shape)", "joined without transposing"),
-    ("multi_head", ", dim=-1) @ output_map", ", dim=-1)", "the last map is missing"),
-    ("multi_head", "q.size(-1) ** 0.5, visible", "1, visible", "not divided by sqrt(D)"),
-    ("multi_head", "q.size(-1) ** 0.5, visible", "x.size(-1) ** 0.5, visible", "divided by sqrt(C)"),
-    ("cross_attention", "padding_mask[:, None] == 1", "padding_mask[:, None] >= 0", "nothing is hidden"),
-    ("bigram_loss", " / (len(ids) - 1)", "", "it is a sum"),
-    ("bigram_loss", "zip(ids, ids[1:])", "zip(ids[1:], ids)", "the rows are the second of each pair"),
-    ("bigram_loss", "zip(ids, ids[1:])", "zip(ids[:-1], ids[:-1])", "each character predicts itself"),
+SOLUTION = (ROOT / "textbook/exercise/solution.py").read_text(encoding="utf-8")
+NAMED = [
+    ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x.mean(1, True) + 0 * x", "the mean of all"),
+    ("average_of_the_past", "tril.sum(dim=1, keepdim=True)", "T", "divided by T at all positions"),
+    ("masked_softmax", "softmax(dim=-1)", "softmax(dim=-2)", "the softmax runs over the queries"),
+    (
+        "masked_softmax",
+        'scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)',
+        "scores.softmax(-1) * visible",
+        "after",
+    ),
+    ("masked_softmax", "(~visible", "(visible", "the other way round"),
+    ("masked_softmax", 'float("-inf")', "0", "They need -inf"),
+    ("head", "x @ query_map, x @ key_map", "x @ key_map, x @ query_map", "transposed: K Q^T"),
+    ("head", "q.size(-1) ** 0.5", "q.size(-1)", "divided by D, not by"),
+    ("head", "q.size(-1) ** 0.5", "x.size(-1) ** 0.5", "divided by sqrt(C)"),
+    ("head", "torch.tril(torch", "torch.triu(torch", "triu in place of tril"),
+    ("head", "ones(T, T)) == 1", "ones(T, T), 1) == 1", "a position sees the one after it"),
+    ("head", "ones(T, T)) == 1", "ones(T, T), -1) == 1", "a position does not see itself"),
+    ("split_heads", "x.reshape(B, T, n_head, width // n_head).transpose(1, 2)", "x.view(B, n_head, T, -1)", "T and H"),
+    ("join_heads", "x.transpose(1, 2).reshape", "x.reshape", "T and H"),
+    (
+        "multi_head",
+        "return join_heads(masked_softmax(scores, visible) @ v)",
+        "return (masked_softmax(scores, visible) @ v).reshape(x.shape)",
+        "joined without transposing",
+    ),
+    ("multi_head", " @ output_map", "", "the last map is missing"),
+    ("multi_head", " / q.size(-1) ** 0.5", "", "not divided by sqrt(D)"),
+    ("multi_head", "q.size(-1) ** 0.5", "x.size(-1) ** 0.5", "divided by sqrt(C)"),
+    ("multi_head", "q.size(-1) ** 0.5", "x.size(1) ** 0.5", "divided by sqrt(T)"),
+    ("cross_attention", "== 1", ">= 0", "nothing is hidden"),
+    ("bigram_loss", "mean()", "sum()", "it is a sum"),
+    ("bigram_loss", "ids[:-1], ids[1:]", "ids[1:], ids[:-1]", "the rows are the second of each pair"),
+    ("bigram_loss", "ids[:-1], ids[1:]", "ids[:-1], ids[:-1]", "each character predicts itself"),
+]
+DESCRIBED = [  # mistakes that have no name
+    ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x"),
+    ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x.cummax(1).values"),
+    ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x.cumsum(2)"),
+    ("average_of_the_past", "tril.sum(dim=1, keepdim=True)", "tril.sum(dim=0, keepdim=True)"),
+    ("average_of_the_past", "tril.sum(dim=1, keepdim=True)", "(1 + tril.sum(dim=1, keepdim=True))"),
+    ("average_of_the_past", "torch.ones(T, T)", "torch.ones(T, T), -1"),
+    ("masked_softmax", 'float("-inf")', "-10"),
+    ("masked_softmax", ".softmax(dim=-1)", ""),
+    ("masked_softmax", "softmax(dim=-1)", "log_softmax(dim=-1)"),
+    ("masked_softmax", ".softmax(dim=-1)", ".sigmoid()"),
+    ("masked_softmax", ".softmax(dim=-1)", ".softmax(dim=-1).softmax(dim=-1)"),
+    ("masked_softmax", "scores.masked", "(0 * scores).masked"),
+    ("masked_softmax", "softmax(dim=-1)", "softmax(dim=0)"),
+    ("head", "visible) @ v", "visible) @ k"),
+    ("head", "visible) @ v", "visible) @ v / T"),
+    ("head", "visible) @ v", "visible) @ v * 2"),
+    ("head", "/ q.size(-1)", "* q.size(-1)"),
+    ("head", "q.size(-1) ** 0.5", "8"),
+    ("head", "x @ value_map", "x @ query_map"),
+    ("head", "q @ k.transpose", "q @ q.transpose"),
+    ("split_heads", "n_head, width // n_head).transpose(1, 2)", "width // n_head, n_head).permute(0, 3, 1, 2)"),
+    ("split_heads", "transpose(1, 2)", "transpose(1, 2).flip(1)"),
+    ("join_heads", "x.transpose(1, 2)", "x.permute(0, 2, 3, 1)"),
+    ("join_heads", "x.transpose(1, 2)", "x.flip(1).transpose(1, 2)"),
+    ("multi_head", "q.size(-1) ** 0.5", "len(x)"),
+    ("multi_head", "q.size(-1) ** 0.5", "2"),
+    ("multi_head", "@ output_map", "@ output_map.T"),
+    ("multi_head", "@ output_map", "@ output_map + x"),
+    ("multi_head", "visible) @ v)", "visible) @ v[:, :1])"),
+    ("multi_head", "q.size(-1) ** 0.5", "6 ** 0.5"),
+    ("multi_head", "@ output_map", "@ output_map / n_head"),
+    ("cross_attention", "memory @ value_map", "memory @ key_map"),
+    ("cross_attention", "padding_mask[:, None, :]", "padding_mask[:1, None, :]"),
+    ("cross_attention", "memory @ key_map, memory @ value_map", "memory @ value_map, memory @ key_map"),
+    ("bigram_loss", "return -log_p", "return log_p"),
+    ("bigram_loss", "log_softmax(dim=-1)", "log_softmax(dim=0)"),
+    ("bigram_loss", "table.log_softmax(dim=-1)", "table"),
+    ("bigram_loss", ".mean()", ".mean() / torch.tensor(2.0).log()"),
+    ("bigram_loss", ".mean()", ".sum() / len(ids)"),
+    ("bigram_loss", "log_softmax(dim=-1)", "softmax(dim=-1)"),
 ]
 
 
-def solved(old="", new=""):
-    """Return the functions of the solution with one change."""
-    assert old in SOLUTION
+def solved(name="", old="", new=""):
+    """Return the functions of the solution with a change in one of them."""
+    start, place, rest = SOLUTION.partition(f"def {name}")
+    assert old in rest.partition("\n\n\n")[0]
     functions = {}
-    exec(SOLUTION.replace(old, new), functions)
+    exec(start + place + rest.replace(old, new, 1), functions)
     return functions
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_right_function_is_right_and_an_empty_one_is_not_written_yet(name):
-    assert fault(solved()[name], EXERCISES[name]) == ""
+    assert fault(solved()[name], name) == ""
     empty = {}
     exec(TEMPLATE.read_text(encoding="utf-8"), empty)
-    assert fault(empty[name], EXERCISES[name]) == "is not written yet."
+    assert fault(empty[name], name) == "is not written yet."
 
 
-@pytest.mark.parametrize(("name", "old", "new", "named"), MISTAKES)
-def test_a_typical_mistake_is_named(name, old, new, named):
-    start, _, sentence = fault(solved(old, new)[name], EXERCISES[name]).partition(" Exactly this comes out if ")
-    assert re.fullmatch(r"returns \S+( at \[[\d, ]*\])?, not -?\d\.\d{4} \(shapes: .*\)\.", start)
-    assert named in sentence
+def shown(answer):
+    """Return the input that an answer shows, what came out and what should have, as tensors by their names."""
+    given, came_out, right = re.fullmatch(
+        r"is wrong. For\n(.*)\nit returns\n(.*)\nnot\n(.*)", answer, re.DOTALL
+    ).groups()
+    whole = {"n_head": int, "padding_mask": torch.tensor, "ids": torch.tensor, "visible": torch.tensor}
+    arguments = [
+        whole.get(name, lambda x: torch.tensor(x, dtype=torch.float))(ast.literal_eval(value))
+        for name, value in (line.split(" = ") for line in given.splitlines())
+    ]
+    return arguments, *(torch.tensor(eval(y, {"nan": float("nan"), "inf": float("inf")})) for y in (came_out, right))
+
+
+@pytest.mark.parametrize(("name", "old", "new", "sentence"), NAMED)
+def test_a_typical_mistake_is_named(name, old, new, sentence):
+    answer, _, named = fault(solved(name, old, new)[name], name).partition("\nExactly this comes out if ")
+    assert shown(answer)
+    assert sentence in named
+
+
+@pytest.mark.parametrize(("name", "old", "new"), DESCRIBED)
+def test_another_mistake_is_shown_with_an_input_what_came_out_and_what_should_have(name, old, new):
+    wrong = solved(name, old, new)[name]
+    arguments, came_out, right = shown(fault(wrong, name))
+    for y, function in ((came_out, wrong), (right, solved()[name])):
+        torch.testing.assert_close(y.float(), function(*arguments).float(), atol=5.1e-5, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -63,24 +142,39 @@ def test_a_typical_mistake_is_named(name, old, new, named):
 def test_no_two_mistakes_are_confused(name, sentence):
     exercise = EXERCISES[name]
     mistaken = partial(exercise.right, **exercise.mistakes[sentence])
-    assert fault(mistaken, exercise).endswith(f" Exactly this comes out if {sentence}")
+    assert fault(mistaken, name).endswith(f"\nExactly this comes out if {sentence}")
+
+
+def test_a_function_that_is_right_only_for_the_first_sizes_is_wrong():
+    for name in EXERCISES:
+        for known in range(1, len(SIZES)):
+            calls, right = [], solved()[name]
+
+            def with_a_limit(*arguments, calls=calls, right=right, known=known):
+                calls.append(arguments)
+                return right(*arguments) + (len(calls) > known)
+
+            assert "is wrong" in fault(with_a_limit, name)
+
+
+def test_a_loss_may_be_a_python_number():
+    assert fault(solved("bigram_loss", ".mean()", ".mean().item()")["bigram_loss"], "bigram_loss") == ""
+    assert "is wrong" in fault(solved("bigram_loss", ".mean()", ".sum().item()")["bigram_loss"], "bigram_loss")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("visible) @ v", "visible)", "returns the shape (2, 4, 4), not (2, 4, 3) (shapes: (2, 4, 6), "),
-        ("visible) @ v", "visible) @ v * 2", "returns "),
-        ("visible) @ v", "visible) @ v / 0 * 0", "returns nan at [0, 0, 0], not "),
-        ("visible) @ v", "visible) @ w", "stops in line 15: NameError: name 'w' is not defined (shapes: "),
+        ("visible) @ v", "visible)", "returns the shape (1, 3, 3), not (1, 3, 2) (shapes: (1, 3, 4), "),
+        ("visible) @ v", "visible) @ w", "stops in line 21: NameError: name 'w' is not defined (shapes: "),
         ("value_map):", "value_map, w):", "stops: TypeError: head() missing 1 required positional argument: 'w' ("),
-        ("return masked_softmax(torch", "return [q]; (torch", "returns list, not a tensor."),
-        ("* visible", "* visible * 2", ""),  # the factor cancels
+        ("return masked_softmax(", "return [q]; (", "returns list, not a tensor."),
+        ("return masked_softmax(", "masked_softmax(", "returns NoneType, not a tensor. Is a return missing?"),
     ],
 )
-def test_another_wrong_answer_is_described(old, new, expected):
-    answer = fault(solved(old, new)["head"], EXERCISES["head"], "<string>")
-    assert answer.startswith(expected) and bool(answer) == bool(expected)
+def test_an_answer_of_another_form_is_described(old, new, expected):
+    answer = fault(solved("head", old, new)["head"], "head", "<string>")
+    assert answer.startswith(expected)
     assert "Exactly" not in answer
 
 
@@ -91,15 +185,15 @@ def test_the_exercise_is_written_once_and_checked_up_to_the_first_function_that_
     assert textbook(["--exercise"]) == 0
     file = tmp_path / "attention_exercise.py"
     assert file.read_text(encoding="utf-8") == TEMPLATE.read_text(encoding="utf-8")
-    file.write_text(SOLUTION.replace("* visible", "* 1"), encoding="utf-8")
+    file.write_text(SOLUTION.replace("masked_fill(~visible", "masked_fill(visible"), encoding="utf-8")
     assert textbook(["--exercise"]) == 2
     printed = capsys.readouterr()
+    assert printed.out.startswith(f"Wrote {file}\n")
     assert printed.out.endswith(f"run {to_paste('textbook', '--check', 'attention_exercise.py')}\n")
     assert printed.err.startswith("textbook: attention_exercise.py is there already")
     assert textbook(["--check", file.name]) == 1
-    assert capsys.readouterr().out.startswith("average_of_the_past is right.\nmasked_softmax returns ")
-    with_the_lowest_score = "scores.masked_fill(visible == 0, -1e9).softmax(-1)"  # right, too
-    file.write_text(SOLUTION.replace("e / e.sum(-1, keepdim=True)", with_the_lowest_score), encoding="utf-8")
+    assert capsys.readouterr().out.startswith("average_of_the_past is right.\nmasked_softmax is wrong. For\nscores = ")
+    file.write_text(SOLUTION.replace('float("-inf")', "-1e9"), encoding="utf-8")  # right, too
     assert textbook(["--check", file.name]) == 0
     assert capsys.readouterr().out.startswith("".join(f"{name} is right.\n" for name in EXERCISES))
 

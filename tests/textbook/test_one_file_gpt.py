@@ -1,4 +1,8 @@
 import math
+import re
+import statistics
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -6,7 +10,8 @@ import torch.nn.functional as F
 from conftest import ROOT
 
 from model.gpt import GPT
-from textbook.chapter9_gpt import TextbookGPT, decode, encode, random_windows, sample, train
+from textbook import chapter7_gpt
+from textbook.chapter7_gpt import TextbookGPT, decode, encode, random_windows, sample, train
 from training.config_file import load_config
 
 V, B, T = 11, 3, 7
@@ -56,7 +61,7 @@ def test_the_one_file_gpt_equals_the_gpt_in_logits_and_gradients():
 
 
 def test_the_one_file_gpt_imports_torch_and_nothing_from_the_project():
-    lines = (ROOT / "textbook/chapter9_gpt.py").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "textbook/chapter7_gpt.py").read_text(encoding="utf-8").splitlines()
     imports = {line.split()[1].partition(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert imports == {"collections", "pathlib", "torch"}
 
@@ -86,6 +91,23 @@ def test_the_loss_starts_at_a_uniform_guess_and_the_model_learns_to_continue_a_p
     written = sample(model, encode("abcababc", "abc"), 30)
     assert decode(written, "abc").startswith("abcababc")
     assert decode(written, "abc") in "abcab" * 60
+
+
+def test_the_gpt_is_trained_on_the_first_nine_tenths_and_measured_on_the_last(tmp_path, monkeypatch):
+    """The last tenth has a character that stands nowhere else, so only a model that has seen it foresees it."""
+    seen, unseen = "a\n" * 2_880, "b\n" * 320
+    (tmp_path / "play.txt").write_text(seen + unseen, encoding="utf-8")
+    monkeypatch.setattr(chapter7_gpt, "PLAY", tmp_path / "play.txt")
+    printed = "\n".join(chapter7_gpt.show(steps=60))
+    found = re.search(r"validation loss (\S+), over (\S+) characters .*\n.* has (\S+) over the same", printed)
+    of_model, n, of_table = (float(number) for number in found.groups())
+    assert n == 9 * 64  # windows of 64 characters in the 639 that follow the first of the last tenth
+    pairs = Counter(pairwise(seen))
+    after = Counter(seen[:-1])
+    table = [-math.log((pairs[pair] + 1) / (after[pair[0]] + 3)) for pair in pairwise(unseen[: 9 * 64 + 1])]
+    assert of_table == pytest.approx(statistics.mean(table), abs=1e-4)
+    assert float(re.search(r"step 60/60  training loss (\S+)", printed)[1]) < 0.1  # it foresees what it has seen
+    assert of_model > 1.5
 
 
 def test_samples_follow_the_models_probabilities_past_its_context_length():

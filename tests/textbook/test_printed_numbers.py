@@ -12,8 +12,8 @@ from numpy import array, exp, inf
 from textbook.__main__ import CHAPTERS
 from textbook.__main__ import main as textbook
 from textbook.chapter2_similarity import LIKES, fit_features
-from textbook.chapter6_encoder_decoder import LETTERS, reversal_batch
-from textbook.chapter7_scores import examples_and_kernels
+from textbook.chapter8_encoder_decoder import LETTERS, reversal_batch
+from textbook.chapter9_scores import examples_and_kernels
 
 MATRIX = re.compile(r"^(\S.*)  \(([\d, ]+)\)\n((?:  .*\n)+)", re.MULTILINE)
 
@@ -66,6 +66,8 @@ def test_chapter_1_prints_averages_of_all_and_of_the_past(printed):
         "weights: the triangle": past,
         "scores: zeros, and -inf": triangle(3, past=0, future=-inf),
         "weights = softmax": past,
+        "Two rows of other scores": [[0, 1, 2], [5, 6, 7]],
+        "Their softmax: each weight is 2.718 times": array([[1, math.e, math.e**2]] * 2) / (1 + math.e + math.e**2),
         "y = weights x": [x[: t + 1].mean(axis=0) for t in range(3)],
         "x, the second": [[1, 1], [1, 1], [7, 1]],
         "y: its averages": [[1, 1], [1, 1], [3, 1]],
@@ -82,8 +84,14 @@ def test_chapter_2_prints_how_users_match_films_and_words_match_words(printed):
     users, films = (x.numpy() for x in fit_features(torch.tensor(likes, dtype=torch.float64), 2))
     assert users @ films.T == pytest.approx(nearest)
     cosines = films @ films.T / np.outer(*[np.linalg.norm(films, axis=1)] * 2)
-    assert min(cosines[0, 1], cosines[2, 3]) > 0.9 > 0.7 > cosines[:2, 2:4].max()  # films of a kind are alike
+    assert min(cosines[0, 1], cosines[2, 3]) > 0.99  # films of a kind are alike
+    assert cosines[:2, 2:4].max() < -0.7
+    for seed in range(1, 11):  # whatever the first features
+        films_2 = fit_features(torch.tensor(likes, dtype=torch.float64), 2, seed=seed)[1].numpy()
+        assert films_2 @ films_2.T == pytest.approx(films @ films.T)
     others = sum(softmax(scores)[0][[1, 2, 3, 5]])  # 0 and 4 are "the"
+    words = ("the", "cat", "walks", "on", "the", "street")
+    y_cat = " + ".join(f"{weight:.2f} {word}" for weight, word in zip(softmax(scores)[1], words, strict=True))
     figures = [*softmax(scores)[1], 0, others, 60, 1, 3, 3, 3]
     for n in (4, 64, 1024):
         a, b = torch.randn(2, 2000, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64).numpy()
@@ -106,13 +114,18 @@ def test_chapter_2_prints_how_users_match_films_and_words_match_words(printed):
         "weights = softmax": softmax(scores),
         "y = weights x": [np.sum(weights[:, None] * x, axis=0) for weights in softmax(scores)],
     }
-    assert_rounded(printed("2", matrices)[1], figures, "chapter 2")
+    sentences, numbers = printed("2", matrices)
+    assert f"\ny_cat = {y_cat}\n" in sentences
+    assert_rounded(numbers, figures, "chapter 2")
 
 
 def test_chapter_3_prints_the_worked_example_of_text_2_and_then_masks_it_in_four_steps(printed):
     scores = array([[1.1547, 2.3094, 2.3094], [2.3094, 9.2376, 6.9282], [2.3094, 6.9282, 5.7735]])
     q, v = array([[1, 0, 2], [2, 2, 2], [2, 1, 3]]), array([[1, 2, 3], [2, 8, 0], [2, 6, 3]])
     masked = np.where(triangle(3), array([[2, 4, 4], [4, 16, 12], [4, 12, 10]]) / math.sqrt(3), -inf)
+    # cats, now second, weighs chase by exp(4 / sqrt(3)) and itself by exp(2 / sqrt(3)); mice sees what it saw before
+    chase, cats = math.exp(4 / math.sqrt(3)), math.exp(2 / math.sqrt(3))
+    exchanged = [v[1], (chase * v[1] + cats * v[0]) / (chase + cats), [1.9926, 7.4796, 0.7359]]
     sharp = softmax(array([[1], [8], [64]]) * [0.1, -0.2, 0.3, -0.2, 0.5])
     matrices = {
         "One-hot rows": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
@@ -124,17 +137,19 @@ def test_chapter_3_prints_the_worked_example_of_text_2_and_then_masks_it_in_four
         "K = X Wk": [[0, 1, 1], [4, 4, 0], [2, 3, 1]],
         "V = X Wv": v,
         "raw scores = Q K^T": [[2, 4, 4], [4, 16, 12], [4, 12, 10]],
-        "scores = raw scores / sqrt(d_k)": scores,
+        "scores = raw scores / sqrt(D)": scores,
         "weights": [[0.13613, 0.43194, 0.43194], [8.9045e-04, 0.90884, 0.090267], [0.0074449, 0.75471, 0.23785]],
         "output": [[1.8639, 6.3194, 1.7042], [1.9991, 7.8141, 0.2735], [1.9926, 7.4796, 0.7359]],
         "1. tril": triangle(3),
         "2. masked_fill(tril == 0, -inf)": masked,
         "3. softmax": softmax(masked),
         "4. weights V": softmax(masked) @ v,
+        "X for chase, cats, mice": [[0, 2, 0, 2], [1, 0, 1, 0], [1, 1, 1, 1]],
+        "Its output with the mask": exchanged,
         "raw scores with Wk = Wq": [[np.sum(a * b) for b in q] for a in q],
         "Why divide? Softmax of (0.1, -0.2, 0.3, -0.2, 0.5) times 1, 8 and 64": sharp,
     }
-    figures = [np.abs(np.diag(p) - np.outer(p, p)).max() for p in sharp]
+    figures = [4, 7, 6, *(np.abs(np.diag(p) - np.outer(p, p)).max() for p in sharp)]
     assert_rounded(printed("3", matrices)[1], figures, "gradients")
 
 
@@ -145,12 +160,12 @@ def test_chapter_4_prints_what_three_heads_read_and_products_by_einsum(printed):
         "Three heads": [[mary, roses, susan], [susan, roses, mary]],
         "Heads that look for words": [[mary, roses, susan]] * 2,
         "A and B": [[[1, 2], [5, 6]], [[3, 4], [7, 8]]],
-        'einsum("ij,jk->ik", A, B)': [[1 * 5 + 2 * 7, 1 * 6 + 2 * 8], [3 * 5 + 4 * 7, 3 * 6 + 4 * 8]],
+        'einsum("id,dj->ij", A, B)': [[1 * 5 + 2 * 7, 1 * 6 + 2 * 8], [3 * 5 + 4 * 7, 3 * 6 + 4 * 8]],
         'einsum("id,jd->ij", A, B)': [[1 * 5 + 2 * 6, 1 * 7 + 2 * 8], [3 * 5 + 4 * 6, 3 * 7 + 4 * 8]],
     }
     sentences, numbers = printed("4", matrices)
     megabytes = 4 * 8 * 512 * 512 / 1e6
-    assert_rounded(numbers, [2, 5, 5, 2, 2, 6, 4, 8, 8, 512, 512, 2, megabytes, megabytes * 512 / 64], sentences)
+    assert_rounded(numbers, [2, 5, 5, 2, 2, 6, 4, 8, 8, 512, 512, 4, 2, megabytes, megabytes * 512 / 64], sentences)
 
 
 def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(printed):
@@ -178,17 +193,17 @@ def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(p
     }
     sentences, numbers = printed("5", matrices)
     assert_rounded(
-        numbers, [C, H, B, T, 10, S, 12, C, H, C, *shapes, *parameters, parameters[0] + 4 * C, C, C // H], sentences
+        numbers, [C, H, B, T, 10, S, 12, C // H, C, *shapes, *parameters, parameters[0] + 4 * C, C, C // H], sentences
     )
 
 
-def test_chapter_6_prints_what_blocks_read_and_which_new_strings_are_reversed(printed):
+def test_chapter_8_prints_what_blocks_read_and_which_new_strings_are_reversed(printed):
     matrices = {
         "Encoder block": np.ones((4, 4)),
         "The same without": np.eye(4),
         "Decoder block": np.stack((np.ones((4, 4)), triangle(4)), axis=1),
     }
-    sentences, numbers = printed("6 --steps 2", matrices)
+    sentences, numbers = printed("8 --steps 2", matrices)
     assert float(numbers[4]) == pytest.approx(math.log(len(LETTERS) + 2), abs=0.5)  # nats, of a guess
     generator, drawn = torch.Generator().manual_seed(0), []
     for n in (128, 128, 1000):
@@ -201,7 +216,7 @@ def test_chapter_6_prints_what_blocks_read_and_which_new_strings_are_reversed(pr
     assert int(numbers[-1]) == len(new)
 
 
-def test_chapter_7_prints_five_scores_and_the_weights_and_errors_of_pooling(printed):
+def test_chapter_9_prints_five_scores_and_the_weights_and_errors_of_pooling(printed):
     q, k = array([[1, 0], [0, 2]]), array([[1, 0], [0, 2], [3, 0]])
     torch.manual_seed(0)
     wq, wk, wv = (torch.nn.Linear(*sizes, bias=False).weight.detach().numpy() for sizes in ((2, 4), (3, 4), (4, 1)))
@@ -222,11 +237,11 @@ def test_chapter_7_prints_five_scores_and_the_weights_and_errors_of_pooling(prin
         "x - x_i": [[1, 0, -2]],
         "K(x - x_i) / sum_j K(x - x_j)": [near / near.sum()],
     }
-    sentences, numbers = printed("7", matrices)
+    sentences, numbers = printed("9", matrices)
     xs, ys, x = (values.numpy() for values in examples_and_kernels()[:3])
-    shapes = [*np.shape(wq), *np.shape(wk), *np.shape(wv), *np.shape(q), 3, 3, 3, 5, 2, 5]
+    shapes = [*np.shape(wq.T), *np.shape(wk.T), *np.shape(wv.T), 4, *np.shape(q), 3, 3, 3, 5, 2, 5]
     w, u = float(numbers[-3]), x[:, None] - xs
-    figures = [1, *shapes, 2, (3 * near[0] + 5 * near[1] + near[2]) / near.sum(), 50, 2, 0.8]
+    figures = [*shapes, 2, (3 * near[0] + 5 * near[1] + near[2]) / near.sum(), 50, 2, 0.8]
     for n, kernel in ((1, np.maximum(1 - u**2, 0)), (1, exp(-(u**2) / 2)), (w, exp(-((u * w) ** 2) / 2))):
         figures += [
             n,

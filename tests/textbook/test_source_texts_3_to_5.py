@@ -14,7 +14,8 @@ from textbook.chapter1_average import average_by_loop, average_by_matrix, averag
 from textbook.chapter2_similarity import attend_by_loop, attend_by_matrix
 from textbook.chapter3_head import one_head
 from textbook.chapter5_layer import MultiHeadAttention
-from textbook.chapter7_scores import (
+from textbook.chapter7_gpt import Head, TextbookGPT
+from textbook.chapter9_scores import (
     epanechnikov_kernel,
     examples_and_kernels,
     fit_w,
@@ -22,7 +23,6 @@ from textbook.chapter7_scores import (
     pooling,
     true_function,
 )
-from textbook.chapter9_gpt import Head, TextbookGPT
 
 N, T, S, H, D, V = 3, 5, 7, 2, 6, 11
 

@@ -4,7 +4,8 @@
 
 B sequences have T positions, each a vector of C numbers (channels). A head has D channels, and a layer H heads. @ is
 the product of matrices, for each sequence of the batch; a map W is applied as x @ W. Each function fits on a few
-lines, and may use the ones above it. You need softmax, masked_fill, tril, reshape and transpose of PyTorch.
+lines, and may use the ones above it. You need softmax, masked_fill, tril, reshape and transpose of PyTorch. If you are
+stuck, textbook/exercise/solution.py in the project has one way to write each.
 """
 
 import torch
@@ -55,7 +56,7 @@ def cross_attention(x, memory, padding_mask, query_map, key_map, value_map):
 
 
 def bigram_loss(table, ids):
-    """(V, V), (n,) -> a tensor of one number: the mean of -log p(next) over all ids but the first, in nats (chapter 8).
+    """(V, V), (n,) -> a number: the mean of -log p(next) over all ids but the first, in nats (chapter 6).
 
     Row i of the table has the scores of what follows character i; their softmax is p.
     """

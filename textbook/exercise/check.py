@@ -1,5 +1,6 @@
 """Write the exercise, and check what a reader made of it: which functions are right, and what is wrong in the next."""
 
+import inspect
 import runpy
 import traceback
 from collections.abc import Callable
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from cli.errors import UserError, one_line
 from cli.hints import to_paste
+from textbook.exercise import solution
 from textbook.exercise.exercises import EXERCISES, Exercise
 
 TEMPLATE = Path(__file__).parent / "attention_exercise.py"
-SIZES = ((2, 4, 5, 6, 3), (1, 3, 2, 4, 2), (3, 7, 2, 8, 1))  # B, T, S, C and H
+# B, T, S, C and H. Small sizes come first, so that a reader sees a small input.
+SIZES = ((1, 3, 5, 4, 2), (2, 3, 2, 4, 2), (3, 5, 7, 12, 2), (2, 7, 5, 24, 3))
+NAMING = SIZES[2]  # no two of these, of D and of their roots are equal, so that no two mistakes are
 
 
 def write() -> int:
@@ -24,19 +28,20 @@ def write() -> int:
     if file.exists():
         raise UserError(f"{file} is there already: check it with {command}, or move it")
     file.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
-    print(f"Wrote {file}. Fill in its first function, then run {command}")
+    print(f"Wrote {file.resolve()}\nFill in its first function, then run {command}")
     return 0
 
 
-def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> str:
+def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
     """Return what is wrong with a function of a file, for the first sizes at which it is not right; or nothing."""
+    exercise = EXERCISES[name]
     for sizes in SIZES:
         torch.manual_seed(0)
-        arguments = exercise.arguments(*sizes)
+        arguments = exercise.arguments(whole_numbers, *sizes)
         expected = exercise.right(*arguments)
         given = f"(shapes: {', '.join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)})."
         try:
-            y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
+            y = answer(function, arguments)
         except NotImplementedError:
             return "is not written yet."
         except (Exception, SystemExit) as error:
@@ -45,19 +50,50 @@ def fault(function: Callable[..., Any], exercise: Exercise, file: str = "") -> s
             return f"returns {type(y).__name__}, not a tensor.{' Is a return missing?' if y is None else ''}"
         if y.shape != expected.shape:
             return f"returns the shape {tuple(y.shape)}, not {tuple(expected.shape)} {given}"
-        if len(places := (~near(y, expected, 1e-3)).nonzero()):
-            place = tuple(places[0].tolist())
-            at = f" at {list(place)}" if place else ""
-            wrong = f"returns {y[place].item():.4f}{at}, not {expected[place].item():.4f} {given}"
-            for sentence, mistake in exercise.mistakes.items():
-                if near(y, exercise.right(*arguments, **mistake), 1e-5).all():
-                    return f"{wrong} Exactly this comes out if {sentence}"
-            return wrong
+        if not near(y, expected, 1e-4):
+            names = inspect.signature(getattr(solution, name)).parameters
+            inputs = "".join(f"{each} = {written(x)}\n" for each, x in zip(names, arguments, strict=True))
+            instead = f"it returns\n{written(y)}\nnot\n{written(expected)}"
+            return f"is wrong. For\n{inputs}{instead}{mistake(function, exercise)}"
     return ""
 
 
-def near(x: Tensor, y: Tensor, tolerance: float) -> Tensor:
-    return torch.isclose(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+def whole_numbers(*shape: int) -> Tensor:
+    return torch.randint(-1, 2, shape).float()
+
+
+def answer(function: Callable[..., Any], arguments: tuple) -> Any:
+    """Return what a function makes of copies of its arguments; a number as a tensor."""
+    y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
+    return torch.tensor(y) if isinstance(y, (int, float)) else y
+
+
+def mistake(function: Callable[..., Any], exercise: Exercise) -> str:
+    """Return a sentence that names the mistake which gives exactly the numbers of a function; or nothing."""
+    torch.manual_seed(0)
+    arguments = exercise.arguments(torch.randn, *NAMING)
+    try:
+        y = answer(function, arguments)
+    except Exception:
+        return ""
+    for sentence, keywords in exercise.mistakes.items():
+        if near(y, exercise.right(*arguments, **keywords), 1e-5):
+            return f"\nExactly this comes out if {sentence}"
+    return ""
+
+
+def written(x: Any) -> str:
+    """Return a tensor as a nested list; with four decimals unless all numbers are whole."""
+    if not isinstance(x, Tensor) or x.dtype == torch.bool:
+        return str(x.tolist() if isinstance(x, Tensor) else x)
+    if x.dim():
+        return f"[{', '.join(map(written, x))}]"
+    return f"{x:z.0f}" if x == x.round() else f"{x:z.4f}"
+
+
+def near(x: Tensor, y: Tensor, tolerance: float) -> bool:
+    same_shape = isinstance(x, Tensor) and x.shape == y.shape
+    return same_shape and torch.allclose(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def stop(error: BaseException, file: str) -> str:
@@ -80,9 +116,10 @@ def check(file: Path) -> int:
     for name in EXERCISES:
         if not callable(functions.get(name)):
             raise UserError(f"{file} has no function {name}")
-    for name, exercise in EXERCISES.items():
-        if found := fault(functions[name], exercise, str(file)):
-            print(fill(f"{name} {found}", 80))
+    for name in EXERCISES:
+        if found := fault(functions[name], name, str(file)):
+            for line in f"{name} {found}".splitlines():
+                print(fill(line, 80, subsequent_indent="  "))
             return 1
         print(f"{name} is right.", flush=True)
     print("All are right. Read model/attention.py next: you have written what it computes.")

@@ -1,6 +1,6 @@
 """Each function of `attention_exercise.py` in its right form; other keyword arguments make it a typical mistake."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from model.attention import masked_softmax
-from model.scoring import dot, scaled_dot
+from model.scoring import dot
 from textbook.chapter1_average import average_by_loop
 from textbook.chapter4_heads import join_heads, split_heads
 
 
 class Exercise(NamedTuple):
-    arguments: Callable[..., tuple]  # of the function, from B, T, S, C and H
+    arguments: Callable[..., tuple]  # of the function: draw(*shape) -> Tensor, B, T, S, C, H -> arguments
     right: Callable[..., Tensor]
     mistakes: dict[str, dict[str, Any]]  # what a sentence describes, as keyword arguments of `right`
 
@@ -23,11 +23,25 @@ def lower(x: Tensor, diagonal: int = 0) -> Tensor:
     return torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril(diagonal)
 
 
+def root_of_head_size(x: Tensor, q: Tensor) -> float:
+    return q.size(-1) ** 0.5
+
+
 def attend(
-    x, memory, maps, visible, n_head=1, *, split=split_heads, join=join_heads, score=scaled_dot, weights=masked_softmax
+    x: Tensor,
+    memory: Tensor,
+    maps: Iterable[Tensor],
+    visible: Tensor,
+    n_head: int = 1,
+    *,
+    split: Callable[..., Tensor] = split_heads,
+    join: Callable[..., Tensor] = join_heads,
+    score: Callable[..., Tensor] = dot,
+    divisor: Callable[..., float] = root_of_head_size,
+    weights: Callable[..., Tensor] = masked_softmax,
 ) -> Tensor:
     q, k, v = (split(y @ one_map, n_head) for y, one_map in zip((x, memory, memory), maps, strict=True))
-    return join(weights(score(q, k), visible=visible) @ v)
+    return join(weights(score(q, k) / divisor(x, q), visible=visible) @ v)
 
 
 def head(x: Tensor, *maps: Tensor, diagonal: int = 0, **mistake: Any) -> Tensor:
@@ -72,14 +86,18 @@ HIDDEN = {
 AXIS = "the softmax runs over the queries. It belongs over the keys, dim=-1."
 WEIGHTS = HIDDEN | {AXIS: {"weights": lambda s, visible: masked_softmax(s.mT, visible=visible.mT).mT}}
 SCALE = {
-    "the scores are not divided by sqrt(D).": {"score": dot},
-    "the scores are divided by D, not by sqrt(D).": {"score": lambda q, k: dot(q, k) / q.size(-1)},
+    "the scores are not divided by sqrt(D).": {"divisor": lambda x, q: 1},
+    "the scores are divided by D, not by sqrt(D).": {"divisor": lambda x, q: q.size(-1)},
+    "the scores are divided by sqrt(C). A head has only D channels.": {"divisor": lambda x, q: x.size(-1) ** 0.5},
+    "the scores are divided by sqrt(T). D is the number of channels of a key.": {
+        "divisor": lambda x, q: x.size(1) ** 0.5
+    },
 }
 CAUSAL: dict[str, dict[str, Any]] = {
     "a position sees the future, not the past: triu in place of tril.": {
         "weights": lambda s, visible: masked_softmax(s, visible=visible.mT)
     },
-    "the scores are transposed: K Q^T in place of Q K^T.": {"score": lambda q, k: scaled_dot(k, q)},
+    "the scores are transposed: K Q^T in place of Q K^T.": {"score": lambda q, k: dot(k, q)},
     "a position sees the one after it, too: the triangle is too large.": {"diagonal": 1},
     "a position does not see itself: the triangle is too small.": {"diagonal": -1},
 }
@@ -87,9 +105,6 @@ HEADS: dict[str, dict[str, Any]] = {
     "the heads are joined without transposing.": {"join": join_badly},
     "the heads are split without transposing.": {"split": split_badly},
     "the heads are split and joined without transposing.": {"split": split_badly, "join": join_badly},
-    "the scores are divided by sqrt(C). A head has only D = C / H channels.": {
-        "score": lambda q, k: scaled_dot(q, k) / q.size(1) ** 0.5
-    },
     "the last map is missing.": {"mixed": False},
 }
 PAIRS: dict[str, dict[str, Any]] = {
@@ -99,7 +114,7 @@ PAIRS: dict[str, dict[str, Any]] = {
 }
 EXERCISES = {
     "average_of_the_past": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, C),),
+        lambda draw, B, T, S, C, H: (draw(B, T, C),),
         lambda x, mean=average_by_loop: mean(x),
         {
             "it is a sum. Divide it by the number of positions.": {"mean": lambda x: x.cumsum(1)},
@@ -108,38 +123,36 @@ EXERCISES = {
         },
     ),
     "masked_softmax": Exercise(
-        lambda B, T, S, C, H: (
-            torch.randn(B, T, S),
-            (torch.rand(*((B, 1) if B > 1 else (T,)), S) < 0.6) | (torch.arange(S) == 0),  # no row is wholly hidden
+        lambda draw, B, T, S, C, H: (
+            4 * draw(B, T, S) - 9,  # low scores show whether hidden ones are -inf, and not only low
+            (torch.rand(*((T,) if B % 2 else (B, 1)), S) < 0.6) | (torch.arange(S) == 0),  # no row is wholly hidden
         ),
         lambda scores, visible, weights=masked_softmax: weights(scores, visible=visible),
         WEIGHTS,
     ),
-    "head": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, C), *torch.randn(3, C, H)), head, WEIGHTS | SCALE | CAUSAL
-    ),
+    "head": Exercise(lambda draw, B, T, S, C, H: (draw(B, T, C), *draw(3, C, C // H)), head, WEIGHTS | SCALE | CAUSAL),
     "split_heads": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, C), H),
+        lambda draw, B, T, S, C, H: (draw(B, T, C), H),
         lambda x, n_head, split=split_heads: split(x, n_head),
         {RESHAPED: {"split": split_badly}},
     ),
     "join_heads": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, H, T, C),),
+        lambda draw, B, T, S, C, H: (draw(B, H, T, C),),
         lambda x, join=join_heads: join(x),
         {RESHAPED: {"join": join_badly}},
     ),
     "multi_head": Exercise(
-        lambda B, T, S, C, H: (torch.randn(B, T, C), *torch.randn(4, C, C), H),
+        lambda draw, B, T, S, C, H: (draw(B, T, C), *draw(4, C, C), H),
         multi_head,
         WEIGHTS | SCALE | CAUSAL | HEADS,
     ),
     "cross_attention": Exercise(
-        lambda B, T, S, C, H: (
-            *(torch.randn(B, T, C), torch.randn(B, S, C + 1), (torch.arange(S) <= torch.arange(B)[:, None]).int()),
-            *(torch.randn(C, H), *torch.randn(2, C + 1, H)),
+        lambda draw, B, T, S, C, H: (
+            *(draw(B, T, C), draw(B, S, C + 1), (torch.arange(S) <= 1 + torch.arange(B)[:, None]).int()),
+            *(draw(C, C // H), *draw(2, C + 1, C // H)),
         ),
         cross_attention,
         HIDDEN | SCALE,  # a softmax over the queries gives nothing but NaN
     ),
-    "bigram_loss": Exercise(lambda B, T, S, C, H: (torch.randn(T, T), torch.randint(T, (20 * B,))), bigram_loss, PAIRS),
+    "bigram_loss": Exercise(lambda draw, B, T, S, C, H: (draw(T, T), torch.randint(T, (20 * B,))), bigram_loss, PAIRS),
 }

@@ -1,26 +1,30 @@
-"""Chapter 7: how well does a key match a query? A scoring function, also called compatibility function, answers.
+"""Chapter 9: how well does a key match a query? A scoring function, also called compatibility function, answers.
 
     uniform      0                              the plain average of chapter 1
     dot          q . k                          chapter 2
     scaled dot   q . k / sqrt(D)                chapter 3
-    additive     w_v . tanh(Wq q + Wk k)        widths of q and k may differ
-    gaussian     -|(q - k) w|^2 / 2             near is similar
+    additive     tanh(q Wq + k Wk) Ws           widths of q and k may differ
+    gaussian     -|q - k|^2 w^2 / 2             near is similar
 
-Additive attention (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a
-layer of the matrix [Wq Wk], a tanh, and a layer with one output. `model/scoring.py` defines all five.
+q is a query, k a key, and a point between two vectors is their dot product. Additive attention (Bahdanau et al., 2015)
+is a small network (MLP) that reads the query and the key side by side: a linear map to `hidden` channels, which is Wq
+above Wk in one matrix; tanh, which brings each number between -1 and 1; and Ws, a linear map to one number, the score.
+`model/scoring.py` defines all five.
 
-Attention is older than networks: to predict y at x from examples (x_i, y_i), average the y_i, weighted by nearness
-(Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i the values, all of them vectors of one
-channel. This is attention pooling:
+Averages weighted by nearness are older than attention in networks: to predict y at x from examples (x_i, y_i), average
+the y_i, and give near ones more weight (Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i
+the values, all of them vectors of one channel. This is attention pooling:
 
     f(x) = sum_i y_i K(x - x_i) / sum_j K(x - x_j)
 
 The kernel K is large near 0; its logarithm is the score. In a Gaussian, K(u) = exp(-u^2 / 2) / sqrt(2 pi), the factor 1
-/ sqrt(2 pi) is in every term and cancels: the weight of y_i is softmax(-(x - x_i)^2 / 2). The method is non-parametric:
-it keeps all examples and learns no parameters, except perhaps w of K(w u), whose width is 1 / w. Epanechnikov's kernel,
-K(u) = max(1 - u^2, 0), reads only examples within one width.
+/ sqrt(2 pi) is in every term and cancels: the weights of the y_i are the softmax of -(x - x_i)^2 / 2. The method is
+non-parametric: it keeps all examples and learns no parameters, except perhaps w of K(w u), whose width is 1 / w: the
+larger w, the fewer examples are near. Epanechnikov's kernel, K(u) = max(1 - u^2, 0), reads only examples within one
+width.
 
-Next: python -m textbook 8 shows a language model without attention.
+Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
+`textbook/README.md` shows what attention is for, beside a table of the last characters.
 """
 
 import math
@@ -117,8 +121,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     additive = Additive(query_size=2, key_size=3, hidden=4).requires_grad_(False)
     keys = torch.randn(3, 3)
     yield "additive, with random weights and 3 random keys of 3 channels", additive(q, keys)
-    shapes = [tuple(each.weight.shape) for each in (additive.query, additive.key, additive.weight)]
-    yield "Its Wq (h, q), Wk (h, k) and w_v (1, h): " + ", ".join(map(str, shapes))
+    shapes = [tuple(each.weight.T.shape) for each in (additive.query, additive.key, additive.weight)]
+    yield "Wq, Wk and Ws have the shapes {}, {} and {}: `hidden` is 4.".format(*shapes)
     values = torch.randn(3, 5)
     y = masked_softmax(additive(q, keys)) @ values
     shapes = [tuple(x.shape) for x in (q, keys, values, y)]

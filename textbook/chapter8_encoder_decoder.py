@@ -1,13 +1,15 @@
-"""Chapter 6: what is cross-attention for? To write one sequence while reading another, as French from English.
+"""Chapter 8: what is cross-attention for? To write one sequence while reading another, as French from English.
 
-The encoder reads the source; the decoder writes the target. At each step, it looks up what it needs in the source: the
-query is a word of the French sentence so far, keys and values are the words of the English one. Both consist of blocks:
-attention and a small network (MLP), each added to its input. Reversing a string is the smallest such task: position t
-of the target needs one position of the source, and the model must find out which. An encoder alone, such as BERT
-(Devlin et al., 2019), reads in both directions and writes nothing. The GPT of chapter 9 is a decoder without
-cross-attention.
+The encoder reads the source, here English; its attention has no causal mask, so each position sees all others. The
+decoder writes the target, here French, as the GPT of chapter 7 does. In between, each of its blocks has cross-attention
+to the output of the encoder, the memory: queries come from the French words so far, keys and values from the English
+ones. So at each step, the decoder looks up what it needs in the source.
 
-Next: python -m textbook 7 compares queries and keys in other ways.
+Reversing a string is the smallest such task: position t of the target needs one position of the source, and the model
+must find out which. An encoder alone, such as BERT (Devlin et al., 2019), reads in both directions and writes nothing.
+A GPT is a decoder without cross-attention.
+
+Next: python -m textbook 9 compares queries and keys in other ways.
 """
 
 from collections.abc import Callable, Iterator
@@ -132,7 +134,7 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
     torch.manual_seed(0)
     decoder, x = DecoderBlock(8, 2), torch.randn(1, 8, 8)
     encoder = EncoderBlock(8, 2).requires_grad_(False)
-    yield "Encoder block: a 1 where an output (row) depends on an input", what_reads_what(encoder, x[:, :4])
+    yield "Encoder block: a 1 where an output (row) depends on an input (column)", what_reads_what(encoder, x[:, :4])
     encoder.attention.proj.weight.zero_()
     yield "The same without attention: no other part reads other positions", what_reads_what(encoder, x[:, :4])
     both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x)

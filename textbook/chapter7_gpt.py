@@ -1,13 +1,31 @@
-"""Chapter 9: how do the parts form a whole GPT? Here it is in one file, with attention, training and sampling.
+"""Chapter 7: how do the parts form a whole GPT? Here it is in one file, with attention, training and sampling.
 
-Read it from top to bottom. The layers are those of GPT-2 (Radford et al., 2019), without biases and dropout. A block
-adds attention, then a small network to its input; before each, a LayerNorm brings the channels of each position to mean
-0 and variance 1. Logits are the scores of the next characters. Shapes: B sequences of T characters (at most
-block_size), each a vector of C = n_embd numbers, called channels; H = n_head heads of D = head_size channels; V =
-vocab_size characters in the vocabulary.
+A transformer is a model in which attention alone carries information between positions (Vaswani et al., 2017). It was
+built for translation. Today, transformers write texts and programs, answer questions, recognise speech, and read
+pictures as patches. GPT, a generative pre-trained transformer, predicts what comes next in a text, in three stages:
 
-Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
-`textbook/README.md` shows what attention is for, beside a table of the last characters.
+Embeddings: each character has a vector, a row of a learned table, and each place in the text has one, too. The two are
+added. So the model knows the order of its characters, not only what is past and what is future (chapter 3).
+
+Blocks: x = x + attention(norm(x)), then x = x + MLP(norm(x)). Attention, the layer of chapter 5 under a causal mask,
+gathers from other positions. The MLP (multi-layer perceptron, feed-forward network) works on each position alone: a
+linear map to 4 C channels, the function GELU, which lets large numbers pass and makes negative ones nearly 0, and a
+linear map back. Without such a bend, linear maps in a row are only one linear map. Why does a block add its input? So
+it only has to learn a change, and slopes reach the first blocks along the sums undiminished (He et al., 2016). Why the
+norm? A LayerNorm (Ba et al., 2016) brings the channels of each position to mean 0 and variance 1, and multiplies each
+by a learned number. So the scores keep their size, however much the blocks have added to x.
+
+Logits: a last norm and a linear map give a score, called logit, for each possible next character; their softmax has the
+probabilities. Training is that of chapter 6, with AdamW in place of plain gradient descent: it chooses the size of the
+step for each parameter (Loshchilov and Hutter, 2019). A step uses a batch of windows from random places of the text. To
+sample a text is to draw a character from the probabilities, append it, and repeat.
+
+The layers are those of GPT-2 (Radford et al., 2019) without biases and dropout, with the exact GELU, not its
+approximation by tanh, and with separate tables for characters and logits. In the code, C is n_embd, D is head_size, H
+is n_head, V is vocab_size, and T is at most block_size.
+
+Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open textbook/playground.html in a browser,
+"Train one here", or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT.
 """
 
 from collections.abc import Iterator
@@ -144,21 +162,40 @@ def sample(model: TextbookGPT, ids: Tensor, length: int) -> Tensor:
     return ids
 
 
+@torch.no_grad()
+def compare(model: TextbookGPT, train_ids: Tensor, val_ids: Tensor) -> tuple[float, float, int]:
+    """Return the loss of a model and of a table of pairs in train_ids, over the same n characters of val_ids, and n.
+
+    val_ids is cut into windows of block_size; the rest at its end is left out.
+    """
+    T, V = model.block_size, model.lm_head.out_features
+    n = (len(val_ids) - 1) // T * T
+    inputs, targets = val_ids[:n].view(-1, T), val_ids[1 : n + 1]
+    pairs = torch.bincount(train_ids[:-1] * V + train_ids[1:], minlength=V * V).view(V, V)
+    logits = (model(inputs), (pairs + 1.0).log()[inputs])  # (n / T, T, V) each
+    of_model, of_table = (F.cross_entropy(y.flatten(0, 1), targets).item() for y in logits)
+    return of_model, of_table, n
+
+
+PLAY = Path(__file__).parents[1] / "data/bundled/selmere.txt"
+
+
 def show(steps: int = 1500) -> Iterator[str]:
-    """Train a GPT on the play in data/bundled, and write."""
+    """Train a GPT on the first nine tenths of the bundled play, measure it on the last, and write."""
     yield f"Training a GPT, {steps:,} steps; 1,500 take about a minute."
     torch.manual_seed(0)
-    text = (Path(__file__).parents[1] / "data/bundled/selmere.txt").read_text(encoding="utf-8")
+    text = PLAY.read_text(encoding="utf-8")
     characters = "".join(sorted(set(text)))
     model = TextbookGPT(len(characters), n_layer=4, n_head=4, n_embd=128, block_size=64)
     ids = encode(text, characters)
     n_train = len(ids) * 9 // 10
-    losses = train(model, ids[:n_train], batch_size=16, lr=1e-3)
+    train_ids, val_ids = ids[:n_train], ids[n_train:]
+    losses = train(model, train_ids, batch_size=16, lr=1e-3)
     for step in range(1, steps + 1):
         loss = next(losses)
         if step % 100 == 0 or step == steps:
             yield f"step {step:,}/{steps:,}  training loss {loss:.4f}"
-    inputs, targets = random_windows(ids[n_train:], 64, model.block_size)
-    val_loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-    yield f"validation loss {val_loss.item():.4f}, on 64 windows that were not trained on"
+    of_model, of_table, n = compare(model, train_ids, val_ids)
+    yield f"validation loss {of_model:.4f}, over {n:,} characters that were not trained on"
+    yield f"A table of pairs (chapter 6) has {of_table:.4f} over the same characters."
     yield "\nSample:\n" + decode(sample(model, encode("\n", characters), 400), characters)
