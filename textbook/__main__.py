@@ -61,16 +61,20 @@ def show(options: Namespace) -> int:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
     matrices = {}
     for item in chapter.show(**settings):
-        print(item if isinstance(item, str) else written(*item), flush=True)
+        print(wrapped(item) if isinstance(item, str) else written(*item), flush=True)
         if isinstance(item, tuple):
             matrices[item[0]] = item[1]
-    print(f"\n{fill(following, 80)}")
+    print(f"{'' if isinstance(item, tuple) else chr(10)}{fill(following, 80)}")
     if output:
         draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
         with style.context("default"):  # without the user's matplotlibrc
             draw(output)
         print(f"Drew {output}")
     return 0
+
+
+def wrapped(text: str) -> str:
+    return "\n".join(fill(line, 80) if len(line) > 80 else line for line in text.split("\n"))
 
 
 def written(title: str, value: Tensor) -> str:

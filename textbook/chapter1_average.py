@@ -6,8 +6,8 @@ predict the next token, a position may use itself and the positions before it, n
 answer. This chapter computes the average of this past in three ways, with the same result: by a loop, by a product of
 matrices, and by a softmax.
 
-In the product y = weights x, row t of y is the sum of the rows of x, each times its weight in row t of the weights. A
-position with the weight 0 is hidden.
+In the product of matrices y = weights x (weights @ x in PyTorch), row t of y is the sum of the rows of x, each times
+its weight in row t of the weights. A position with the weight 0 is hidden.
 
 Where can weights come from? From scores, which say how much each position (column) matters to a position (row). A
 softmax turns each row z of scores into weights:
@@ -16,11 +16,12 @@ softmax turns each row z of scores into weights:
 
 exp(z) is 2.718 to the power z, which is above 0 for every number z, and exp(-inf) is 0. So no weight is negative, the
 weights of a row add up to 1, equal scores get equal weights, and the score -inf hides a position. Why not divide each
-score by the sum of its row? Scores may be negative, and their sum 0. And the softmax makes the larger scores stand out,
-because equal differences of scores become equal ratios of weights.
+score by the sum of its row? Scores may be negative, and their sum 0. And the softmax makes the larger scores stand out:
+a score that is larger by 1 gets 2.718 times the weight, so equal differences become equal ratios.
 
-In this chapter, all scores of the past are 0. Chapter 2 takes them from the data. Then the averages differ from text to
-text; so of the three ways, the softmax leads to attention. Each title below ends with the shape: (rows, columns).
+In this chapter, all scores of the past are 0. Chapter 2 takes them from the data. Then the weights differ from text to
+text, as those of a fixed triangle cannot. So of the three ways, the softmax leads to attention. Each title below ends
+with the shape of its matrix: (rows, columns).
 
 Next: python -m textbook 2 takes the scores from the data.
 """
@@ -63,7 +64,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "weights of a plain average: each row is ones, divided by their sum", everything["weights"]
     yield "y = weights x: each position is the average of all, even the future", everything["y"][0]
     tril = torch.tril(torch.ones(3, 3))
-    yield "tril, a lower triangle: row t has a 1 for each position that t may use", tril
+    yield "tril (lower triangle): row t has a 1 for each position that t may use", tril
     by_matrix, by_softmax = average_by_matrix(x, tril), average_by_softmax(x, tril)
     yield "weights: the triangle with each row divided by its sum", by_matrix["weights"]
     yield "scores: zeros; masked_fill writes -inf where tril is 0", by_softmax["scores"]

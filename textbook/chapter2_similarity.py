@@ -1,20 +1,20 @@
 """Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
-How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. It is the
+How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. Call it the
 score of the two. Suppose that the channels are features: how much a user likes romance and action, and how much of each
 a film has. Features of the same sign raise the score, opposite signs lower it, and small features count little. Nobody
 can label millions of films. So features become parameters, which are numbers that start at random and are then fitted
 to data, here to what users liked. To fit parameters is to train a model. The features gain a meaning without labels.
 
-The words of a text have vectors, too. If each word takes from the others by their scores, this is self-attention
-without parameters:
+The words of a text have vectors, too. If each word takes from all words, itself too, by their scores, this is
+self-attention without parameters:
 
     y = softmax(x x^T) x
 
 The rows of x are the columns of x^T, so x x^T holds the dot product of each pair of words. Row i of y is a weighted sum
 of all words, y_i = sum_j weight_ij x_j. The weights of attention are no parameters: they are computed anew for each
-text. Training changes the vectors. "the" says little about other words, so its scores become small; who walks matters,
-so the score of "cat" and "walks" becomes large.
+text. What training changes is the vectors: "the" says little about other words, so its scores should become small; who
+walks matters, so the score of "cat" and "walks" should become large.
 
 The input is a set: in another order, the words have the same outputs. Chapters 3, 4 and 7 show how a model knows their
 order. In the models that these chapters lead to, attention is the only operation between positions; everything else
@@ -79,12 +79,16 @@ def fit_features(likes: Tensor, n_features: int, *, seed: int = 0) -> tuple[Tens
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
     users, films = torch.tensor(list(USERS.values())), torch.tensor(list(FILMS.values()))
-    yield f"How much two users, {' and '.join(USERS)}, like romance and action (columns)", users
-    yield f"How much {', '.join(FILMS)} have of both", films
+    yield f"Users {' and '.join(USERS)} (rows): how they like romance and action (columns)", users
+    yield f"Films, {', '.join(FILMS)}: how much they have of both", films
     yield "scores = users films^T; ann and the love story, 1 x 2 + -1 x -1 = 3", users @ films.T
     likes = torch.tensor(LIKES, dtype=torch.float64)
-    yield "What six users liked: two love stories, a war film, a western, a comedy", likes
+    yield "What six users liked, -5 to 5: 2 love stories, war film, western, comedy", likes
     users, films = fit_features(likes, 2)
+    yield (
+        "Features are fitted in turns: those of users to those of films, and back, 50 times. Only their products "
+        "count, so one table may have large numbers and the other small ones.\n"
+    )
     yield "Two fitted features of each film: similar films get similar ones", films
     yield "Two fitted features of each user", users
     yield "users films^T of the fitted features: close to what they liked", users @ films.T
@@ -92,13 +96,12 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     x = torch.tensor([EMBEDDINGS[word] for word in SENTENCE], dtype=torch.float64)
     traced = attend_by_matrix(x)
     yield f"x, chosen by hand: rows for {', '.join(SENTENCE)}", x
-    yield "scores = x x^T: 'cat' matches 'walks'; 'the' matches no other word", traced["scores"]
+    yield "scores = x x^T: 'cat' matches 'walks'; 'the' matches only 'the'", traced["scores"]
     yield "weights = softmax(scores), row by row", traced["weights"]
     yield "y = weights x: both rows of 'the' are still the same", traced["y"]
     terms = [f"{weight:.2f} {word}" for weight, word in zip(traced["weights"][1], SENTENCE, strict=True)]
     yield f"y_cat = {' + '.join(terms)}"
-    others = traced["weights"][0, [word != "the" for word in SENTENCE]].sum()
-    yield f"A score of 0 still gives a weight: in the row of 'the', other words have {others:.2f}."
+    yield f"A score of 0 still gives a weight: 'the' takes {traced['weights'][0, 2]:.2f} from 'walks'."
     equal = torch.allclose(attend_by_loop(x), traced["y"])
     yield f"A loop over all pairs of words gives {'the same' if equal else 'DIFFERENT results'}."
     many, forms = x.repeat(10, 1), (attend_by_loop, attend_by_matrix)
@@ -108,15 +111,17 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
-    yield "The dot product of two random vectors is a sum of C products. If the products are"
-    yield "independent, each with variance 1, the sum has variance C and the standard"
-    yield "deviation (std) sqrt(C). So chapter 3, with D products, divides by sqrt(D)."
-    yield "The length of (c, ..., c) grows alike: it is c sqrt(C).\n"
-    yield "     C   length of (3, ..., 3)      std of dot products        std / sqrt(C)"
+    yield (
+        "The dot product of two random vectors is a sum of C products. If these are independent, each with variance 1 "
+        "(the mean square of the distance from the mean), their sum has variance C. The standard deviation (std), the "
+        "root of the variance, is sqrt(C) then. So chapter 3, where a score has D products, divides by sqrt(D). The "
+        "length of (c, ..., c), which is the root of its dot product with itself, is c sqrt(C).\n"
+    )
+    yield "     C   length of (3, ..., 3)   std of 2,000 dot products      std / sqrt(C)"
     for C in (4, 64, 1024):
         a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
         length, spread = torch.full((C,), 3.0).norm(), (a * b).sum(dim=-1).std()
-        yield f"  {C:4}   {length:21.1f}   {spread:21.4f}   {spread / C**0.5:18.4f}"
+        yield f"  {C:4}   {length:21.1f}   {spread:25.4f}   {spread / C**0.5:16.4f}"
 
 
 def draw(path: Path) -> None:

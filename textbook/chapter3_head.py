@@ -1,17 +1,17 @@
 """Chapter 3: what can a head learn? What a position looks for, how it is found, and what it passes on.
 
 A linear map multiplies a vector by a matrix W of parameters: x W. Each channel of the result is a weighted sum of the
-channels of x. So vectors move into another space, where others are alike: two words may be close as verbs and far apart
-as names. A head of attention has three linear maps. They turn each vector into a query (what it looks for), a key (how
-it is found) and a value (what it passes on). These are the rows of Q, K and V:
+channels of x. The new channels make other words similar: two may be alike as verbs, and unlike as names. A head of
+attention has three linear maps. They turn each vector into a query (what it looks for), a key (how it is found) and a
+value (what it passes on). These are the rows of Q, K and V:
 
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V
 
 (Vaswani et al., 2017, equation 1). D is the number of channels of a query, and of a key. Queries and keys have separate
-maps because "i needs j" does not mean "j needs i". A causal mask, also called look-ahead mask, hides the future by the
-triangle of chapter 1.
+maps because "cats needs chase" does not mean "chase needs cats". A causal mask, also called look-ahead mask, hides the
+future by the triangle of chapter 1.
 
-`Head` in chapter 7 is this computation as a module of PyTorch. In a browser, textbook/playground.html shows the same
+`Head` in chapter 7 is this computation as a part of a model. In a browser, textbook/playground.html shows the same
 steps in a trained model: "A head step by step, in numbers".
 
 Next: python -m textbook 4 lets several heads look for different things.
@@ -79,21 +79,27 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril
     for name, title in FOUR_STEPS.items():
         yield title, one_head(x, *maps, tril=tril)[name]
-    yield "Let cats and chase change places. Without the mask, their outputs only change"
-    yield "places, too. With it, cats now sees chase, and chase no longer sees cats.\n"
+    yield (
+        "Let cats and chase change places. Without the mask, their outputs only change places, too. With it, cats now "
+        "sees chase, and chase no longer sees cats.\n"
+    )
     exchanged = x[[1, 0, 2]]
     yield "X for chase, cats, mice", exchanged
     yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"]
-    yield "mice still sees the same three words, and cannot tell in which order they came."
-    yield "For that, vectors must say where a word stands (chapters 4 and 7).\n"
+    yield (
+        "mice still sees the same three words, and cannot tell in which order they came. For that, vectors must say "
+        "where a word stands (chapters 4 and 7).\n"
+    )
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
     yield "raw scores with Wk = Wq, symmetric: words need each other equally", symmetric
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
-    yield "Why divide? Softmax of (0.1, -0.2, 0.3, -0.2, 0.5) times 1, 8 and 64", weights
+    yield "Why divide? Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
-    found = ", ".join(f"{gradient:.2g}" for gradient in gradients)
-    yield "Large scores give one weight all. Training follows slopes (chapter 6): how much a"
-    yield f"weight changes with its score. The largest of each row are {found}."
-    yield "Where slopes vanish, learning stops."
+    found = ", ".join(f"{gradient:.3g}" for gradient in gradients)
+    yield (
+        "With large scores, one weight is nearly 1. Training follows slopes (chapter 6): if the score of a weight p "
+        "rises by a little, p rises by p (1 - p) times as much. The largest p (1 - p) of the rows are "
+        f"{found}. Where slopes vanish, learning stops."
+    )

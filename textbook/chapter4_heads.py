@@ -7,11 +7,12 @@ and "Switch parts off" tells what a head is worth.
 
 How can a head find the giver? "susan gave roses to mary" is the same set of words. Heads that look for words cannot
 notice the exchange; heads that look for places can. In the example, the key of a word is its place: a 1 there, and 0 in
-the other four channels. Its value is the word: a 1 at its id. A query is 2,000 at each place that it looks for, so with
-D = 5, scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere. exp(-894) is 0 for a computer: all weight goes there.
+the other four channels. Its value is the word: a 1 at its id. Each head has all five channels, D = 5. A query is 2,000
+at each place that it looks for, so scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere. exp(-894) is 0 for a
+computer: all weight goes there.
 
-Einsum (Einstein summation) names each axis by a letter. It multiplies, then sums over the letters that are missing in
-the result.
+Einsum (Einstein summation) names each axis, which is each index of a shape, by a letter. It multiplies, then sums over
+the letters that are missing in the result.
 
 Next: python -m textbook 5 decides which keys a query sees, and makes one layer.
 """
@@ -76,30 +77,39 @@ def what_gave_reads(roles: list[list[int]], *, by_place: bool = True) -> Tensor:
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Two sentences: {' / '.join(map(' '.join, SENTENCES))}"
-    yield 'The numbers below say how much of each word "gave" reads in each sentence (row).'
-    yield f"Columns of each head, in both sentences: {', '.join(SENTENCES[0])}\n"
+    yield (
+        'How much "gave" reads of each word, in shapes of (sentences, heads, words). The columns of each head are, for '
+        f"both sentences, {', '.join(SENTENCES[0])}.\n"
+    )
     yield "One head for three places: 1/3 of each, the same in both sentences", what_gave_reads([[0, 2, 4]])
     yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]])
-    yield "Heads that look for words do not notice the exchange", what_gave_reads([[0], [2], [4]], by_place=False)
+    yield (
+        "Keys are words, queries mary, roses and susan: no exchange is noticed",
+        what_gave_reads([[0], [2], [4]], by_place=False),
+    )
 
     a, b = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
     yield "A and B, side by side", torch.stack((a, b), dim=1)
-    yield 'einsum("id,dj->ij", A, B) = A @ B, the product of matrices', torch.einsum("id,dj->ij", a, b)
-    yield 'einsum("id,jd->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("id,jd->ij", a, b)
+    yield 'einsum("ic,cj->ij", A, B) = A @ B, the product of matrices', torch.einsum("ic,cj->ij", a, b)
+    yield 'einsum("ic,jc->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("ic,jc->ij", a, b)
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
     equal = all(torch.allclose(loop, other) for other in others)
-    yield f"Two heads by loop, in the batch and by einsum give {'the same' if equal else 'DIFFERENT results'}."
+    yield f"Two heads by loop, as more sequences, and by einsum give {'the same' if equal else 'DIFFERENT results'}."
     i_j_h = torch.einsum("nihd,njhd->nijh", *(x.unflatten(-1, (2, 3)) for x in (q, k))).softmax(dim=2)
-    yield f"Some texts put the weights into the axes (N, i, j, h), here {tuple(i_j_h.shape)}:"
-    yield "sequence, query, key and head. Their softmax runs over dim=2, the keys."
+    yield (
+        f"Some texts put the weights into the axes (N, i, j, h), here {tuple(i_j_h.shape)}: N sequences, query, key, "
+        "head. Their softmax runs over the keys, which are dim=2, counted from 0."
+    )
     try:
         split_heads(q, 4)
     except ValueError as error:
-        yield f"Refused: {error}."
+        yield f'Four heads for 6 channels are an error: "{error}".'
     B, T, C, H = 8, 512, 512, 8
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
-    yield "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D)."
-    yield f"For {H} heads and (B, T, C) = {(B, T, C)}, with 4 bytes for a number, it writes"
-    yield f"2 x {two:.0f} MB, not {one:.0f} MB."
+    yield (
+        "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D). With "
+        f"{H} heads, (B, T, C) = {(B, T, C)} and 4 bytes a number, it writes Q and K, 2 x {two:.0f} MB, and not the "
+        f"scores (B, H, T, T), {one:.0f} MB."
+    )

@@ -14,9 +14,10 @@ is a parameter that is added to each channel of a result. The maps have no biase
 texts do.
 
 In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
-attention mask hides keys from single queries in self-attention; the look-ahead (causal) mask of chapter 1 is one. A
-memory mask hides keys in cross-attention. A query that sees no key gets weights of 0, so it reads nothing, and its
-output is 0 or the bias of the last map; a plain softmax gives 0 / 0 = NaN, which is not a number.
+attention mask hides different keys from different queries in self-attention; the look-ahead (causal) mask of chapter 1
+is one. A memory mask does so in cross-attention, where the other sequence is called the memory. A query that sees no
+key gets weights of 0, so it reads nothing, and its output is 0, or the bias of the last map; a plain softmax gives 0 /
+0 = NaN (not a number).
 
 Next: python -m textbook 6 shows what a model without attention can predict, and what training is.
 """
@@ -146,15 +147,17 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     two, wide = MultiHeadAttention(16, 2, query_size=10), MultiHeadAttention(16, 2, query_size=10, head_size=16)
     cross = MultiHeadAttention(16, 2, query_size=10, key_size=12)
     traced = [two.trace(x), wide.trace(x), cross.trace(x, memory)]
-    yield "Three layers of width 16, 2 heads. X has 32 sequences, 20 tokens, 10 channels."
-    yield "The last reads keys and values from 7 tokens of 12 channels: lengths can differ.\n"
+    yield (
+        "X has 32 sequences of 20 tokens of 10 channels. Three layers with 2 heads make C = 16 channels of them. The "
+        "last reads keys and values from 7 tokens of 12 channels: lengths can differ.\n"
+    )
     yield "              D = C / H = 8       wide heads, D = 16  cross-attention"
     for name in traced[0]:
         yield f"  {name:12}{''.join(f'{tuple(values[name].shape)!s:20}' for values in traced)}".rstrip()
     n_parameters = [sum(p.numel() for p in layer.parameters()) for layer in (two, wide, cross)]
     yield f"  parameters  {''.join(f'{n:<20,}' for n in n_parameters)}".rstrip() + "\n"
     n = sum(p.numel() for p in MultiHeadAttention(16, 2, query_size=10, bias=True).parameters())
-    yield f"The first layer has {n:,} parameters with 16 biases in each of its maps."
+    yield f"736 = 3 x 10 x 16 + 16 x 16: three maps and the last. With 16 biases in each: {n:,}."
     equal = "the same" if torch.allclose(one_head_at_a_time(two, x), two(x), atol=1e-6) else "DIFFERENT results"
     yield f"One head at a time, each with 8 columns of every map, gives {equal}.\n"
 
@@ -163,7 +166,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "padding mask (B, S): the second sequence is filled up at both ends", padding
     yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead
     weights = equal_scores.trace(x[:2, :4], padding_mask=padding, attention_mask=look_ahead)["weights"]
-    yield "Weights under both in sequence 2, for equal scores; query 1 sees no key", weights[1, 0]
+    yield "Weights of the second, for equal scores; the first query sees no key", weights[1, 0]
     memory_mask = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
     yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask
     weights = equal_scores.trace(x[:1, :4], x[:1, 4:7], memory_mask=memory_mask)["weights"]
@@ -172,7 +175,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
     picture = identity_layer(16).trace(a)
     yield "A picture: patches X1 and X2 above X3 and X4", join_patches(a[0])
-    yield "a: the patches as vectors. The maps change nothing, so Q = K = V = a", a[0]
+    yield "a: each patch, row by row. The maps change nothing: Q = K = V = a", a[0]
     yield "scores = Q K^T / sqrt(16): one row per query, one column per key", picture["scores"][0, 0]
     yield "weights = softmax(scores), row by row", picture["weights"][0, 0]
     yield "output = weights V, as a picture: each patch is a mixture of patches", join_patches(picture["output"][0])

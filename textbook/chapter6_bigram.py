@@ -1,12 +1,12 @@
 """Chapter 6: how well does the previous character alone predict the next? As well as a table of pairs can.
 
 A language model gives each character that can come next a probability p; all of them add up to 1. The loss is the mean
-of -log p(next) over a text, where p(next) is the probability of the character that did come next. It is called
-cross-entropy. Its unit is the nat; divided by log 2 = 0.693, it is in bits. A guess among V characters has the loss
-log V.
+of -log p(next) over a text, where p(next) is the probability of the character that did come next, and log is the
+inverse of exp. The loss is called cross-entropy. Its unit is the nat; divided by log 2 = 0.6931, it is in bits. Equal
+probabilities for V characters have the loss log V.
 
-To train a model is to change its parameters so that the loss falls. The gradient has the slope of the loss over each
-parameter: how fast the loss rises if the parameter does. Gradient descent takes many small steps against it:
+To train a model is to change its parameters so that the loss falls. The gradient lists, for each parameter, the slope
+of the loss: how fast it rises if this parameter does. Gradient descent goes against it, in many steps:
 
     parameter = parameter - lr x slope
 
@@ -14,8 +14,11 @@ lr is the learning rate. A model can learn its text by heart. So the validation 
 the text, which the model was not trained on.
 
 The model of this chapter is a table with a row of scores for each character; the softmax of its row gives the
-probabilities of the next. No position sees another: attention must beat it. The parameters of best loss are known here,
-the logarithms of the counts of pairs. Gradient descent starts from zeros, does not know them, and approaches them.
+probabilities of the next. No position sees another: attention must beat it. For this model, the scores with the lowest
+loss in training are known: the logarithms of the counts of pairs. (1 is added to each count, so that no pair has the
+probability 0.) Gradient descent does not know them. It starts from zeros, and approaches them.
+
+The text is selmere, a short play that comes with the project. --corpus names another.
 
 Next: python -m textbook 7 adds everything that the chapters before have built.
 """
@@ -74,11 +77,11 @@ def show(corpus: str = "selmere") -> Iterator[str | tuple[str, Tensor]]:
     train_ids, val_ids, _ = (torch.from_numpy(ids[:].astype(np.int64)) for ids in splits)
     V = len(text.vocabulary)
     table = count_pairs(train_ids, V)
-    yield f"A table of {table.numel():,} scores, from counts in the first {len(train_ids):,} characters of {text.name}"
+    yield f"{V} characters: {V} x {V} scores, from the first {len(train_ids):,} characters of {text.name}"
     for split, ids in (("training", train_ids), ("validation", val_ids)):
         loss = mean_loss(table, ids)
         yield f"{split} loss {loss:.4f} nats ({loss / math.log(2):.3f} bits) over {len(ids) - 1:,} characters"
-    yield f"\nThe same table by gradient descent from zeros, lr = {LR}; at first, log {V} = {math.log(V):.4f}"
+    yield f"\nThe same by gradient descent with lr = {LR}; at first, log {V} = {math.log(V):.4f}"
     steps = descend(count_pairs(train_ids, V, added=0.0).exp(), LR)
     for step, (table, loss) in zip(range(1001), steps, strict=False):
         if step in (0, 10, 100, 1000):

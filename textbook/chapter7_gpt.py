@@ -11,18 +11,19 @@ Blocks: x = x + attention(norm(x)), then x = x + MLP(norm(x)). Attention, the la
 gathers from other positions. The MLP (multi-layer perceptron, feed-forward network) works on each position alone: a
 linear map to 4 C channels, the function GELU, which lets large numbers pass and makes negative ones nearly 0, and a
 linear map back. Without such a bend, linear maps in a row are only one linear map. Why does a block add its input? So
-it only has to learn a change, and slopes reach the first blocks along the sums undiminished (He et al., 2016). Why the
-norm? A LayerNorm (Ba et al., 2016) brings the channels of each position to mean 0 and variance 1, and multiplies each
-by a learned number. So the scores keep their size, however much the blocks have added to x.
+it only has to learn a change, and slopes reach the first blocks, because a sum passes its slope unchanged to both terms
+(He et al., 2016). Why the norm? A LayerNorm (Ba et al., 2016) brings the channels of each position to mean 0 and
+variance 1, and multiplies each by a learned number. So scores stay small, however large x grows.
 
 Logits: a last norm and a linear map give a score, called logit, for each possible next character; their softmax has the
 probabilities. Training is that of chapter 6, with AdamW in place of plain gradient descent: it chooses the size of the
-step for each parameter (Loshchilov and Hutter, 2019). A step uses a batch of windows from random places of the text. To
-sample a text is to draw a character from the probabilities, append it, and repeat.
+step for each parameter (Loshchilov and Hutter, 2019). A step uses a batch of B windows from random places of the text,
+and its loss is that of these windows, so it goes up and down. To sample a text is to begin with a character, here a
+line end, to draw the next from the probabilities, to append it, and to repeat.
 
-The layers are those of GPT-2 (Radford et al., 2019) without biases and dropout, with the exact GELU, not its
-approximation by tanh, and with separate tables for characters and logits. In the code, C is n_embd, D is head_size, H
-is n_head, V is vocab_size, and T is at most block_size.
+In the code, C is n_embd, D is head_size, H is n_head, V is vocab_size, and T is at most block_size. For readers who
+know GPT-2 (Radford et al., 2019): these are its layers without biases and dropout, with the exact GELU, not its
+approximation by tanh, and with separate tables for characters and logits.
 
 Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open textbook/playground.html in a browser,
 "Train one here", or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT.
@@ -182,20 +183,22 @@ PLAY = Path(__file__).parents[1] / "data/bundled/selmere.txt"
 
 def show(steps: int = 1500) -> Iterator[str]:
     """Train a GPT on the first nine tenths of the bundled play, measure it on the last, and write."""
-    yield f"Training a GPT, {steps:,} steps; 1,500 take about a minute."
     torch.manual_seed(0)
     text = PLAY.read_text(encoding="utf-8")
     characters = "".join(sorted(set(text)))
     model = TextbookGPT(len(characters), n_layer=4, n_head=4, n_embd=128, block_size=64)
+    n_parameters = sum(p.numel() for p in model.parameters())
     ids = encode(text, characters)
     n_train = len(ids) * 9 // 10
     train_ids, val_ids = ids[:n_train], ids[n_train:]
+    yield f"A GPT of 4 blocks, C = 128, H = 4, D = 32, T = 64, V = {len(characters)}: {n_parameters:,} parameters"
+    yield f"Training for {steps:,} steps with B = 16; 1,500 take about a minute"
     losses = train(model, train_ids, batch_size=16, lr=1e-3)
     for step in range(1, steps + 1):
         loss = next(losses)
         if step % 100 == 0 or step == steps:
             yield f"step {step:,}/{steps:,}  training loss {loss:.4f}"
     of_model, of_table, n = compare(model, train_ids, val_ids)
-    yield f"validation loss {of_model:.4f}, over {n:,} characters that were not trained on"
+    yield f"validation loss {of_model:.4f}, over {n:,} characters (windows of 64) not trained on"
     yield f"A table of pairs (chapter 6) has {of_table:.4f} over the same characters."
     yield "\nSample:\n" + decode(sample(model, encode("\n", characters), 400), characters)

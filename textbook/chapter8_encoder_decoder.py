@@ -3,7 +3,8 @@
 The encoder reads the source, here English; its attention has no causal mask, so each position sees all others. The
 decoder writes the target, here French, as the GPT of chapter 7 does. In between, each of its blocks has cross-attention
 to the output of the encoder, the memory: queries come from the French words so far, keys and values from the English
-ones. So at each step, the decoder looks up what it needs in the source.
+ones. So at each step, the decoder looks up what it needs in the source. It reads the target one place later, after a
+sign for the start: its output at a position is about a word that it has not read.
 
 Reversing a string is the smallest such task: position t of the target needs one position of the source, and the model
 must find out which. An encoder alone, such as BERT (Devlin et al., 2019), reads in both directions and writes nothing.
@@ -12,6 +13,7 @@ A GPT is a decoder without cross-attention.
 Next: python -m textbook 9 compares queries and keys in other ways.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -139,11 +141,15 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
     yield "The same without attention: no other part reads other positions", what_reads_what(encoder, x[:, :4])
     both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x)
     yield "Decoder block: the source (left), and the target so far (right)", both.unflatten(1, (2, 4))
-    yield f"Training on strings to reverse, {steps:,} steps; 300 take about half a minute."
+    n = len(LETTERS) + 2  # with signs for the start and the end
+    yield (
+        f"Training on strings of 1 to {LONGEST} letters from {LETTERS[0]} to {LETTERS[-1]} to reverse, {steps:,} "
+        f"steps; 300 take about half a minute. Equal probabilities have the loss log {n} = {math.log(n):.4f}."
+    )
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     seen: set[tuple[int, ...]] = set()
-    model = EncoderDecoder(len(LETTERS) + 2, width=64, n_head=4, n_layer=2, block_size=LONGEST + 1)
+    model = EncoderDecoder(n, width=64, n_head=4, n_layer=2, block_size=LONGEST + 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=steps)
     for step in range(1, steps + 1):
@@ -165,6 +171,9 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
     answers = model.eval().greedy(source, START, LONGEST + 1, mask)
     pairs = [(spell(s), spell(answer)) for s, answer in zip(source.where(mask, END), answers, strict=True)]
     for string, answer in pairs[:N_SHOWN]:
-        yield f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'right' if answer == string[::-1] else 'wrong'}"
+        yield f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'correct' if answer == string[::-1] else 'wrong'}"
     n_right = sum(answer == string[::-1] for string, answer in pairs)
-    yield f"{n_right} of {len(pairs)} strings that were not in the training data are reversed correctly."
+    yield (
+        f"Of {N_TEST:,} other strings, {len(pairs)} were not in the training data. {n_right} of these are reversed "
+        "correctly."
+    )

@@ -6,22 +6,22 @@
     additive     tanh(q Wq + k Wk) Ws           widths of q and k may differ
     gaussian     -|q - k|^2 w^2 / 2             near is similar
 
-q is a query, k a key, and a point between two vectors is their dot product. Additive attention (Bahdanau et al., 2015)
-is a small network (MLP) that reads the query and the key side by side: a linear map to `hidden` channels, which is Wq
-above Wk in one matrix; tanh, which brings each number between -1 and 1; and Ws, a linear map to one number, the score.
-`model/scoring.py` defines all five.
+q is a query, k a key, q . k their dot product, and |q - k|^2 the sum of their squared differences. Additive attention
+(Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a linear map to `hidden`
+channels, which is Wq above Wk in one matrix; tanh, which brings each number between -1 and 1; and Ws, a linear map to
+one number, the score. `model/scoring.py` defines all five.
 
 Averages weighted by nearness are older than attention in networks: to predict y at x from examples (x_i, y_i), average
 the y_i, and give near ones more weight (Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i
 the values, all of them vectors of one channel. This is attention pooling:
 
-    f(x) = sum_i y_i K(x - x_i) / sum_j K(x - x_j)
+    f(x) = sum_i y_i kernel(x - x_i) / sum_j kernel(x - x_j)
 
-The kernel K is large near 0; its logarithm is the score. In a Gaussian, K(u) = exp(-u^2 / 2) / sqrt(2 pi), the factor 1
-/ sqrt(2 pi) is in every term and cancels: the weights of the y_i are the softmax of -(x - x_i)^2 / 2. The method is
-non-parametric: it keeps all examples and learns no parameters, except perhaps w of K(w u), whose width is 1 / w: the
-larger w, the fewer examples are near. Epanechnikov's kernel, K(u) = max(1 - u^2, 0), reads only examples within one
-width.
+The kernel is large near 0; its logarithm is the score. In a Gaussian, kernel(u) = exp(-u^2 / 2) / sqrt(2 pi), the
+factor 1 / sqrt(2 pi) is in every term and cancels: the weights of the y_i are the softmax of -(x - x_i)^2 / 2. The
+method is non-parametric: it keeps all examples and learns no parameters, except perhaps w of kernel(w u), whose width
+is 1 / w: the larger w, the fewer examples are near. Epanechnikov's kernel, max(1 - u^2, 0), reads only examples within
+one width.
 
 Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
 `textbook/README.md` shows what attention is for, beside a table of the last characters.
@@ -134,10 +134,14 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "Pooling, with three examples: x_i above y_i", examples
     pooled = pooling(torch.tensor([2.0]), examples[0], examples[1], gaussian_kernel)
     yield "x - x_i: how far x = 2 is from each example", pooled["differences"]
-    yield "K(x - x_i) / sum_j K(x - x_j) of the Gaussian kernel: the weights", pooled["weights"]
-    yield f"The prediction at x = 2 is the sum of the weighted y_i, {pooled['prediction'].item():.4f}.\n"
+    yield "kernel(x - x_i) / sum_j kernel(x - x_j), Gaussian: the weights", pooled["weights"]
+    yield f"The prediction at x = 2 is the weighted sum of the y_i, {pooled['prediction'].item():.4f}.\n"
 
-    yield f"Pooling of {N_EXAMPLES} noisy examples of 2 sin x + x^0.8; mean squared errors against it"
+    yield (
+        f"{N_EXAMPLES} examples with x from 0 to 5 and y = 2 sin x + x^0.8 + noise of std {NOISE}. The learned w is "
+        "the one that best predicts each of them from the others. Mean squared errors of f against the curve without "
+        f"noise, at {N_TEST} x:"
+    )
     xs, ys, x, kernels = examples_and_kernels()
     for name, (kernel, w) in kernels.items():
         error = (pooling(x, xs, ys, kernel, w=w)["prediction"] - true_function(x)).square().mean()

@@ -43,6 +43,15 @@ NAMED = [
     ("multi_head", "q.size(-1) ** 0.5", "x.size(-1) ** 0.5", "divided by sqrt(C)"),
     ("multi_head", "q.size(-1) ** 0.5", "x.size(1) ** 0.5", "divided by sqrt(T)"),
     ("cross_attention", "== 1", ">= 0", "nothing is hidden"),
+    (
+        "split_heads",
+        "n_head, width // n_head).transpose(1, 2)",
+        "width // n_head, n_head).permute(0, 3, 1, 2)",
+        "every H-th",
+    ),
+    ("masked_softmax", ".softmax(dim=-1)", "", "the softmax is missing"),
+    ("bigram_loss", "return -log_p", "return log_p", "the sign is wrong"),
+    ("bigram_loss", ".mean()", ".mean() / torch.tensor(2.0).log()", "in bits"),
     ("bigram_loss", "mean()", "sum()", "it is a sum"),
     ("bigram_loss", "ids[:-1], ids[1:]", "ids[1:], ids[:-1]", "the rows are the second of each pair"),
     ("bigram_loss", "ids[:-1], ids[1:]", "ids[:-1], ids[:-1]", "each character predicts itself"),
@@ -55,7 +64,6 @@ DESCRIBED = [  # mistakes that have no name
     ("average_of_the_past", "tril.sum(dim=1, keepdim=True)", "(1 + tril.sum(dim=1, keepdim=True))"),
     ("average_of_the_past", "torch.ones(T, T)", "torch.ones(T, T), -1"),
     ("masked_softmax", 'float("-inf")', "-10"),
-    ("masked_softmax", ".softmax(dim=-1)", ""),
     ("masked_softmax", "softmax(dim=-1)", "log_softmax(dim=-1)"),
     ("masked_softmax", ".softmax(dim=-1)", ".sigmoid()"),
     ("masked_softmax", ".softmax(dim=-1)", ".softmax(dim=-1).softmax(dim=-1)"),
@@ -68,7 +76,6 @@ DESCRIBED = [  # mistakes that have no name
     ("head", "q.size(-1) ** 0.5", "8"),
     ("head", "x @ value_map", "x @ query_map"),
     ("head", "q @ k.transpose", "q @ q.transpose"),
-    ("split_heads", "n_head, width // n_head).transpose(1, 2)", "width // n_head, n_head).permute(0, 3, 1, 2)"),
     ("split_heads", "transpose(1, 2)", "transpose(1, 2).flip(1)"),
     ("join_heads", "x.transpose(1, 2)", "x.permute(0, 2, 3, 1)"),
     ("join_heads", "x.transpose(1, 2)", "x.flip(1).transpose(1, 2)"),
@@ -82,10 +89,8 @@ DESCRIBED = [  # mistakes that have no name
     ("cross_attention", "memory @ value_map", "memory @ key_map"),
     ("cross_attention", "padding_mask[:, None, :]", "padding_mask[:1, None, :]"),
     ("cross_attention", "memory @ key_map, memory @ value_map", "memory @ value_map, memory @ key_map"),
-    ("bigram_loss", "return -log_p", "return log_p"),
     ("bigram_loss", "log_softmax(dim=-1)", "log_softmax(dim=0)"),
     ("bigram_loss", "table.log_softmax(dim=-1)", "table"),
-    ("bigram_loss", ".mean()", ".mean() / torch.tensor(2.0).log()"),
     ("bigram_loss", ".mean()", ".sum() / len(ids)"),
     ("bigram_loss", "log_softmax(dim=-1)", "softmax(dim=-1)"),
 ]
@@ -165,8 +170,8 @@ def test_a_loss_may_be_a_python_number():
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("visible) @ v", "visible)", "returns the shape (1, 3, 3), not (1, 3, 2) (shapes: (1, 3, 4), "),
-        ("visible) @ v", "visible) @ w", "stops in line 21: NameError: name 'w' is not defined (shapes: "),
+        ("visible) @ v", "visible)", "returns the shape (1, 3, 3), not (1, 3, 2) (shapes of the input: (1, 3, 4), "),
+        ("visible) @ v", "visible) @ w", "stops in line 21: NameError: name 'w' is not defined (shapes of the input: "),
         ("value_map):", "value_map, w):", "stops: TypeError: head() missing 1 required positional argument: 'w' ("),
         ("return masked_softmax(", "return [q]; (", "returns list, not a tensor."),
         ("return masked_softmax(", "masked_softmax(", "returns NoneType, not a tensor. Is a return missing?"),
@@ -184,12 +189,14 @@ def test_the_exercise_is_written_once_and_checked_up_to_the_first_function_that_
     monkeypatch.chdir(tmp_path)
     assert textbook(["--exercise"]) == 0
     file = tmp_path / "attention_exercise.py"
-    assert file.read_text(encoding="utf-8") == TEMPLATE.read_text(encoding="utf-8")
+    command = to_paste("textbook", "--check", "attention_exercise.py")
+    written = TEMPLATE.read_text(encoding="utf-8").replace("python -m textbook --check attention_exercise.py", command)
+    assert file.read_text(encoding="utf-8") == written
     file.write_text(SOLUTION.replace("masked_fill(~visible", "masked_fill(visible"), encoding="utf-8")
     assert textbook(["--exercise"]) == 2
     printed = capsys.readouterr()
     assert printed.out.startswith(f"Wrote {file}\n")
-    assert printed.out.endswith(f"run {to_paste('textbook', '--check', 'attention_exercise.py')}\n")
+    assert printed.out.endswith(f"run {command}\n")
     assert printed.err.startswith("textbook: attention_exercise.py is there already")
     assert textbook(["--check", file.name]) == 1
     assert capsys.readouterr().out.startswith("average_of_the_past is right.\nmasked_softmax is wrong. For\nscores = ")

@@ -24,10 +24,11 @@ NAMING = SIZES[2]  # no two of these, of D and of their roots are equal, so that
 
 def write() -> int:
     """Write the exercise into the current folder. Raises UserError if it is there."""
-    file, command = Path(TEMPLATE.name), to_paste("textbook", "--check", TEMPLATE.name)
+    file, command = Path(TEMPLATE.name), to_paste("textbook", "--check", TEMPLATE.name)  # also in another folder
     if file.exists():
         raise UserError(f"{file} is there already: check it with {command}, or move it")
-    file.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
+    text = TEMPLATE.read_text(encoding="utf-8")
+    file.write_text(text.replace(f"python -m textbook --check {file}", command), encoding="utf-8")
     print(f"Wrote {file.resolve()}\nFill in its first function, then run {command}")
     return 0
 
@@ -39,7 +40,8 @@ def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
         torch.manual_seed(0)
         arguments = exercise.arguments(whole_numbers, *sizes)
         expected = exercise.right(*arguments)
-        given = f"(shapes: {', '.join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)})."
+        shapes = ", ".join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)
+        given = f"(shapes of the input: {shapes})."
         try:
             y = answer(function, arguments)
         except NotImplementedError:

@@ -1,5 +1,6 @@
 """Each function of `attention_exercise.py` in its right form; other keyword arguments make it a typical mistake."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -58,8 +59,10 @@ def cross_attention(x: Tensor, memory: Tensor, padding_mask: Tensor, *maps: Tens
     return attend(x, memory, maps, padding_mask[:, None, None] != 0, **mistake)
 
 
-def bigram_loss(table: Tensor, ids: Tensor, *, rows=slice(-1), columns=slice(1, None), reduction="mean") -> Tensor:
-    return cross_entropy(table[ids[rows]], ids[columns], reduction=reduction)
+def bigram_loss(
+    table: Tensor, ids: Tensor, *, rows=slice(-1), columns=slice(1, None), reduction="mean", factor=1.0
+) -> Tensor:
+    return factor * cross_entropy(table[ids[rows]], ids[columns], reduction=reduction)
 
 
 def split_badly(x: Tensor, n_head: int) -> Tensor:
@@ -106,9 +109,12 @@ HEADS: dict[str, dict[str, Any]] = {
     "the heads are split without transposing.": {"split": split_badly},
     "the heads are split and joined without transposing.": {"split": split_badly, "join": join_badly},
     "the last map is missing.": {"mixed": False},
+    "all channels attend as one head. Split them first.": {"split": lambda x, n_head: x[:, None]},
 }
 PAIRS: dict[str, dict[str, Any]] = {
     "it is a sum. Divide it by the number of pairs.": {"reduction": "sum"},
+    "the sign is wrong. The loss is the mean of -log p.": {"factor": -1},
+    "it is in bits. With the natural logarithm, it is in nats.": {"factor": 1 / math.log(2)},
     "each character predicts itself. Compare row ids[:-1] with column ids[1:].": {"columns": slice(-1)},
     "the rows are the second of each pair. They belong to the first.": {"rows": slice(1, None), "columns": slice(-1)},
 }
@@ -128,13 +134,18 @@ EXERCISES = {
             (torch.rand(*((T,) if B % 2 else (B, 1)), S) < 0.6) | (torch.arange(S) == 0),  # no row is wholly hidden
         ),
         lambda scores, visible, weights=masked_softmax: weights(scores, visible=visible),
-        WEIGHTS,
+        WEIGHTS | {"the softmax is missing.": {"weights": lambda s, visible: s.masked_fill(~visible, -math.inf)}},
     ),
     "head": Exercise(lambda draw, B, T, S, C, H: (draw(B, T, C), *draw(3, C, C // H)), head, WEIGHTS | SCALE | CAUSAL),
     "split_heads": Exercise(
         lambda draw, B, T, S, C, H: (draw(B, T, C), H),
         lambda x, n_head, split=split_heads: split(x, n_head),
-        {RESHAPED: {"split": split_badly}},
+        {
+            RESHAPED: {"split": split_badly},
+            "head 0 gets every H-th channel. It gets the first D.": {
+                "split": lambda x, n_head: x.unflatten(-1, (-1, n_head)).permute(0, 3, 1, 2)
+            },
+        },
     ),
     "join_heads": Exercise(
         lambda draw, B, T, S, C, H: (draw(B, H, T, C),),
