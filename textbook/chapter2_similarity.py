@@ -1,10 +1,12 @@
 """Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
 How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. Call it the
-score of the two. Suppose that the channels are features: how much a user likes romance and action, and how much of each
-a film has. Features of the same sign raise the score, opposite signs lower it, and small features count little. Nobody
-can label millions of films. So features become parameters, which are numbers that start at random and are then fitted
-to data, here to what users liked. To fit parameters is to train a model. The features gain a meaning without labels.
+score of the two. For vectors of similar length, it is large if they point the same way. Suppose that the channels are
+features: how much a user likes romance and action, and how much of each a film has. Features of the same sign raise the
+score, opposite signs lower it, and small features count little. Nobody can label millions of films. So features become
+parameters: numbers that start anywhere and are then fitted to data, here to what users liked. To fit parameters is to
+train a model. The features gain a meaning without labels: similar films get similar ones. Two features make a film a
+point in a plane; --output films.png draws it.
 
 The words of a text have vectors, too. If each word takes from all words, itself too, by their scores, this is
 self-attention without parameters:
@@ -16,9 +18,9 @@ of all words, y_i = sum_j weight_ij x_j. The weights of attention are no paramet
 text. What training changes is the vectors: "the" says little about other words, so its scores should become small; who
 walks matters, so the score of "cat" and "walks" should become large.
 
-The input is a set: in another order, the words have the same outputs. Chapters 3, 4 and 7 show how a model knows their
-order. In the models that these chapters lead to, attention is the only operation between positions; everything else
-works on each position alone.
+The input is a set (a word may be in it twice): in another order, the words have the same outputs. Chapters 3, 4 and 7
+show how a model knows their order. In the models of chapters 7 and 8, attention is the only operation between
+positions; everything else works on each position alone.
 
 Next: python -m textbook 3 gives each word three vectors, and hides the future.
 """
@@ -112,9 +114,9 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
     yield (
-        "The dot product of two random vectors is a sum of C products. If these are independent, each with variance 1 "
-        "(the mean square of the distance from the mean), their sum has variance C. The standard deviation (std), the "
-        "root of the variance, is sqrt(C) then. So chapter 3, where a score has D products, divides by sqrt(D). The "
+        "Let all channels of two random vectors be independent, with mean 0 and variance 1 (mean square). Each product "
+        "of two has variance 1, too, and their dot product, a sum of C products, has variance C. Its standard "
+        "deviation (std), the root, is sqrt(C). So chapter 3, where a score has D products, divides by sqrt(D). The "
         "length of (c, ..., c), which is the root of its dot product with itself, is c sqrt(C).\n"
     )
     yield "     C   length of (3, ..., 3)   std of 2,000 dot products      std / sqrt(C)"

@@ -87,12 +87,13 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "X for chase, cats, mice", exchanged
     yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"]
     yield (
-        "mice still sees the same three words, and cannot tell in which order they came. For that, vectors must say "
-        "where a word stands (chapters 4 and 7).\n"
+        "mice still sees the same three words, and cannot tell in which order they came. A second layer can, because "
+        "the outputs of the other two have changed. Vectors that say where a word stands tell it at once (chapters 4 "
+        "and 7).\n"
     )
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
-    yield "raw scores with Wk = Wq, symmetric: words need each other equally", symmetric
+    yield "raw scores with Wk = Wq, symmetric: cats to mice is mice to cats", symmetric
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
     yield "Why divide? Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights
@@ -101,5 +102,5 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield (
         "With large scores, one weight is nearly 1. Training follows slopes (chapter 6): if the score of a weight p "
         "rises by a little, p rises by p (1 - p) times as much. The largest p (1 - p) of the rows are "
-        f"{found}. Where slopes vanish, learning stops."
+        f"{found}. Where they vanish, the maps of queries and keys stop learning."
     )

@@ -7,9 +7,9 @@ and "Switch parts off" tells what a head is worth.
 
 How can a head find the giver? "susan gave roses to mary" is the same set of words. Heads that look for words cannot
 notice the exchange; heads that look for places can. In the example, the key of a word is its place: a 1 there, and 0 in
-the other four channels. Its value is the word: a 1 at its id. Each head has all five channels, D = 5. A query is 2,000
-at each place that it looks for, so scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere. exp(-894) is 0 for a
-computer: all weight goes there.
+the other four channels. Its value is the word: a 1 at its id. Each head has all five channels, D = 5 (a wide head,
+chapter 5). A query is 2,000 at each place that it looks for, so scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere.
+Compared with the former, the latter get exp(0 - 894) of the weight, which is 0 for a computer.
 
 Einsum (Einstein summation) names each axis, which is each index of a shape, by a letter. It multiplies, then sums over
 the letters that are missing in the result.
@@ -111,5 +111,5 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield (
         "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D). With "
         f"{H} heads, (B, T, C) = {(B, T, C)} and 4 bytes a number, it writes Q and K, 2 x {two:.0f} MB, and not the "
-        f"scores (B, H, T, T), {one:.0f} MB."
+        f"scores (B, H, T, T), {one:.0f} MB; for short texts (T < 2 D), it writes more."
     )

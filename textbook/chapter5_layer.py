@@ -6,8 +6,9 @@ The heads stand side by side (Concat), and a last linear map, Wo, mixes them:
     output = Concat(head_1, ..., head_H) Wo
 
 X has the vectors that ask, Y those that are read. In self-attention, a sequence reads itself: Y = X. In
-cross-attention, it reads another, which may have another length S. A layer takes eight steps: linear maps, split into
-heads, scores, mask, softmax, sum of values, join (merge), last map.
+cross-attention, it reads another, which may have another length S. Queries, keys and values may also come from three
+inputs. A layer takes eight steps: linear maps, split into heads, scores, mask, softmax, sum of values, join (merge),
+last map.
 
 One big map holds the Wq_i of all heads as blocks of its columns, so one product gives the queries of all heads. A bias
 is a parameter that is added to each channel of a result. The maps have no biases here; bias=True adds them, as some

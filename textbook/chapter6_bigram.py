@@ -15,8 +15,9 @@ the text, which the model was not trained on.
 
 The model of this chapter is a table with a row of scores for each character; the softmax of its row gives the
 probabilities of the next. No position sees another: attention must beat it. For this model, the scores with the lowest
-loss in training are known: the logarithms of the counts of pairs. (1 is added to each count, so that no pair has the
-probability 0.) Gradient descent does not know them. It starts from zeros, and approaches them.
+loss in training are known: the logarithms of the counts of pairs. (The first table adds 1 to each count, so that no
+pair has the probability 0, which costs a little in training.) Gradient descent does not know the counts. It starts from
+zeros, and approaches them.
 
 The text is selmere, a short play that comes with the project. --corpus names another.
 
@@ -81,7 +82,7 @@ def show(corpus: str = "selmere") -> Iterator[str | tuple[str, Tensor]]:
     for split, ids in (("training", train_ids), ("validation", val_ids)):
         loss = mean_loss(table, ids)
         yield f"{split} loss {loss:.4f} nats ({loss / math.log(2):.3f} bits) over {len(ids) - 1:,} characters"
-    yield f"\nThe same by gradient descent with lr = {LR}; at first, log {V} = {math.log(V):.4f}"
+    yield f"\nA table by gradient descent with lr = {LR}; at first, log {V} = {math.log(V):.4f}"
     steps = descend(count_pairs(train_ids, V, added=0.0).exp(), LR)
     for step, (table, loss) in zip(range(1001), steps, strict=False):
         if step in (0, 10, 100, 1000):

@@ -4,29 +4,33 @@ A transformer is a model in which attention alone carries information between po
 built for translation. Today, transformers write texts and programs, answer questions, recognise speech, and read
 pictures as patches. GPT, a generative pre-trained transformer, predicts what comes next in a text, in three stages:
 
-Embeddings: each character has a vector, a row of a learned table, and each place in the text has one, too. The two are
-added. So the model knows the order of its characters, not only what is past and what is future (chapter 3).
+Embeddings: each character has a vector, a row of a learned table, and each place in the window of T characters that the
+model sees has one, too. The two are added. So the model knows where each character stands, and need not infer it from
+what is past and what is future (chapter 3).
 
 Blocks: x = x + attention(norm(x)), then x = x + MLP(norm(x)). Attention, the layer of chapter 5 under a causal mask,
 gathers from other positions. The MLP (multi-layer perceptron, feed-forward network) works on each position alone: a
-linear map to 4 C channels, the function GELU, which lets large numbers pass and makes negative ones nearly 0, and a
-linear map back. Without such a bend, linear maps in a row are only one linear map. Why does a block add its input? So
-it only has to learn a change, and slopes reach the first blocks, because a sum passes its slope unchanged to both terms
-(He et al., 2016). Why the norm? A LayerNorm (Ba et al., 2016) brings the channels of each position to mean 0 and
-variance 1, and multiplies each by a learned number. So scores stay small, however large x grows.
+linear map to 4 C channels, the function GELU, which lets large numbers pass and brings very negative ones to 0, and a
+linear map back. Without such a bend, two linear maps are only one. Attention averages what it has gathered; the MLP
+makes new features of it. Why does a block add its input? So it only has to learn a change, and slopes reach the first
+blocks, because a sum passes its slope unchanged to both terms (He et al., 2016). Why the norm? A LayerNorm (Ba et al.,
+2016) brings the channels of each position to mean 0 and variance 1, and multiplies each by a learned number. So the
+size of the scores does not depend on how large x has grown.
 
 Logits: a last norm and a linear map give a score, called logit, for each possible next character; their softmax has the
 probabilities. Training is that of chapter 6, with AdamW in place of plain gradient descent: it chooses the size of the
-step for each parameter (Loshchilov and Hutter, 2019). A step uses a batch of B windows from random places of the text,
-and its loss is that of these windows, so it goes up and down. To sample a text is to begin with a character, here a
-line end, to draw the next from the probabilities, to append it, and to repeat.
+step for each parameter, as Adam does (Kingma and Ba, 2015), and shrinks all of them a little (weight decay; Loshchilov
+and Hutter, 2019). A step uses a batch of B windows from random places of the text, and its loss is that of these
+windows, so it goes up and down. To sample a text is to begin with a character, here a line end, to draw the next from
+the probabilities, to append it, and to repeat.
 
 In the code, C is n_embd, D is head_size, H is n_head, V is vocab_size, and T is at most block_size. For readers who
 know GPT-2 (Radford et al., 2019): these are its layers without biases and dropout, with the exact GELU, not its
 approximation by tanh, and with separate tables for characters and logits.
 
 Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open textbook/playground.html in a browser,
-"Train one here", or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT.
+"Train one here", or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, and
+the convolution and the table by which it can also read its neighbours.
 """
 
 from collections.abc import Iterator
@@ -66,7 +70,7 @@ class Head(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         T = x.size(1)
         q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each
-        scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T); / sqrt(D) keeps their variance near 1
+        scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # (B, T, T); / sqrt(D): their size does not grow with D
         scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future
         weights = F.softmax(scores, dim=-1)  # each row sums to 1
         return weights @ v  # (B, T, D)

@@ -6,9 +6,9 @@ to the output of the encoder, the memory: queries come from the French words so 
 ones. So at each step, the decoder looks up what it needs in the source. It reads the target one place later, after a
 sign for the start: its output at a position is about a word that it has not read.
 
-Reversing a string is the smallest such task: position t of the target needs one position of the source, and the model
-must find out which. An encoder alone, such as BERT (Devlin et al., 2019), reads in both directions and writes nothing.
-A GPT is a decoder without cross-attention.
+Reversing a string is a small such task: position t of the target needs one position of the source, which depends on the
+length, and the model must find out which. An encoder alone, such as BERT (Devlin et al., 2019), reads in both
+directions; it fills gaps, but does not write on. A GPT is a decoder without cross-attention.
 
 Next: python -m textbook 9 compares queries and keys in other ways.
 """

@@ -9,7 +9,9 @@
 q is a query, k a key, q . k their dot product, and |q - k|^2 the sum of their squared differences. Additive attention
 (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a linear map to `hidden`
 channels, which is Wq above Wk in one matrix; tanh, which brings each number between -1 and 1; and Ws, a linear map to
-one number, the score. `model/scoring.py` defines all five.
+one number, the score. `model/scoring.py` defines all five. Whatever the score, attention maps a query and pairs of keys
+and values to a sum of the values, weighted by the softmax of the scores: with T queries, S keys and S values of any
+width, the result has T rows of this width.
 
 Averages weighted by nearness are older than attention in networks: to predict y at x from examples (x_i, y_i), average
 the y_i, and give near ones more weight (Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i
@@ -20,8 +22,8 @@ the values, all of them vectors of one channel. This is attention pooling:
 The kernel is large near 0; its logarithm is the score. In a Gaussian, kernel(u) = exp(-u^2 / 2) / sqrt(2 pi), the
 factor 1 / sqrt(2 pi) is in every term and cancels: the weights of the y_i are the softmax of -(x - x_i)^2 / 2. The
 method is non-parametric: it keeps all examples and learns no parameters, except perhaps w of kernel(w u), whose width
-is 1 / w: the larger w, the fewer examples are near. Epanechnikov's kernel, max(1 - u^2, 0), reads only examples within
-one width.
+is 1 / w: the larger w, the fewer examples are near. Epanechnikov's kernel, a multiple of max(1 - u^2, 0), reads only
+examples within one width.
 
 Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
 `textbook/README.md` shows what attention is for, beside a table of the last characters.
@@ -128,7 +130,10 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     shapes = [tuple(x.shape) for x in (q, keys, values, y)]
     yield "Queries {}, keys {}, values {}: y is {}, as wide as the values.\n".format(*shapes)
     pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
-    yield "the same from an MLP on each query and key side by side", as_mlp(additive)(pairs).squeeze(-1).detach()
+    yield (
+        "The additive scores from an MLP on each query and key side by side",
+        as_mlp(additive)(pairs).squeeze(-1).detach(),
+    )
 
     examples = torch.tensor([[1.0, 2.0, 4.0], [3.0, 5.0, 1.0]])
     yield "Pooling, with three examples: x_i above y_i", examples

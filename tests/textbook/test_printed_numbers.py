@@ -91,7 +91,7 @@ def test_chapter_2_prints_how_users_match_films_and_words_match_words(printed):
         assert films_2 @ films_2.T == pytest.approx(films @ films.T)
     words = ("the", "cat", "walks", "on", "the", "street")
     y_cat = " + ".join(f"{weight:.2f} {word}" for weight, word in zip(softmax(scores)[1], words, strict=True))
-    figures = [50, *softmax(scores)[1], 0, softmax(scores)[0][2], 60, 1, 3, 3, 3, 2000]
+    figures = [50, *softmax(scores)[1], 0, softmax(scores)[0][2], 60, 0, 1, 1, 3, 3, 3, 2000]
     for n in (4, 64, 1024):
         a, b = torch.randn(2, 2000, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64).numpy()
         spread = np.std(np.einsum("nc,nc->n", a, b), ddof=1)
@@ -165,7 +165,7 @@ def test_chapter_4_prints_what_three_heads_read_and_products_by_einsum(printed):
     sentences, numbers = printed("4", matrices)
     megabytes = 4 * 8 * 512 * 512 / 1e6
     assert_rounded(
-        numbers, [2, 5, 5, 2, 2, 0, 6, 6, 4, 8, 8, 512, 512, 4, 2, megabytes, megabytes * 512 / 64], sentences
+        numbers, [2, 5, 5, 2, 2, 0, 6, 6, 4, 8, 8, 512, 512, 4, 2, megabytes, megabytes * 512 / 64, 2], sentences
     )
 
 

@@ -17,9 +17,10 @@ def average_of_the_past(x):
 
 
 def masked_softmax(scores, visible):
-    """(B, T, S), visible (T, S) or (B, 1, S), True or False -> (B, T, S). Return the weights of S keys for each query.
+    """(..., T, S), visible (T, S) or (..., 1, S) -> (..., T, S). Return the weights of S keys for each query.
 
-    They are the softmax of the scores of the visible keys; a hidden key has weight 0 (chapters 1 and 3).
+    ... stands for B, or for B and H; visible has True or False. The weights are the softmax of the scores of the
+    visible keys; a hidden key has weight 0 (chapters 1 and 3).
     """
     raise NotImplementedError
 

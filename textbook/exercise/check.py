@@ -4,6 +4,7 @@ import inspect
 import runpy
 import traceback
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -56,7 +57,7 @@ def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
             names = inspect.signature(getattr(solution, name)).parameters
             inputs = "".join(f"{each} = {written(x)}\n" for each, x in zip(names, arguments, strict=True))
             instead = f"it returns\n{written(y)}\nnot\n{written(expected)}"
-            return f"is wrong. For\n{inputs}{instead}{mistake(function, exercise)}"
+            return f"is wrong. For\n{inputs}{instead}{mistake(function, exercise, arguments)}"
     return ""
 
 
@@ -67,19 +68,25 @@ def whole_numbers(*shape: int) -> Tensor:
 def answer(function: Callable[..., Any], arguments: tuple) -> Any:
     """Return what a function makes of copies of its arguments; a number as a tensor."""
     y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
-    return torch.tensor(y) if isinstance(y, (int, float)) else y
+    if isinstance(y, Real):
+        return torch.tensor(float(y))
+    return y.detach() if isinstance(y, Tensor) else y
 
 
-def mistake(function: Callable[..., Any], exercise: Exercise) -> str:
-    """Return a sentence that names the mistake which gives exactly the numbers of a function; or nothing."""
+def mistake(function: Callable[..., Any], exercise: Exercise, shown: tuple) -> str:
+    """Return a sentence that names the mistake which gives exactly the numbers of a function; or nothing.
+
+    It gives them for the arguments that are shown, and for others, which tell all mistakes apart.
+    """
     torch.manual_seed(0)
-    arguments = exercise.arguments(torch.randn, *NAMING)
+    inputs = (shown, exercise.arguments(torch.randn, *NAMING))
     try:
-        y = answer(function, arguments)
+        answers = [answer(function, arguments) for arguments in inputs]
     except Exception:
         return ""
     for sentence, keywords in exercise.mistakes.items():
-        if near(y, exercise.right(*arguments, **keywords), 1e-5):
+        pairs = zip(inputs, answers, strict=True)
+        if all(near(y, exercise.right(*arguments, **keywords), 1e-5) for arguments, y in pairs):
             return f"\nExactly this comes out if {sentence}"
     return ""
 

@@ -78,7 +78,9 @@ HIDDEN = {
     "the mask comes after the softmax, so the rows no longer add up to 1. It belongs before it.": {
         "weights": lambda s, visible: s.softmax(-1) * visible
     },
-    "nothing is hidden. (masked_fill returns a new tensor.)": {"weights": lambda s, visible: s.softmax(-1)},
+    "nothing is hidden. Is the mask used? (masked_fill returns a new tensor.)": {
+        "weights": lambda s, visible: s.softmax(-1)
+    },
     "hidden keys have the score 0, and exp(0) is 1. They need -inf.": {
         "weights": lambda s, visible: (s * visible).softmax(-1)
     },
@@ -90,6 +92,7 @@ AXIS = "the softmax runs over the queries. It belongs over the keys, dim=-1."
 WEIGHTS = HIDDEN | {AXIS: {"weights": lambda s, visible: masked_softmax(s.mT, visible=visible.mT).mT}}
 SCALE = {
     "the scores are not divided by sqrt(D).": {"divisor": lambda x, q: 1},
+    "the scores are multiplied by sqrt(D), not divided.": {"divisor": lambda x, q: q.size(-1) ** -0.5},
     "the scores are divided by D, not by sqrt(D).": {"divisor": lambda x, q: q.size(-1)},
     "the scores are divided by sqrt(C). A head has only D channels.": {"divisor": lambda x, q: x.size(-1) ** 0.5},
     "the scores are divided by sqrt(T). D is the number of channels of a key.": {
@@ -130,7 +133,7 @@ EXERCISES = {
     ),
     "masked_softmax": Exercise(
         lambda draw, B, T, S, C, H: (
-            4 * draw(B, T, S) - 9,  # low scores show whether hidden ones are -inf, and not only low
+            2 * draw(B, T, S) - 20 * (torch.arange(T) % 4)[:, None],  # would show that hidden scores are only low
             (torch.rand(*((T,) if B % 2 else (B, 1)), S) < 0.6) | (torch.arange(S) == 0),  # no row is wholly hidden
         ),
         lambda scores, visible, weights=masked_softmax: weights(scores, visible=visible),
@@ -159,7 +162,7 @@ EXERCISES = {
     ),
     "cross_attention": Exercise(
         lambda draw, B, T, S, C, H: (
-            *(draw(B, T, C), draw(B, S, C + 1), (torch.arange(S) <= 1 + torch.arange(B)[:, None]).int()),
+            *(draw(B, T, C), draw(B, S, C + 1), ((torch.arange(S) - torch.arange(B)[:, None]) // 2 == 0).int()),
             *(draw(C, C // H), *draw(2, C + 1, C // H)),
         ),
         cross_attention,
