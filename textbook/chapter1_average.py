@@ -6,8 +6,8 @@ predict the next token, a position may use itself and the positions before it, n
 answer. This chapter computes the average of this past in three ways, with the same result: by a loop, by a product of
 matrices, and by a softmax.
 
-In the product of matrices y = weights x (weights @ x in PyTorch), row t of y is the sum of the rows of x, each times
-its weight in row t of the weights. A position with the weight 0 is hidden.
+In the product of matrices y = weights x (weights @ x in PyTorch, the library used here), row t of y is the sum of the
+rows of x, each times its weight in row t of the weights. A position with the weight 0 is hidden.
 
 Where can weights come from? From scores, which say how much each position (column) matters to a position (row). A
 softmax turns each row z of scores into weights:
@@ -20,8 +20,8 @@ score by the sum of its row? Scores may be negative, and their sum 0. And the so
 a score that is larger by 1 gets 2.718 times the weight, so equal differences become equal ratios.
 
 In this chapter, all scores of the past are 0. Chapter 2 takes them from the data. Then the weights differ from text to
-text, as those of a fixed triangle cannot. So of the three ways, the softmax leads to attention. Each title below ends
-with the shape of its matrix: (rows, columns).
+text, as those of a fixed triangle cannot. So of the three ways, the softmax leads to attention: to averages whose
+weights come from the data. Each title below ends with the shape of its matrix: (rows, columns).
 
 Next: python -m textbook 2 takes the scores from the data.
 """

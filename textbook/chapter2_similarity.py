@@ -1,15 +1,15 @@
 """Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
 How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. Call it the
-score of the two. For vectors of similar length, it is large if they point the same way. Suppose that the channels are
-features: how much a user likes romance and action, and how much of each a film has. Features of the same sign raise the
-score, opposite signs lower it, and small features count little. Nobody can label millions of films. So features become
-parameters: numbers that start anywhere and are then fitted to data, here to what users liked. To fit parameters is to
-train a model. The features gain a meaning without labels: similar films get similar ones. Two features make a film a
-point in a plane; --output films.png draws it.
+score of the two. Drawn as arrows, vectors of similar length have a large score if they point the same way. Suppose that
+the channels are features: how much a user likes romance and action, and how much of each a film has. Features of the
+same sign raise the score, opposite signs lower it, and small features count little. Nobody can label millions of films.
+So features become parameters: numbers that start anywhere and are then fitted to data, here to what users liked. To fit
+parameters is to train a model. The features gain a meaning without labels: similar films get similar ones. Two features
+make a film a point in a plane; --output films.png draws it.
 
-The words of a text have vectors, too. If each word takes from all words, itself too, by their scores, this is
-self-attention without parameters:
+The words of a text have vectors, too. If each word becomes a sum of all words, itself included, weighted by the softmax
+of its scores, this is self-attention without parameters:
 
     y = softmax(x x^T) x
 
@@ -114,10 +114,11 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
 
     yield (
-        "Let all channels of two random vectors be independent, with mean 0 and variance 1 (mean square). Each product "
-        "of two has variance 1, too, and their dot product, a sum of C products, has variance C. Its standard "
-        "deviation (std), the root, is sqrt(C). So chapter 3, where a score has D products, divides by sqrt(D). The "
-        "length of (c, ..., c), which is the root of its dot product with itself, is c sqrt(C).\n"
+        "Let all channels of two random vectors be independent, with mean 0 and variance 1 (mean square). Variances of "
+        "such numbers multiply in products and add in sums: a product of two has variance 1, and the dot product, a "
+        "sum of C products, variance C. Its standard deviation (std), the root, is sqrt(C). So chapter 3, where a "
+        "score has D products, divides by sqrt(D). Lengths grow alike: that of (c, ..., c), the root of its dot "
+        "product with itself, is c sqrt(C).\n"
     )
     yield "     C   length of (3, ..., 3)   std of 2,000 dot products      std / sqrt(C)"
     for C in (4, 64, 1024):

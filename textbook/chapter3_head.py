@@ -8,8 +8,8 @@ value (what it passes on). These are the rows of Q, K and V:
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V
 
 (Vaswani et al., 2017, equation 1). D is the number of channels of a query, and of a key. Queries and keys have separate
-maps because "cats needs chase" does not mean "chase needs cats". A causal mask, also called look-ahead mask, hides the
-future by the triangle of chapter 1.
+maps because "cats" may need "chase" more than "chase" needs "cats". A causal mask, also called look-ahead mask, hides
+the future by the triangle of chapter 1.
 
 `Head` in chapter 7 is this computation as a part of a model. In a browser, textbook/playground.html shows the same
 steps in a trained model: "A head step by step, in numbers".
@@ -87,9 +87,9 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "X for chase, cats, mice", exchanged
     yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"]
     yield (
-        "mice still sees the same three words, and cannot tell in which order they came. A second layer can, because "
-        "the outputs of the other two have changed. Vectors that say where a word stands tell it at once (chapters 4 "
-        "and 7).\n"
+        "mice still sees the same three words, and cannot tell in which order they came. A second head that "
+        "reads these outputs can, because those of the other two have changed. Vectors that say where a word stands "
+        "tell it at once (chapters 4 and 7).\n"
     )
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]

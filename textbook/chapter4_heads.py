@@ -9,10 +9,10 @@ How can a head find the giver? "susan gave roses to mary" is the same set of wor
 notice the exchange; heads that look for places can. In the example, the key of a word is its place: a 1 there, and 0 in
 the other four channels. Its value is the word: a 1 at its id. Each head has all five channels, D = 5 (a wide head,
 chapter 5). A query is 2,000 at each place that it looks for, so scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere.
-Compared with the former, the latter get exp(0 - 894) of the weight, which is 0 for a computer.
+A place with the score 0 gets exp(0 - 894) times the weight of one with 894, which is 0 for a computer.
 
-Einsum (Einstein summation) names each axis, which is each index of a shape, by a letter. It multiplies, then sums over
-the letters that are missing in the result.
+Einsum (Einstein summation) names each axis (rows, columns and so on) by a letter. It multiplies, then sums over the
+letters that are missing in the result.
 
 Next: python -m textbook 5 decides which keys a query sees, and makes one layer.
 """
@@ -96,11 +96,12 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
     equal = all(torch.allclose(loop, other) for other in others)
-    yield f"Two heads by loop, as more sequences, and by einsum give {'the same' if equal else 'DIFFERENT results'}."
+    results = "the same" if equal else "DIFFERENT results"
+    yield f"Two heads by a loop, as extra sequences of the batch, and by einsum give {results}."
     i_j_h = torch.einsum("nihd,njhd->nijh", *(x.unflatten(-1, (2, 3)) for x in (q, k))).softmax(dim=2)
     yield (
-        f"Some texts put the weights into the axes (N, i, j, h), here {tuple(i_j_h.shape)}: N sequences, query, key, "
-        "head. Their softmax runs over the keys, which are dim=2, counted from 0."
+        f"Some texts put the weights into the axes (N, i, j, h), {tuple(i_j_h.shape)} for 2 sequences of 5 tokens "
+        "and 2 heads. Their softmax runs over the keys, which are dim=2, counted from 0."
     )
     try:
         split_heads(q, 4)
@@ -110,6 +111,6 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
     yield (
         "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D). With "
-        f"{H} heads, (B, T, C) = {(B, T, C)} and 4 bytes a number, it writes Q and K, 2 x {two:.0f} MB, and not the "
-        f"scores (B, H, T, T), {one:.0f} MB; for short texts (T < 2 D), it writes more."
+        f"{H} heads, (B, T, C) = {(B, T, C)} and 4 bytes a number, the first way writes Q and K again, "
+        f"2 x {two:.0f} MB, and the second the scores (B, H, T, T), {one:.0f} MB. For T < 2 D, the first writes more."
     )

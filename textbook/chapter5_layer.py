@@ -149,8 +149,9 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     cross = MultiHeadAttention(16, 2, query_size=10, key_size=12)
     traced = [two.trace(x), wide.trace(x), cross.trace(x, memory)]
     yield (
-        "X has 32 sequences of 20 tokens of 10 channels. Three layers with 2 heads make C = 16 channels of them. The "
-        "last reads keys and values from 7 tokens of 12 channels: lengths can differ.\n"
+        "X has 32 sequences of 20 tokens of 10 channels. Three layers with 2 heads make C = 16 channels of them. Wide "
+        "heads have D = C channels each, not C / H. The last layer reads keys and values from 7 tokens of 12 channels: "
+        "lengths can differ.\n"
     )
     yield "              D = C / H = 8       wide heads, D = 16  cross-attention"
     for name in traced[0]:
@@ -160,14 +161,14 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     n = sum(p.numel() for p in MultiHeadAttention(16, 2, query_size=10, bias=True).parameters())
     yield f"736 = 3 x 10 x 16 + 16 x 16: three maps and the last. With 16 biases in each: {n:,}."
     equal = "the same" if torch.allclose(one_head_at_a_time(two, x), two(x), atol=1e-6) else "DIFFERENT results"
-    yield f"One head at a time, each with 8 columns of every map, gives {equal}.\n"
+    yield f"One head at a time, each with 8 columns of Wq, Wk and Wv, gives {equal}.\n"
 
     equal_scores = MultiHeadAttention(16, 1, query_size=10, score=uniform)
     padding, look_ahead = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]), causal_mask(4, 4).int()
     yield "padding mask (B, S): the second sequence is filled up at both ends", padding
     yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead
     weights = equal_scores.trace(x[:2, :4], padding_mask=padding, attention_mask=look_ahead)["weights"]
-    yield "Weights of the second, for equal scores; the first query sees no key", weights[1, 0]
+    yield "Second sequence, equal scores, both masks: the first query sees no key", weights[1, 0]
     memory_mask = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
     yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask
     weights = equal_scores.trace(x[:1, :4], x[:1, 4:7], memory_mask=memory_mask)["weights"]

@@ -15,9 +15,9 @@ the text, which the model was not trained on.
 
 The model of this chapter is a table with a row of scores for each character; the softmax of its row gives the
 probabilities of the next. No position sees another: attention must beat it. For this model, the scores with the lowest
-loss in training are known: the logarithms of the counts of pairs. (The first table adds 1 to each count, so that no
-pair has the probability 0, which costs a little in training.) Gradient descent does not know the counts. It starts from
-zeros, and approaches them.
+loss in training are known: the logarithms of the counts of pairs. (The table of counts below adds 1 to each count, so
+that no pair has the probability 0, which costs a little in training.) Gradient descent does not use this formula. It
+starts from zeros, and approaches the same scores.
 
 The text is selmere, a short play that comes with the project. --corpus names another.
 

@@ -6,16 +6,16 @@ pictures as patches. GPT, a generative pre-trained transformer, predicts what co
 
 Embeddings: each character has a vector, a row of a learned table, and each place in the window of T characters that the
 model sees has one, too. The two are added. So the model knows where each character stands, and need not infer it from
-what is past and what is future (chapter 3).
+what the mask lets others see (chapter 3).
 
-Blocks: x = x + attention(norm(x)), then x = x + MLP(norm(x)). Attention, the layer of chapter 5 under a causal mask,
-gathers from other positions. The MLP (multi-layer perceptron, feed-forward network) works on each position alone: a
-linear map to 4 C channels, the function GELU, which lets large numbers pass and brings very negative ones to 0, and a
-linear map back. Without such a bend, two linear maps are only one. Attention averages what it has gathered; the MLP
-makes new features of it. Why does a block add its input? So it only has to learn a change, and slopes reach the first
-blocks, because a sum passes its slope unchanged to both terms (He et al., 2016). Why the norm? A LayerNorm (Ba et al.,
-2016) brings the channels of each position to mean 0 and variance 1, and multiplies each by a learned number. So the
-size of the scores does not depend on how large x has grown.
+Blocks, one after another; in each, x = x + attention(norm(x)), then x = x + MLP(norm(x)). Attention, the layer of
+chapter 5 under a causal mask, gathers from other positions. The MLP (multi-layer perceptron, feed-forward network)
+works on each position alone: a linear map to 4 C channels, the function GELU, which lets large numbers pass and brings
+very negative ones to 0, and a linear map back. Without such a bend, two linear maps are only one. Attention averages
+what it has gathered; the MLP makes new features of it. Why does a block add its input? So it only has to learn a
+change, and slopes reach the first blocks, because a sum passes its slope unchanged to both terms (He et al., 2016). Why
+the norm? A LayerNorm (Ba et al., 2016) brings the channels of each position to mean 0 and variance 1, and multiplies
+each by a learned number. So the size of the scores does not depend on how large x has grown.
 
 Logits: a last norm and a linear map give a score, called logit, for each possible next character; their softmax has the
 probabilities. Training is that of chapter 6, with AdamW in place of plain gradient descent: it chooses the size of the

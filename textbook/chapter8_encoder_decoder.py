@@ -1,10 +1,10 @@
 """Chapter 8: what is cross-attention for? To write one sequence while reading another, as French from English.
 
 The encoder reads the source, here English; its attention has no causal mask, so each position sees all others. The
-decoder writes the target, here French, as the GPT of chapter 7 does. In between, each of its blocks has cross-attention
-to the output of the encoder, the memory: queries come from the French words so far, keys and values from the English
-ones. So at each step, the decoder looks up what it needs in the source. It reads the target one place later, after a
-sign for the start: its output at a position is about a word that it has not read.
+decoder writes the target, here French, as the GPT of chapter 7 does. Between attention and MLP, each of its blocks has
+cross-attention to the output of the encoder, the memory: queries come from the French words so far, keys and values
+from the English ones. So at each step, the decoder looks up what it needs in the source. It reads a sign for the start,
+then the target: so each position predicts the next word, which it has not read.
 
 Reversing a string is a small such task: position t of the target needs one position of the source, which depends on the
 length, and the model must find out which. An encoder alone, such as BERT (Devlin et al., 2019), reads in both
@@ -144,7 +144,8 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
     n = len(LETTERS) + 2  # with signs for the start and the end
     yield (
         f"Training on strings of 1 to {LONGEST} letters from {LETTERS[0]} to {LETTERS[-1]} to reverse, {steps:,} "
-        f"steps; 300 take about half a minute. Equal probabilities have the loss log {n} = {math.log(n):.4f}."
+        "steps; 300 take about half a minute. With signs for start and end, equal probabilities have the loss "
+        f"log {n} = {math.log(n):.4f}."
     )
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
@@ -174,6 +175,6 @@ def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
         yield f"{string:>{LONGEST}} -> {answer:{LONGEST}}  {'correct' if answer == string[::-1] else 'wrong'}"
     n_right = sum(answer == string[::-1] for string, answer in pairs)
     yield (
-        f"Of {N_TEST:,} other strings, {len(pairs)} were not in the training data. {n_right} of these are reversed "
-        "correctly."
+        f"Of {N_TEST:,} new random strings, {len(pairs)} were not in the training data. {n_right} of these are "
+        "reversed correctly."
     )

@@ -3,15 +3,15 @@
     uniform      0                              the plain average of chapter 1
     dot          q . k                          chapter 2
     scaled dot   q . k / sqrt(D)                chapter 3
-    additive     tanh(q Wq + k Wk) Ws           widths of q and k may differ
-    gaussian     -|q - k|^2 w^2 / 2             near is similar
+    additive     tanh(q Wq + k Wk) Ws           q and k may differ in channels
+    gaussian     -|q - k|^2 w^2 / 2             near is similar (w: below)
 
 q is a query, k a key, q . k their dot product, and |q - k|^2 the sum of their squared differences. Additive attention
 (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a linear map to `hidden`
 channels, which is Wq above Wk in one matrix; tanh, which brings each number between -1 and 1; and Ws, a linear map to
 one number, the score. `model/scoring.py` defines all five. Whatever the score, attention maps a query and pairs of keys
 and values to a sum of the values, weighted by the softmax of the scores: with T queries, S keys and S values of any
-width, the result has T rows of this width.
+number of channels, the result has T rows with as many channels.
 
 Averages weighted by nearness are older than attention in networks: to predict y at x from examples (x_i, y_i), average
 the y_i, and give near ones more weight (Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i
@@ -25,8 +25,9 @@ method is non-parametric: it keeps all examples and learns no parameters, except
 is 1 / w: the larger w, the fewer examples are near. Epanechnikov's kernel, a multiple of max(1 - u^2, 0), reads only
 examples within one width.
 
-Next: python train.py --config configs/selmere.yaml trains the GPT of this project, which `model/README.md` explains;
-`textbook/README.md` shows what attention is for, beside a table of the last characters.
+Next: python -m textbook --exercise writes functions for you to fill in. python train.py --config configs/selmere.yaml
+trains the GPT of this project, which `model/README.md` explains; `textbook/README.md` shows what attention is for,
+beside a table of the last characters.
 """
 
 import math

@@ -30,7 +30,7 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     assert textbook([str(number), *(["--steps", "2"] if number in (7, 8) else [])]) == 0
     printed = capsys.readouterr().out
     assert "DIFFERENT" not in printed  # forms that should agree
-    following = f"-m textbook {number + 1} " if number < len(CHAPTERS) else "train.py --config configs/selmere.yaml "
+    following = f"-m textbook {number + 1} " if number < len(CHAPTERS) else "-m textbook --exercise "
     assert f"\nNext: python {following}" in printed
     lines = printed.partition("\nSample:")[0].splitlines()  # what a model writes can have any form
     assert [line for line in lines if re.search(r"-0(\.0*)?(?!\S)", line)] == []

@@ -3,9 +3,9 @@
     python -m textbook --check attention_exercise.py
 
 B sequences have T positions, each a vector of C numbers (channels). A head has D channels, and a layer H heads. @ is
-the product of matrices, for each sequence of the batch; a map W is applied as x @ W. Each function fits on a few
-lines, and may use the ones above it. You need softmax, masked_fill, tril, reshape and transpose of PyTorch. If you are
-stuck, textbook/exercise/solution.py in the project has one way to write each.
+the product of matrices, for each sequence of the batch; a map W is applied as x @ W. Each function fits on a few lines,
+and may use the ones above it. You need ones, tril, masked_fill, softmax(dim=...), reshape, transpose and log of
+PyTorch. If you are stuck, textbook/exercise/solution.py in the project has one way to write each.
 """
 
 import torch
@@ -51,7 +51,8 @@ def multi_head(x, query_map, key_map, value_map, output_map, n_head):
 def cross_attention(x, memory, padding_mask, query_map, key_map, value_map):
     """(B, T, C), memory (B, S, M), maps (C, D), (M, D), (M, D) -> (B, T, D). One head; x reads the memory (chapter 5).
 
-    padding_mask (B, S), of 0 and 1, is 0 where a position of the memory only fills up its sequence: nobody may read it.
+    The memory has M channels. padding_mask (B, S), of the numbers 0 and 1, is 0 where a position of the memory only
+    fills up its sequence: nobody may read it.
     """
     raise NotImplementedError
 
