@@ -34,8 +34,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
     add("--length", type=whole(0), default=500, metavar="N", help="characters to sample (%(default)s)")
     add("--samples", type=whole(1), default=1, metavar="N", help="number of texts (%(default)s)")
-    temperature = "lower is more predictable, 0 is greedy (0.8); model.temperature multiplies it"
-    add("--temperature", type=float, default=0.8, metavar="X", help=temperature)
+    add("--temperature", type=float, default=0.8, metavar="X", help="lower is more predictable, 0 is greedy (0.8)")
     add("--top-k", type=int, metavar="K", help="sample from the K likeliest characters only")
     add("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest whose probabilities add up to P (1)")
     add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the best (0)")

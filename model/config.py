@@ -55,16 +55,11 @@ class ModelConfig:
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
     # probability that a row is dropped in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
-    # factor of the rows outside training: below 1 if the text was read several times, and the rows know it by heart
-    ngram_scale: Annotated[float, Within(at_least=0, at_most=1_000), Mark.RETUNABLE, Mark.FIXED, Mark.ANY_IN_GPT2] = 1.0
     # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
     # learns
     qk_norm: Annotated[bool, InGPT2(False)] = True
     # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
     logit_softcap: Annotated[NotNegative, InGPT2(0.0)] = 15.0
-    # divides the logits outside training: above 1 for a model that is too sure of what it predicts, because it has read
-    # its text several times
-    temperature: Annotated[float, Within(at_least=0.001, at_most=1_000), Mark.RETUNABLE, Mark.FIXED] = 1.0
     # implementation of attention; `auto`: on a CPU, the one measured to be fastest
     attention: Annotated[Literal["auto", "explicit", "fused"], Mark.RETUNABLE, Mark.ANY_IN_GPT2] = "auto"
     # scoring function

@@ -24,8 +24,7 @@ DRAWS_AHEAD = 1024  # random numbers come in portions, so that memory does not g
 class Sampling:
     """Settings for drawing a character from logits.
 
-    temperature divides the model's logits, which `model.temperature` has divided before; 0 takes the likeliest
-    character. Then three filters apply in this order:
+    temperature divides the model's logits; 0 takes the likeliest character. Then three filters apply in this order:
     top_k keeps the k likeliest characters (Fan et al., 2018); None, or the vocabulary's size, keeps all.
     top_p keeps the likeliest ones whose probabilities add up to p (nucleus: Holtzman et al., 2020); 1 keeps all.
     min_p keeps those at least min_p times as likely as the likeliest (Nguyen et al., 2024); 0 keeps all.

@@ -6,7 +6,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - queries and keys of fixed length, with one learned scale per head
 - squared ReLU in the MLP
 - an output matrix of its own, not that of the embeddings
-- a soft cap on the logits, and a temperature outside training
+- a soft cap on the logits
 - zeros in the last map of each layer and in the output matrix at the start
 - as options: a memory of n-grams, a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other
   scoring functions
@@ -145,7 +145,7 @@ class GPT(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if cap := self.config.logit_softcap:  # keeps logits between -cap and cap (Gemma 2, 2024)
             logits = cap * torch.tanh(logits / cap)
-        return logits if self.training else logits / self.config.temperature  # calibration (Guo et al., 2017)
+        return logits
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the tables of which a step changes only a few rows.

@@ -32,7 +32,6 @@ class NgramMemory(nn.Module):
     Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, so a row
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
     without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
-    Outside training, all rows are multiplied by `model.ngram_scale`.
 
     symbols: (V,), the number of each character in the hash: 1, 2, ... in the order of their ids. A model that is
     fine-tuned keeps those of its ancestor, and new characters get the next ones, so that n-grams keep their rows.
@@ -45,7 +44,7 @@ class NgramMemory(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.lengths, self.dropout, self.scale = config.ngrams, config.ngram_dropout, config.ngram_scale
+        self.lengths, self.dropout = config.ngrams, config.ngram_dropout
         zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
@@ -66,7 +65,7 @@ class NgramMemory(nn.Module):
         if self.training:
             seen = (seen - 1).clamp(min=0)
         share = seen / (seen + PRIOR)  # (B, T, N, 1)
-        share = dropout(share, self.dropout) if self.training else share * self.scale
+        share = dropout(share, self.dropout) if self.training else share
         return self.proj((rows * share).flatten(2))
 
     @torch.no_grad()

@@ -31,6 +31,8 @@ GONE: dict[str, Any] = {
     "model.qk_scale": "learned",
     "model.score_hidden": 16,
     "model.score_width": None,
+    "model.ngram_scale": 1.0,
+    "model.temperature": 1.0,
     "data.level": "character",
     "optim.ngram_lr": 0.2,
     "optim.muon_momentum": 0.95,

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from data.batches import Ids, evaluation_windows, to_device
 from model.generate import window_start
 from model.gpt import GPT
+from training.calibration import Calibration
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = {"cpu": 8192, "mps": 8192, "cuda": 65536}  # a GPU needs more to be busy
@@ -25,17 +26,24 @@ LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 class Evaluation:
     """A loss in nats per character over n_characters, each predicted from up to `context` earlier characters.
 
-    n_available: the characters of the whole text.
+    n_available: the characters of the whole text. calibrated_loss: that at the temperature which makes it lowest, see
+    `Calibration`; NaN if it was not measured.
     """
 
     loss: float
     n_characters: int
     n_available: int
     context: int
+    calibrated_loss: float = math.nan
+    temperature: float = math.nan
 
     @property
     def bits_per_character(self) -> float:
         return self.loss / math.log(2)
+
+    @property
+    def calibrated(self) -> str:
+        return f"{self.calibrated_loss:.4f} at temperature {self.temperature:.2f}"
 
     @property
     def extent(self) -> str:
@@ -53,6 +61,8 @@ class Evaluation:
         return {
             "val_loss": self.loss,
             "val_bits_per_char": self.bits_per_character,
+            "val_calibrated_loss": self.calibrated_loss,
+            "val_temperature": self.temperature,
             "val_characters": self.n_characters,
             "val_split_characters": self.n_available,
             "val_context": self.context,
@@ -76,6 +86,7 @@ def evaluate(
     """
     block_size = model.config.block_size
     total: Tensor | float = 0.0
+    calibration = Calibration()
     n_scored = 0
     n_available = len(ids) - 1
     batch_size = windows_at_once(model, runtime)
@@ -89,9 +100,10 @@ def evaluate(
                 logits = model(inputs)  # (B, T, V)
             losses = losses_of(logits, targets, runtime)
             total = total + losses.sum()
+            calibration.add(logits, targets)
             n_scored += targets.numel()
             bar.update(targets.numel())
-    return Evaluation(float(total) / n_scored, n_scored, n_available, block_size)
+    return Evaluation(float(total) / n_scored, n_scored, n_available, block_size, *calibration.best())
 
 
 def windows_at_once(model: GPT, runtime: Runtime) -> int:
@@ -124,7 +136,7 @@ def losses_of(logits: Tensor, targets: Tensor, runtime: Runtime) -> Tensor:
 
 @contextlib.contextmanager
 def evaluation_mode(model: GPT) -> Iterator[None]:
-    """Switch dropout off inside the context; there, `model.temperature` and `model.ngram_scale` apply."""
+    """Switch dropout off inside the context."""
     was_training = model.training
     model.eval()
     try:

@@ -161,8 +161,7 @@ class TrainingState:
         """Record a validation loss and return whether it is the best so far. Raises TrainingError if it is absurd."""
         progress = self.progress
         if not loss < WORST_LOSS:
-            advice = against_a_high_loss(self.config)
-            raise TrainingError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {advice}")
+            raise TrainingError(f"the validation loss is {loss:.3g} at step {progress.step:,}; {ADVICE}")
         progress.evaluation_due = False
         is_best = loss < progress.best_loss
         if is_best:
@@ -183,12 +182,6 @@ class TrainingState:
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "
                 f"{self.progress.step:,}; {ADVICE}"
             )
-
-
-def against_a_high_loss(config: Config) -> str:
-    """Return what helps if the validation loss is high; some settings scale the predictions outside training only."""
-    scaled = [f"model.{name}" for name in ("temperature", "ngram_scale") if getattr(config.model, name) != 1]
-    return f"start a run with {' and '.join(scaled)} at 1" if scaled else ADVICE
 
 
 def origin_of(corpus: Corpus, runtime: Runtime) -> dict[str, Any]:

@@ -144,7 +144,7 @@ const VALUES = {
   qk_norm: [false, true],
 };
 const SHAPES = ["layers", "n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "bias", "conv_width"];
-const NUMBERS = ["ngrams", "ngram_rows", "ngram_scale", "logit_softcap", "temperature"];
+const NUMBERS = ["ngrams", "ngram_rows", "logit_softcap"];
 const WITHOUT_EFFECT = ["dropout", "ngram_dropout", "attention"]; // on what a trained model computes
 const OF_ANY_VALUE = [...SHAPES, ...NUMBERS, ...WITHOUT_EFFECT];
 
@@ -268,11 +268,10 @@ class GPT {
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
     const { rows, counts, proj } = this.memory;
-    const { ngram_rows, ngram_scale } = this.config;
-    const width = rows.length / ngram_rows;
+    const width = rows.length / this.config.ngram_rows;
     const found = [];
     for (const row of this.ngramRows(t)) {
-      const share = (ngram_scale * counts[row]) / (counts[row] + 4);
+      const share = counts[row] / (counts[row] + 4);
       for (let i = 0; i < width; i++) found.push(share * rows[row * width + i]);
     }
     return linear(Float64Array.from(found), proj);
@@ -338,9 +337,9 @@ class GPT {
 
   // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.
   predict(x) {
-    const { logit_softcap: cap, temperature } = this.config;
+    const cap = this.config.logit_softcap;
     const logits = linear(this.norm(x, this.finalNorm), this.lmHead);
-    return logits.map((each) => (cap ? cap * Math.tanh(each / cap) : each) / temperature);
+    return cap ? logits.map((each) => cap * Math.tanh(each / cap)) : logits;
   }
 }
 

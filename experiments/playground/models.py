@@ -31,7 +31,7 @@ KERNELS = "kernels_fma.wasm", "kernels.wasm"  # the faster one first, which some
 OPENING = 160  # characters of the validation split that the page begins with
 # Settings that may differ from those of configs/page.yaml in a model that a page trains further.
 CHOSEN = ("n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "logit_softcap")
-UNUSED = ("dropout", "attention", "ngram_rows", "ngram_dropout", "ngram_scale")
+UNUSED = ("dropout", "attention", "ngram_rows", "ngram_dropout")
 
 
 def make_page(

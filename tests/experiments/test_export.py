@@ -143,7 +143,7 @@ def test_an_export_for_transformers_says_how_to_give_this_project_the_model(tmp_
 
 
 def test_another_shape_than_gpt2s_is_an_error_that_names_the_settings(workplace, capsys):
-    settings = ["model.head_size=4", "model.mlp=swiglu", "model.temperature=2"]
+    settings = ["model.head_size=4", "model.mlp=swiglu"]
     train_tiny(workplace, *GPT2, *settings, "train.max_steps=1")
     capsys.readouterr()
     assert export(["--to", "huggingface", "--output", "x"]) == 2

@@ -40,8 +40,6 @@ NUMBERS = {  # what is repeated is drawn more often
     "ngram_rows": (50, 1_000),
     "ngram_dropout": (0.0, 0.5),
     "logit_softcap": (0.0, 2.0, 15.0),
-    "ngram_scale": (1.0, 0.6),
-    "temperature": (1.0, 1.3),
     "score": ("scaled_dot",) * 3,
 }
 KINDS = get_type_hints(ModelConfig, include_extras=True)

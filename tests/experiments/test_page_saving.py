@@ -204,7 +204,6 @@ def test_what_a_visitor_trains_and_saves_has_the_same_loss_in_python_and_trains_
         ({"bias": True}, False),
         ({"ngrams": (2,)}, False),
         ({"conv_width": 3}, False),
-        ({"temperature": 1.1}, False),
         ({"positions": "alibi"}, False),
         ({"norm": "layer"}, False),
         ({"mlp": "gelu"}, False),

@@ -180,11 +180,3 @@ def test_capped_logits_stay_within_the_cap():
     with torch.no_grad():
         model.lm_head.weight.mul_(1000)
     assert model(random_ids()).abs().max() <= 15
-
-
-def test_outside_training_probabilities_are_those_of_the_temperature():
-    """They are in proportion to those of temperature 1, raised to the power 1 / temperature."""
-    model, ids = make_model(V, temperature=1.25).double(), torch.randint(V, (B, T))
-    before = model.train()(ids).softmax(-1)
-    expected = before**0.8 / (before**0.8).sum(-1, keepdim=True)
-    torch.testing.assert_close(model.eval()(ids).softmax(-1), expected, rtol=1e-12, atol=0)

@@ -25,7 +25,7 @@ from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
 from training.runtime import processor_name, product_rate
 from training.sampling import TextSampler
-from training.state import TrainingState, against_a_high_loss
+from training.state import ADVICE, TrainingState
 
 
 class RunLog:
@@ -134,7 +134,7 @@ class RunLog:
         if self._last_sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", self._last_sample)
         self._console.say(
-            f"step {step:,}  validation loss {result.loss:.4f}{' (best)' if is_best else ''}  "
+            f"step {step:,}  validation loss {result.loss:.4f} ({result.calibrated}){' best' if is_best else ''}  "
             f"{result.bits_per_character:.3f} bits per character  {result.extent}  "
             f"{self.elapsed_s:.0f} s"
         )
@@ -177,7 +177,7 @@ class RunLog:
         guessing = math.log(len(self.state.corpus.vocabulary))
         if guessing < self._last_loss < math.inf:
             worse = f"The last loss, {self._last_loss:.4f}, is worse than that of guessing, {guessing:.4f}"
-            self._console.say(f"{worse}: {against_a_high_loss(config)}")
+            self._console.say(f"{worse}: {ADVICE}")
         self._console.say(f"Settings, metrics, samples and checkpoints are in {self.run.path}")
         self._console.say("To sample text:")
         self._console.say(f"  {to_paste('sample.py', '--checkpoint', self.run.path)}")

@@ -68,11 +68,6 @@ def test_an_absurd_validation_loss_of_finite_weights_ends_the_run(workplace, los
         make_state().note_evaluation(loss)
 
 
-def test_a_setting_that_scales_the_predictions_outside_training_is_named_in_place_of_the_learning_rate(workplace):
-    with pytest.raises(TrainingError, match=r"start a run with model\.temperature and model\.ngram_scale at 1$"):
-        make_state("model.temperature=0.01", "model.ngram_scale=9").note_evaluation(200.0)
-
-
 def test_a_run_that_ends_worse_than_guessing_says_so(workplace, capsys):
     train_run("good", "train.max_steps=4")
     assert "guessing" not in capsys.readouterr().out

@@ -281,9 +281,9 @@ def test_a_process_that_finds_the_run_locked_leaves_the_files_of_the_one_that_tr
 def test_resuming_with_another_model_or_text_is_an_error(run, capsys):
     before = run.latest.read_bytes()
     Path("text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")
-    resume(run, "model.n_layer=3", "model.temperature=2", "optim.name=adamw", "train.max_steps=50", status=2)
+    resume(run, "model.n_layer=3", "train.eval_characters=5", "optim.name=adamw", "train.max_steps=50", status=2)
     error = capsys.readouterr().err
-    for difference in ("n_layer was 2 and is 3", "temperature was 1.0 and is 2.0", "muon and is adamw", "SHA-256 was"):
+    for difference in ("n_layer was 2 and is 3", "eval_characters was ", "muon and is adamw", "SHA-256 was"):
         assert difference in error
     assert "vocabulary was with nothing else and is with '?'" in error
     Path("text.txt").write_text(TINY_TEXT[:20], encoding="utf-8")
