@@ -102,7 +102,7 @@ class Torture:
 
     def damage(self):
         """Damage the latest checkpoint if an intact one remains without it."""
-        with contextlib.suppress(CheckpointError):
+        with contextlib.suppress(CheckpointError, FileNotFoundError):
             load_checkpoint(self.run.previous)
             if self.run.latest.exists():
                 self.run.latest.write_bytes(damaged(self.run.latest.read_bytes(), self.rng))
