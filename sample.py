@@ -1,7 +1,6 @@
 """Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
 import argparse
-import contextlib
 import math
 import sys
 import time
@@ -11,8 +10,10 @@ from pathlib import Path
 import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
+from cli.prompt import read_line
 from data.files import read_file
 from model.generate import Sampler, Sampling
+from training.copied import how_much_is_copied
 from training.sampling import TextSampler, prepared_for_sampling
 from training.trained_model import load_model
 
@@ -38,6 +39,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--top-k", type=int, metavar="K", help="sample from the K likeliest characters only")
     add("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest whose probabilities add up to P (1)")
     add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the best (0)")
+    add("--copied", action="store_true", help="say what of the text stands in the training text")
     add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; may be repeated")
     add("--seed", type=whole(0), default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
@@ -60,6 +62,9 @@ def run(options: argparse.Namespace) -> int:
             trained.vocabulary.encode(stop)
     prompt = "" if options.interactive else read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
+    lines = trained.checkpoint.config.data.lines
+    if lines:
+        options.stop.append("\n")
     n_streams = math.ceil(options.samples / math.ceil(options.samples / AT_ONCE))  # equal batches
     with prepared_for_sampling(trained.model, options.samples):
         streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)
@@ -68,11 +73,13 @@ def run(options: argparse.Namespace) -> int:
             interact(sampler, options)
             return 0
         began_s = time.perf_counter()
-        n = write(sampler, options, prompt, options.seed)
+        texts = write(sampler, options, prompt, options.seed, lines=lines)
         elapsed_s = time.perf_counter() - began_s
-    texts = f" of {options.samples} texts together" if options.samples > 1 else ""
+    n, together = sum(map(len, texts)), f" of {len(texts)} texts together" if len(texts) > 1 else ""
     speed = f"{n / elapsed_s:,.0f} characters/s"
-    print(f"Sampled {n:,} characters{texts} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
+    print(f"Sampled {n:,} characters{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
+    for sentence in how_much_is_copied(trained, texts, prompt) if options.copied else ():
+        print(sentence, file=sys.stderr)
     return 0
 
 
@@ -89,24 +96,29 @@ def read_prompt(options: argparse.Namespace) -> str:
         raise UserError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
 
 
-def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, seed: int) -> int:
-    """Continue the prompt, print the texts, and return their length without it. Raises UserError as `encode` does."""
-    n = 0
+def write(
+    sampler: TextSampler, options: argparse.Namespace, prompt: str, seed: int, *, lines: bool = False
+) -> list[str]:
+    """Continue the prompt, print the texts, and return them without it. Raises UserError as `encode` does.
+
+    lines: print one text on a line, without a number.
+    """
     if options.samples == 1:
-        pieces = sampler.stream(prompt, options.length, seed=seed, stops=options.stop)
+        pieces, text = sampler.stream(prompt, options.length, seed=seed, stops=options.stop), ""
         show(prompt)
         for (piece,) in pieces:
             show(piece)
-            n += len(piece)
+            text += piece
         show("\n")
-        return n
+        return [text]
+    sampled: list[str] = []
     for first in range(0, options.samples, sampler.sampler.n_streams):
         pieces = sampler.stream(prompt, options.length, seed=seed, first=first, stops=options.stop)
         texts = ["".join(text) for text in zip(*pieces, strict=True)]
         for number, text in enumerate(texts[: options.samples - first], first + 1):
-            show(f"--- sample {number} ---\n{prompt}{text}\n\n")
-            n += len(text)
-    return n
+            show(f"{prompt}{text}\n" if lines else f"--- sample {number} ---\n{prompt}{text}\n\n")
+            sampled.append(text)
+    return sampled
 
 
 def interact(sampler: TextSampler, options: argparse.Namespace) -> None:
@@ -125,21 +137,6 @@ def interact(sampler: TextSampler, options: argparse.Namespace) -> None:
         except KeyboardInterrupt:
             show("\n")
         seed += 1
-
-
-def read_line() -> str:
-    """Return a line of standard input; on a terminal, one can edit it and recall earlier ones. Raises EOFError."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        with contextlib.suppress(ImportError):  # Windows edits lines without it
-            import readline  # noqa: F401 - `input` uses it
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return input("> ")
-            print("\n(Ctrl-D ends)")
-    print("> " if sys.stdin.isatty() else "", end="", file=sys.stderr, flush=True)
-    if line := sys.stdin.readline():
-        return line.rstrip("\r\n")
-    raise EOFError
 
 
 def show(text: str) -> None:

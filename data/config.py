@@ -14,7 +14,7 @@ DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
-    # `shakespeare`, `selmere`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
+    # `shakespeare`, `names`, `selmere`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
     # or a glob pattern
     corpus: Annotated[str, Mark.RESOLVED] = "shakespeare"
     # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
@@ -23,6 +23,7 @@ class DataConfig:
     # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
     # characters
     split: Annotated[tuple[NotNegative, ...], Mark.FIXED] = DEFAULT_SPLIT
+    lines: Annotated[bool, Mark.WITHOUT_EFFECT] = False  # lines are texts, such as names: a sample ends with its line
     encoding: str = "utf-8"  # encoding of the text; `latin-1` reads any file, each byte as one character
     # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's are added
     characters: Annotated[str | None, Mark.RESOLVED] = None

@@ -42,6 +42,10 @@ NAMED: dict[str, Download | Path] = {
         url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
+    "names": Download(
+        url="https://raw.githubusercontent.com/karpathy/makemore/master/names.txt",
+        sha256="0a30b5557f192f32ab962680889aac5f6fda0f4cecf40a6d0b5694f58ea8cc4d",
+    ),
     "selmere": BUNDLED / "selmere.txt",
 }
 

@@ -1,16 +1,18 @@
+import ast
 import io
 import os
 import pty
 import re
 import select
+import statistics
 import subprocess
 import sys
 import time
 
 import pytest
 import torch
-from conftest import ROOT, train_tiny
-from helpers import assert_mistake, heed_signals
+from conftest import ROOT, TINY_TEXT, train_tiny
+from helpers import assert_mistake, heed_signals, train_run
 
 import sample
 from training.sampling import StopText
@@ -123,6 +125,43 @@ def test_sampling_ends_before_the_first_stop_text(written, samples):
     ending = "\n" if samples == 1 else "\n\n"
     for before, after in zip(texts, cut, strict=True):
         assert after == (before.removesuffix(ending).split(" b")[0] + ending if before else "")
+
+
+def test_what_is_copied_is_named_beside_what_is_usual(written, trained, capsys):
+    assert sample.main(["--length", "80", "--samples", "2", "--temperature", "0.1", "--prompt", "7", "--copied"]) == 0
+    printed = capsys.readouterr()
+    texts = [text.removeprefix("7") for text in re.findall(r"--- sample \d ---\n(.{81})\n\n", printed.out, re.DOTALL)]
+    training, validation = TINY_TEXT[: int(0.9 * len(TINY_TEXT))], TINY_TEXT[int(0.9 * len(TINY_TEXT)) - 1 :]
+    pieces = [validation[int(i * (len(validation) - 80) / 14) :][:80] for i in range(15)]
+    usual = statistics.median(n_copied(piece, training) for piece in pieces)
+    sentences = re.findall(
+        r"^The longest stretch .* has (\d+) characters: (\'.*\'|\".*\"); .* is (\d+)$", printed.err, re.M
+    )
+    assert len(sentences) == len(texts) == 2
+    for text, (n, stretch, median) in zip(texts, sentences, strict=True):
+        assert ast.literal_eval(stretch) in text
+        assert ast.literal_eval(stretch) in training
+        assert (int(n), int(median)) == (n_copied(text, training), usual) == (len(ast.literal_eval(stretch)), usual)
+
+
+def n_copied(text, training):
+    """Return the length of the longest stretch of a text that stands in the training text."""
+    return max(n for n in range(len(text) + 1) for i in range(len(text) - n + 1) if text[i : i + n] in training)
+
+
+def test_texts_that_are_lines_end_with_their_lines_and_the_new_ones_are_counted(workplace, capsys):
+    (workplace / "text.txt").write_text("anna\nbob\neve\notto\n" * 90, encoding="utf-8")
+    train_run("names", "data.lines=true", "train.max_steps=30", "train.batch_size=16", "optim.lr=0.02")
+    capsys.readouterr()
+    assert sample.main(["--samples", "30", "--temperature", "1.3", "--copied"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert len(lines) == 30
+    n_known = sum(line in {"anna", "bob", "eve", "otto"} for line in lines)
+    assert 0 < n_known < 30
+    assert f"\nNew: {30 - n_known} of 30, " in printed.err
+    assert sample.main(["--prompt", "ot", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == "otto\n"
 
 
 @pytest.mark.parametrize(("text", "before", "after"), [("zabcabx!", "zabca", "zabca"), ("xabc", "x", "xabc")])

@@ -1,5 +1,7 @@
+import contextlib
 import io
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -12,13 +14,14 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT, TINY_TEXT, run_script
-from helpers import assert_same_state, losses, metrics, resume, run_differences, train_run, untimed
+from helpers import assert_same_state, losses, make_state, metrics, resume, run_differences, train_run, untimed
 
 import cli.startup
 import sample
 import train
 from data import sources
 from experiments.report.__main__ import main as report
+from training.log.run_log import RunLog
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.step import TrainingStep
@@ -49,6 +52,37 @@ def test_a_run_writes_its_settings_metrics_samples_and_checkpoints(workplace, ca
     output = capsys.readouterr().out
     assert re.search(r"Best validation loss [\d.]+ nats \([\d.]+ bits\) per character, context 16, at step \d+", output)
     assert f"--checkpoint {run}" in output
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_passes", "advice"),
+    [
+        (["train.max_steps=3", "model.dropout=0"], "0.1", None),
+        (["train.max_steps=400", "model.dropout=0.1"], "17.5", None),
+        (["train.max_steps=400", "model.dropout=0"], "17.5", "train.max_steps=114; or set model.dropout=0.2, and"),
+    ],
+)
+def test_a_run_says_how_often_it_reads_its_text_and_warns_of_many_times(workplace, capsys, settings, n_passes, advice):
+    state = make_state(*settings)
+    steps, n_train = state.config.train.max_steps, int(0.9 * len(TINY_TEXT))
+    assert n_passes == f"{steps * state.config.tokens_per_step / n_train:.1f}"
+    run = RunFolder.create("tiny")
+    with contextlib.closing(RunLog(run, state, 0.0)) as log:
+        log.introduce([])
+    printed = capsys.readouterr().out
+    assert f"\n{steps:,} steps read the training text {n_passes} times\n" in printed
+    assert ("Warning: " in printed) == bool(advice)
+    assert advice is None or advice in printed
+
+
+def test_a_run_whose_validation_loss_has_risen_says_since_when(workplace, capsys):
+    (workplace / "text.txt").write_text("".join(random.Random(0).choices("abcdefgh", k=300)), encoding="utf-8")
+    run = train_run("tiny", "train.max_steps=80", "train.eval_every_steps=10", "optim.lr=0.02")
+    found = losses(run.path, "val_loss")
+    lowest = 10 * (found.index(min(found)) + 1)
+    assert lowest <= 50
+    last = capsys.readouterr().out.partition("Best validation loss ")[2]
+    assert f"\nThe validation loss has not been lower since step {lowest}. If the training loss still falls, " in last
 
 
 def test_the_same_seed_trains_the_same_model_and_no_run_overwrites_another(workplace):

@@ -31,8 +31,7 @@ class OptimConfig:
     name: Annotated[Literal["adamw", "muon"], Mark.FIXED] = "muon"
     lr: Positive = 0.003  # peak learning rate of AdamW; `configs/shakespeare.yaml` has 0.012
     muon_lr: Positive = 0.02  # peak learning rate of Muon
-    beta1: BelowOne = 0.9  # first beta of AdamW
-    beta2: BelowOne = 0.95  # second beta of AdamW
+    beta2: BelowOne = 0.95  # second beta of AdamW; the first is 0.9
     # weight decay of the blocks' matrices; with `muon`, it skips weights that their update moves away from 0
     weight_decay: NotNegative = 0.0
     # weight decay of the output layer (the language-model head), which makes predictions less overconfident

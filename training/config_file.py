@@ -36,6 +36,7 @@ GONE: dict[str, Any] = {
     "data.level": "character",
     "optim.ngram_lr": 0.2,
     "optim.muon_momentum": 0.95,
+    "optim.beta1": 0.9,
     "train.deterministic": False,
     "train.tensorboard": False,
     "train.processes": 1,

@@ -6,6 +6,7 @@
 const EPSILON = 2 ** -23; // of RMSNorm, as in PyTorch
 const INITIAL_SCALE = 12; // of the queries; see INITIAL_QK_SCALE in model/gpt.py
 const MOMENTUM = 0.95; // of Muon
+const BETA1 = 0.9; // of AdamW
 const NEWTON_SCHULZ = [3.4445, -4.775, 2.0315]; // see training/optim/muon.py
 
 // A matrix in a memory that many share. A view is a part of another matrix, or its transpose, without a copy.
@@ -390,11 +391,11 @@ class LearningGPT {
   }
 
   // A step of AdamW (Loshchilov and Hutter, 2019).
-  adamw({ weight, gradient, first, second }, lr, { beta1, beta2 }, decay) {
+  adamw({ weight, gradient, first, second }, lr, { beta2 }, decay) {
     const [w, g, m, v] = [weight, gradient, first, second].map(({ values }) => values);
-    const [unbias1, unbias2] = [1 - beta1 ** this.step, 1 - beta2 ** this.step];
+    const [unbias1, unbias2] = [1 - BETA1 ** this.step, 1 - beta2 ** this.step];
     for (let i = 0; i < w.length; i++) {
-      m[i] += (1 - beta1) * (g[i] - m[i]);
+      m[i] += (1 - BETA1) * (g[i] - m[i]);
       v[i] += (1 - beta2) * (g[i] * g[i] - v[i]);
       w[i] -= lr * decay * w[i] + ((lr / unbias1) * m[i]) / (Math.sqrt(v[i] / unbias2) + 1e-8);
     }

@@ -30,9 +30,12 @@ def texts(corpus, parts):
     return [corpus.vocabulary.decode(part[:]) for part in parts]
 
 
-@pytest.mark.parametrize(("name", "n", "n_train"), [("selmere", 171949, 154754), ("shakespeare", 1115394, 1003854)])
+@pytest.mark.parametrize(
+    ("name", "n", "n_train"),
+    [("selmere", 171949, 154754), ("shakespeare", 1115394, 1003854), ("names", 228145, 205330)],
+)
 def test_the_named_texts_have_their_size_and_a_small_vocabulary(name, n, n_train):
-    if name == "shakespeare" and not (os.environ.get("CORPUS_MIRROR") or (cache_folder() / "shakespeare.txt").exists()):
+    if name != "selmere" and not (os.environ.get("CORPUS_MIRROR") or (cache_folder() / f"{name}.txt").exists()):
         pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
     corpus = load_corpus(name)
     assert corpus.ids.dtype == np.uint8

@@ -178,7 +178,7 @@ def test_a_folder_that_may_not_be_read_is_an_error_and_is_not_left_out(cache, re
     ("corpus", "error"),
     [
         ("shakespear", r"data.corpus=shakespear: no such file.*did you mean shakespeare\?"),
-        ("{folder}/gone.txt", "named corpora: shakespeare, selmere"),
+        ("{folder}/gone.txt", "named corpora: shakespeare, names, selmere"),
         ("{folder}", "contains no .txt file"),
     ],
 )

@@ -27,6 +27,9 @@ from training.runtime import processor_name, product_rate
 from training.sampling import TextSampler
 from training.state import ADVICE, TrainingState
 
+MANY_PASSES, GOOD_PASSES = 10, 5  # through the training text, without dropout
+RISEN = 3  # evaluations without a better loss
+
 
 class RunLog:
     """The log of a run: its metrics, its samples and what the console shows; times are in seconds.
@@ -90,6 +93,14 @@ class RunLog:
             f"Model: {self.state.model.n_parameters():,} parameters, {config.model.in_words}, "
             f"context length {config.model.block_size}"
         )
+        n_passes = config.train.max_steps * config.tokens_per_step / len(train_ids)
+        self._console.say(f"{config.train.max_steps:,} steps read the training text {n_passes:.1f} times")
+        if n_passes > MANY_PASSES and not config.model.dropout:
+            fewer = max(1, round(GOOD_PASSES / n_passes * config.train.max_steps))
+            self._console.say(
+                f"Warning: so often, it learns the text by heart. Read it about {GOOD_PASSES} times, with "
+                f"train.max_steps={fewer}; or set model.dropout=0.2, and train.patience=3 to stop when the loss rises"
+            )
         if config.train.ancestor:
             self._console.say(f"Started from the weights of {config.train.ancestor}")
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
@@ -173,6 +184,12 @@ class RunLog:
             self._console.say(
                 f"Best validation loss {progress.best_loss:.4f} nats ({progress.best_loss / math.log(2):.3f} bits) per "
                 f"character, context {config.model.block_size}, at step {progress.best_step:,}"
+            )
+        if progress.evaluations_since_best >= RISEN:
+            self._console.say(
+                f"The validation loss has not been lower since step {progress.best_step:,}. If the training loss still "
+                f"falls, the model learns its text by heart: train for about {progress.best_step:,} steps, raise "
+                "model.dropout, or give it more text"
             )
         guessing = math.log(len(self.state.corpus.vocabulary))
         if guessing < self._last_loss < math.inf:

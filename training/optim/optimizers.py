@@ -16,6 +16,7 @@ from model.gpt import GPT
 from training.config import OptimConfig
 from training.optim.muon import Muon
 
+BETA1 = 0.9  # of AdamW
 NGRAM_LR = 0.2  # peak learning rate of the rows of `model.ngrams`, for each character of a step
 
 # What each optimiser remembers of a parameter p after a step: tensors of these shapes and types.
@@ -43,7 +44,6 @@ def make_optimizers(
     apart = {*matrices, head, *sparse}
     rest = [p for p in model.parameters() if p not in apart]
     on_gpu = rest[0].device.type == "cuda"
-    betas = (config.beta1, config.beta2)
     optimizers: list[Optimizer] = []
     groups = [
         {"params": rest, "weight_decay": 0.0},
@@ -53,7 +53,9 @@ def make_optimizers(
         optimizers.append(Muon(matrices, lr=config.muon_lr, weight_decay=config.weight_decay, dtype=dtype))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
-    optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, fused=True, capturable=on_gpu))
+    optimizers.append(
+        torch.optim.AdamW(groups, lr=config.lr, betas=(BETA1, config.beta2), fused=True, capturable=on_gpu)
+    )
     if sparse:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
         optimizers.append(torch.optim.SGD(sparse, lr=NGRAM_LR * characters, fused=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):

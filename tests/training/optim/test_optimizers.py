@@ -83,14 +83,14 @@ def test_every_parameter_belongs_to_one_group_and_only_matrices_of_blocks_and_th
 
 def test_two_steps_of_adamw_equal_the_published_formula():
     model = GPT(ModelConfig(n_layer=1, n_embd=8, n_head=2), 5)
-    (adamw,) = make_optimizers(model, OptimConfig(name="adamw", lr=0.01, weight_decay=0.5, beta1=0.6, beta2=0.8))
+    (adamw,) = make_optimizers(model, OptimConfig(name="adamw", lr=0.01, weight_decay=0.5, beta2=0.8))
     matrix, table = model.blocks[0].mlp.up.weight, model.token_embedding.weight
     before = {p: p.detach().clone() for p in (matrix, table)}
     for gradient in (-3.0, 1.0):
         for p in model.parameters():
             p.grad = torch.full_like(p, gradient)
         adamw.step()
-    mean, square = (0.6 * 0.4 * -3 + 0.4 * 1) / (1 - 0.6**2), (0.8 * 0.2 * 9 + 0.2 * 1) / (1 - 0.8**2)
+    mean, square = (0.9 * 0.1 * -3 + 0.1 * 1) / (1 - 0.9**2), (0.8 * 0.2 * 9 + 0.2 * 1) / (1 - 0.8**2)
     second = -0.01 * mean / square**0.5
     torch.testing.assert_close(matrix.detach(), (before[matrix] * 0.995 + 0.01) * 0.995 + second)
     torch.testing.assert_close(table.detach(), before[table] + 0.01 + second)
