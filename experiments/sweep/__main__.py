@@ -1,4 +1,4 @@
-"""Train every combination of settings: python -m experiments.sweep --config configs/selmere.yaml model.n_head=1,2,4"""
+"""Train every combination of settings: python -m experiments.sweep --config configs/heads.yaml model.n_head=1,2,4"""
 
 import dataclasses
 import sys
