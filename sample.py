@@ -62,9 +62,7 @@ def run(options: argparse.Namespace) -> int:
             trained.vocabulary.encode(stop)
     prompt = "" if options.interactive else read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
-    lines = trained.checkpoint.config.data.lines
-    if lines:
-        options.stop.append("\n")
+    options.stop += trained.stops
     n_streams = math.ceil(options.samples / math.ceil(options.samples / AT_ONCE))  # equal batches
     with prepared_for_sampling(trained.model, options.samples):
         streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)
@@ -73,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
             interact(sampler, options)
             return 0
         began_s = time.perf_counter()
-        texts = write(sampler, options, prompt, options.seed, lines=lines)
+        texts = write(sampler, options, prompt, options.seed, lines=bool(trained.stops))
         elapsed_s = time.perf_counter() - began_s
     n, together = sum(map(len, texts)), f" of {len(texts)} texts together" if len(texts) > 1 else ""
     speed = f"{n / elapsed_s:,.0f} characters/s"

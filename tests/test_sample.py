@@ -16,6 +16,7 @@ from helpers import assert_mistake, heed_signals, train_run
 
 import sample
 from training.sampling import StopText
+from training.trained_model import load_model
 
 
 @pytest.fixture
@@ -162,6 +163,7 @@ def test_texts_that_are_lines_end_with_their_lines_and_the_new_ones_are_counted(
     assert f"\nNew: {30 - n_known} of 30, " in printed.err
     assert sample.main(["--prompt", "ot", "--temperature", "0"]) == 0
     assert capsys.readouterr().out == "otto\n"
+    assert load_model("runs/names").generate("ot", temperature=0) == "otto"
 
 
 @pytest.mark.parametrize(("text", "before", "after"), [("zabcabx!", "zabca", "zabca"), ("xabc", "x", "xabc")])

@@ -69,9 +69,9 @@ class TextSampler:
                     return
         yield [text.end() for text in texts]
 
-    def text(self, prompt: str, length: int, *, seed: int = 0) -> str:
+    def text(self, prompt: str, length: int, *, seed: int = 0, stops: Sequence[str] = ()) -> str:
         """Return the continuation of a single stream."""
-        return "".join(piece for (piece,) in self.stream(prompt, length, seed=seed))
+        return "".join(piece for (piece,) in self.stream(prompt, length, seed=seed, stops=stops))
 
 
 class StopText:

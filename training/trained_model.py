@@ -115,6 +115,11 @@ class TrainedModel:
         folder = self.path.parent.parent
         return folder if (folder / "config.yaml").is_file() else None
 
+    @property
+    def stops(self) -> list[str]:
+        """The texts before which a sample ends: a line end if lines are texts (`data.lines`)."""
+        return ["\n"] if self.checkpoint.config.data.lines else []
+
     def opening(self, length: int) -> str:
         """Return `length` characters of the validation split: those after a line end or, if it is far, the first."""
         text = self.vocabulary.decode(self.split()[: 10 * length])
@@ -132,16 +137,16 @@ class TrainedModel:
         min_p: float = 0.0,
         seed: int = 0,
     ) -> str:
-        """Return the prompt and `length` more characters, those of `sample.py`; for the filters, see `Sampling`.
+        """Return the prompt and `length` more characters, or those before a stop text, as `sample.py` prints them.
 
-        Raises UserError if the model does not know a character of the prompt, ValueError if the length or a filter is
-        out of range.
+        For the filters, see `Sampling`. Raises UserError if the model does not know a character of the prompt,
+        ValueError if the length or a filter is out of range.
         """
         if length < 0:
             raise ValueError(f"length={length} must be at least 0")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         sampler = TextSampler(Sampler(self.model, 1, sampling=sampling), self.vocabulary)
-        return prompt + sampler.text(prompt, length, seed=seed)
+        return prompt + sampler.text(prompt, length, seed=seed, stops=self.stops)
 
     def log_probabilities(self, text: str, *, as_generated: bool = False) -> np.ndarray:
         """Return the natural logarithms (T - 1,), float64, of the probabilities of a text's characters but the first.

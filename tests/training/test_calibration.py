@@ -57,14 +57,14 @@ def test_beyond_the_range_the_loss_is_that_at_its_end(predicted):
     assert calibration.best() == (pytest.approx(loss_at(4, 10 * predicted[0], predicted[1]), abs=1e-4), 4)
 
 
-def test_a_temperature_fitted_on_one_half_fits_the_other(predicted):
+def test_a_temperature_fitted_on_every_other_window_fits_the_rest(predicted):
     logits, targets = predicted
-    for here, there in ((slice(0, 32), slice(32, 64)), (slice(32, 64), slice(0, 32))):
+    for here, there in ((slice(0, 64, 2), slice(1, 64, 2)), (slice(1, 64, 2), slice(0, 64, 2))):
         calibration = Calibration()
         calibration.add(logits[here], targets[here])
         _, temperature = calibration.best()
         on_the_other = loss_at(temperature, logits[there], targets[there])
-        assert 0 <= on_the_other - lowest(logits[there], targets[there])[0] < 0.002
+        assert 0 <= on_the_other - lowest(logits[there], targets[there])[0] < 0.0005
 
 
 def test_an_evaluation_and_its_record_have_both_losses():
