@@ -136,7 +136,7 @@ def test_what_is_copied_is_named_beside_what_is_usual(written, trained, capsys):
     pieces = [validation[int(i * (len(validation) - 80) / 14) :][:80] for i in range(15)]
     usual = statistics.median(n_copied(piece, training) for piece in pieces)
     sentences = re.findall(
-        r"^The longest stretch .* has (\d+) characters: (\'.*\'|\".*\"); .* is (\d+)$", printed.err, re.M
+        r"^Sample \d: the longest stretch .* has (\d+) characters: (\'.*\'|\".*\"); .* is (\d+)$", printed.err, re.M
     )
     assert len(sentences) == len(texts) == 2
     for text, (n, stretch, median) in zip(texts, sentences, strict=True):

@@ -24,13 +24,14 @@ def how_much_is_copied(trained: TrainedModel, texts: Sequence[str], prompt: str 
         n_new = sum(prompt + text not in known for text in texts)
         yield f"New: {n_new} of {len(texts)}, which are no lines of the training text"
         return
-    for text in texts:
+    for number, text in enumerate(texts, start=1):
         length = min(len(text), len(validation))
         starts = np.linspace(0, len(validation) - length, N_PIECES).astype(int)
         pieces = [trained.vocabulary.encode(text), *(validation[start : start + length] for start in starts)]
         place, *others = longest_copies(pieces, training)
         usual = median(other.stop - other.start for other in others)
+        which = f"Sample {number}: the" if len(texts) > 1 else "The"
         yield (
-            f"The longest stretch that stands in the training text has {place.stop - place.start} characters: "
+            f"{which} longest stretch that stands in the training text has {place.stop - place.start} characters: "
             f"{text[place]!r}; of {N_PIECES} equally long pieces of the validation text, the median is {usual}"
         )
