@@ -28,6 +28,7 @@ SAME_RUN = {
     "data.corpus": "copy.txt",
     "data.fallback": "selmere",
     "data.characters": "beer",
+    "data.lines": "true",
     "train.device": "cpu",
     "train.dtype": str(choose_runtime("cpu", "auto").dtype).removeprefix("torch."),
 }
