@@ -25,7 +25,7 @@ PLANNED = {
     **dict.fromkeys(("code_heads", "code_recipe"), "heads/plan.md"),
     **dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "heads/plan_adamw_rate.md"),
     **dict.fromkeys(("memory", "code", "heads"), "ngrams/plan.md"),
-    "part1": "parts/plan.md",
+    **dict.fromkeys(("part1", "parts"), "parts/plan.md"),
 }
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
