@@ -48,6 +48,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, load the model, and continue the prompt or the lines of standard input."""
+    if options.copied and options.interactive:
+        raise UserError("--copied is for texts that are finished; leave out --interactive")
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
     filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}

@@ -207,6 +207,7 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--prompt", "\x1b[31m"], r"'\x1b' (U+001B)"),
         (["--prompt", "\udcff"], r"'\udcff' (U+DCFF)"),
         (["--prompt", "\0"], r"'\x00' (U+0000)"),
+        (["--copied", "--interactive"], "leave out --interactive"),
     ],
 )
 def test_a_mistake_produces_a_one_line_error_and_status_2(capsys, arguments, message):
