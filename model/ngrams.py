@@ -22,7 +22,7 @@ WIDTH = 32  # of a row
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
 PRIOR = 4.0  # a row that the training text reads this many times has half of its weight
-COUNTED, BATCH = 1 << 24, 1 << 20  # characters to count, and how many of them at once
+COUNTED, BATCH = 1 << 24, 1 << 15  # characters to count, and how many of them at once, which fit into a CPU's cache
 MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 
 
@@ -41,6 +41,7 @@ class NgramMemory(nn.Module):
 
     symbols: Tensor
     counts: Tensor
+    powers: Tensor
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
@@ -49,6 +50,9 @@ class NgramMemory(nn.Module):
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
         self.register_buffer("counts", torch.full((config.ngram_rows,), MOST))
+        # The hash of n symbols, the newest first, is the sum of s_i M^(n - i) over i = 0 to n - 1.
+        powers = [[_power(n - i) if i < n else 0 for n in self.lengths] for i in range(max(self.lengths))]
+        self.register_buffer("powers", torch.tensor(powers).flip(0), persistent=False)  # (longest, N), the oldest first
         self.proj = nn.Linear(len(self.lengths) * WIDTH, config.n_embd, bias=False)
 
     def forward(self, ids: Tensor, places: Places, cache: KVCache | None = None) -> Tensor:
@@ -81,11 +85,11 @@ class NgramMemory(nn.Module):
 
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, N) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
-        longest = max(self.lengths)
-        T = symbols.size(1) - longest + 1
-        hashed, index = torch.zeros_like(symbols[:, :T]), list[Tensor]()
-        for n in range(1, longest + 1):
-            hashed = (hashed + symbols[:, longest - n :][:, :T]) * MULTIPLIER  # wraps, modulo 2^64
-            if n in self.lengths:
-                index.append((hashed >> LOW_BITS) % self.rows.num_embeddings)
-        return torch.stack(index, -1)
+        windows = symbols.unfold(1, len(self.powers), 1).unsqueeze(-1)  # (B, T, longest, 1)
+        hashed = (windows * self.powers).sum(-2)  # (B, T, N), modulo 2^64
+        return (hashed >> LOW_BITS) % self.rows.num_embeddings
+
+
+def _power(exponent: int) -> int:
+    """Return MULTIPLIER ** exponent, modulo 2^64, as a signed number."""
+    return (pow(MULTIPLIER, exponent, 2**64) + 2**63) % 2**64 - 2**63

@@ -83,7 +83,7 @@ class Rotary(PositionEmbedding):
             places.rotations[size] = getattr(self, f"cos_sin_{size}")[:, places.index].to(x.dtype).unbind()
         cos, sin = places.rotations[size]  # (T, 1, D) each; sin is negative in the first half of the channels
         # A pair (a, b) becomes (a cos - b sin, b cos + a sin).
-        return x * cos + x.roll(size // 2, dims=-1) * sin
+        return torch.addcmul(x * cos, x.roll(size // 2, dims=-1), sin)
 
 
 class Alibi(PositionEmbedding):

@@ -11,6 +11,7 @@ from torch import nn
 from data.vocabulary import Vocabulary
 from model.generate import Sampler
 from model.gpt import GPT
+from model.norm import QueryKeyNorm
 from training.evaluation import evaluation_mode
 
 
@@ -21,18 +22,24 @@ def prepared_for_sampling(model: GPT, n_samples: int) -> Iterator[None]:
     Give the model no other layers or parameters afterwards.
     """
     n_threads = torch.get_num_threads()
+    norms = [module for module in model.modules() if isinstance(module, QueryKeyNorm)]
     if model.lm_head.weight.device.type == "cpu":
         for module in model.modules():
             if isinstance(module, nn.Linear):  # weights stored by columns multiply one vector up to twice as fast
                 module.weight.data = module.weight.data.t().contiguous().t()
             # Python finds these sooner than through nn.Module.__getattr__.
             vars(module).update(module._modules | module._parameters)
+        with torch.no_grad():
+            for norm in norms:
+                norm.kept_factors = norm.factors()
         if n_samples == 1:
             torch.set_num_threads(1)  # one character is too little work to share
     try:
         yield
     finally:
         torch.set_num_threads(n_threads)
+        for norm in norms:
+            norm.kept_factors = None
 
 
 @dataclass(frozen=True)

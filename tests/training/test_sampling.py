@@ -60,6 +60,7 @@ def test_a_model_prepared_for_sampling_keeps_its_logits_and_follows_new_weights_
     before, names = model.eval()(ids), list(model.state_dict())
     with prepared_for_sampling(model, 1):
         assert torch.get_num_threads() == 1
+        torch.testing.assert_close(model(ids), before)
     torch.testing.assert_close(model(ids), before)
     assert list(model.state_dict()) == names
     model.load_state_dict({name: 2 * weight for name, weight in model.state_dict().items()})
