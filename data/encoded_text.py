@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fsspec.implementations.local import LocalFileSystem
 from tqdm import tqdm
 
 from cli.errors import UserError, checking_values, optional_library
@@ -160,6 +159,8 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
     """Yield the unpacked content of a file in chunks; the last one is empty."""
+    from fsspec.implementations.local import LocalFileSystem  # slow, and a text is encoded once
+
     suffix = path.suffix.lower()
     if suffix == ".zst" and sys.version_info < (3, 14):
         optional_library("backports.zstd", f"{path}: a .zst file")

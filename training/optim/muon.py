@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from training.optim.quick_start import Optimizer
+
 # Quintic Newton-Schulz coefficients of the source: after five iterations singular values are near 1, not exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -48,7 +50,7 @@ def _factor(gram: Tensor) -> Tensor:
     return factor
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Optimizer):
     """Muon for the matrices (2-D parameters) of hidden layers.
 
     Without weight decay, the update equals that of `torch.optim.Muon`, but all matrices of one shape share one batched

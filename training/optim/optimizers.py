@@ -1,9 +1,9 @@
 """What turns gradients into new weights: the optimisers of a config, and the average of the weights.
 
-A new optimiser is a `torch.optim.Optimizer` with a branch in `make_optimizers` and a line in `REMEMBERED`. It changes
-weights and what it remembers in place, because a CUDA graph freezes the addresses of tensors. On a GPU, the graph also
-freezes every value of a group but the learning rate, which is a tensor there. A run that finds anything else changed
-ends with an error at its next log line.
+A new optimiser is a `torch.optim.Optimizer`, best one of `quick_start`, with a branch in `make_optimizers` and a line
+in `REMEMBERED`. It changes weights and what it remembers in place, because a CUDA graph freezes the addresses of
+tensors. On a GPU, the graph also freezes every value of a group but the learning rate, which is a tensor there. A run
+that finds anything else changed ends with an error at its next log line.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,15 @@ from torch.optim import Optimizer
 from model.gpt import GPT
 from training.config import OptimConfig
 from training.optim.muon import Muon
+from training.optim.quick_start import SGD, AdamW
 
 BETA1 = 0.9  # of AdamW
 NGRAM_LR = 0.2  # peak learning rate of the rows of `model.ngrams`, for each character of a step
 
 # What each optimiser remembers of a parameter p after a step: tensors of these shapes and types.
 REMEMBERED: dict[type[Optimizer], Callable[[Tensor], dict[str, Tensor]]] = {
-    torch.optim.AdamW: lambda p: {"step": torch.zeros((), dtype=torch.float32), "exp_avg": p, "exp_avg_sq": p},
-    torch.optim.SGD: lambda _: {},
+    AdamW: lambda p: {"step": torch.zeros((), dtype=torch.float32), "exp_avg": p, "exp_avg_sq": p},
+    SGD: lambda _: {},
     Muon: lambda p: {"momentum_buffer": p},
 }
 
@@ -53,11 +54,9 @@ def make_optimizers(
         optimizers.append(Muon(matrices, lr=config.muon_lr, weight_decay=config.weight_decay, dtype=dtype))
     else:
         groups.append({"params": matrices, "weight_decay": config.weight_decay})
-    optimizers.append(
-        torch.optim.AdamW(groups, lr=config.lr, betas=(BETA1, config.beta2), fused=True, capturable=on_gpu)
-    )
+    optimizers.append(AdamW(groups, lr=config.lr, betas=(BETA1, config.beta2), fused=True, capturable=on_gpu))
     if sparse:  # AdamW would move a row that was seen once as far as one that was seen a thousand times
-        optimizers.append(torch.optim.SGD(sparse, lr=NGRAM_LR * characters, fused=on_gpu))
+        optimizers.append(SGD(sparse, lr=NGRAM_LR * characters, fused=on_gpu))
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
         if on_gpu:  # in device memory, where a captured step reads it

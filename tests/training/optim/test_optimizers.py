@@ -1,11 +1,14 @@
 import pytest
 import torch
+from conftest import ROOT
+from helpers import run_python
 
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.config import OptimConfig
 from training.optim.muon import Muon, orthogonalise
 from training.optim.optimizers import make_optimizers, set_lr
+from training.optim.quick_start import SGD, AdamW
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 24, 24), (1, 48, 100), (2, 64, 256)], ids=str)
@@ -116,3 +119,39 @@ def test_learning_rates_stored_on_a_device_give_the_same_steps_as_numbers():
         return params
 
     torch.testing.assert_close(weights_after(True), weights_after(False))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [(AdamW, torch.optim.AdamW, {"fused": True, "weight_decay": 0.3}), (SGD, torch.optim.SGD, {})],
+    ids=["AdamW", "SGD"],
+)
+def test_an_optimiser_without_the_compiler_takes_the_same_steps_as_pytorchs(ours, theirs, options):
+    p, q = (torch.nn.Parameter(torch.arange(6.0).view(2, 3)) for _ in range(2))
+    optimizers = [kind([x], lr=0.1, **options) for kind, x in ((ours, p), (theirs, q))]
+    for _ in range(3):
+        for optimizer, x in zip(optimizers, (p, q), strict=True):
+            optimizer.zero_grad()
+            x.pow(3).sum().backward()
+            optimizer.step()
+    assert not torch.equal(p, torch.arange(6.0).view(2, 3)) and torch.equal(p, q)
+
+
+def test_a_step_does_not_import_pytorchs_compiler():
+    code = """
+import sys, torch
+from model.config import ModelConfig
+from model.gpt import GPT
+from training.config import OptimConfig
+from training.optim.optimizers import make_optimizers
+
+model = GPT(ModelConfig(n_layer=1, ngrams=(2,), ngram_rows=9), 5)
+optimizers = make_optimizers(model, OptimConfig())
+model(torch.zeros(1, 3, dtype=torch.long)).sum().backward()
+for optimizer in optimizers:
+    optimizer.step()
+    optimizer.zero_grad()
+print([type(optimizer).__name__ for optimizer in optimizers], "torch._dynamo" in sys.modules)
+"""
+    finished = run_python(["-c", code], cwd=ROOT)
+    assert finished.stdout == "['Muon', 'AdamW', 'SGD'] False\n", finished.stderr
