@@ -45,7 +45,7 @@ class NgramMemory(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.lengths, self.dropout = config.ngrams, config.ngram_dropout
+        self.lengths, self.dropout = sorted(config.ngrams), config.ngram_dropout
         zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
