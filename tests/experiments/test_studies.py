@@ -209,7 +209,7 @@ def test_a_packed_part_has_the_settings_of_its_sweep(part):
 @pytest.mark.parametrize(("part", "plan"), PLANNED.items())
 def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
     for commit in {json.loads(line)["records"][-1]["commit"] for line in packed_lines(part)[1:]}:
-        command = ["git", "-C", str(ROOT), "show", f"{commit}:experiments/studies/{plan}"]
+        command = ["git", "-C", str(ROOT), "show", f"{commit.removesuffix('-dirty')}:experiments/studies/{plan}"]
         found = subprocess.run(command, capture_output=True)
         if found.returncode:
             pytest.skip("this checkout lacks the history")
