@@ -86,7 +86,7 @@ class NgramMemory(nn.Module):
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, N) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
         windows = symbols.unfold(1, len(self.powers), 1).unsqueeze(-1)  # (B, T, longest, 1)
-        hashed = (windows * self.powers).sum(-2)  # (B, T, N), modulo 2^64
+        hashed = (windows * self.powers.to(symbols.device)).sum(-2)  # (B, T, N), modulo 2^64; `count` works on the CPU
         return (hashed >> LOW_BITS) % self.rows.num_embeddings
 
 
