@@ -70,7 +70,7 @@ class KVCache:
     ):
         size = config.block_size
         self.layers = [LayerCache(config, layer, batch_size, dtype=dtype, device=device) for layer in config.layers]
-        self.ids = Inputs(max(config.ngrams, default=1) - 1, batch_size, size, dtype=torch.long, device=device)
+        self.recent = Inputs(config.n_before, batch_size, size, dtype=torch.long, device=device)
         self.every_place = torch.arange(size, device=device)
         self.length: int | Tensor = self.every_place.new_zeros(1) if static else 0  # how many positions were read
 

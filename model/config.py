@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cli.marks import InGPT2, Mark
 from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
+from model.counts import LONGEST
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ class ModelConfig:
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
     # probability that a row is dropped in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
+    # how many characters of the training text the model keeps, to count what follows the last characters there; the
+    # trained network and the counts predict together. 0: none
+    counted_characters: Annotated[int, Within(at_least=0, at_most=100_000_000)] = 0
     # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
     # learns
     qk_norm: Annotated[bool, InGPT2(False)] = True
@@ -86,6 +90,11 @@ class ModelConfig:
         """The shape of each layer's attention."""
         heads = self.n_head if isinstance(self.n_head, tuple) else (self.n_head,) * self.n_layer
         return tuple(LayerShape(n, self.n_kv_head or n, self.head_size or self.n_embd // n) for n in heads)
+
+    @property
+    def n_before(self) -> int:
+        """How many characters before a position its n-grams and its counts read."""
+        return max(0, *(n - 1 for n in self.ngrams), LONGEST - 1 if self.counted_characters else 0)
 
     @property
     def in_words(self) -> str:

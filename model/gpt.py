@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.counts import COUNTED, NETWORK, Counts
 from model.dropout import dropout
 from model.ngrams import NgramMemory
 from model.norm import QueryKeyNorm, make_norm
@@ -72,6 +74,7 @@ class GPT(nn.Module):
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
         self.ngrams = NgramMemory(config, vocab_size) if config.ngrams else None
+        self.counts = Counts(config.counted_characters, vocab_size) if config.counted_characters else None
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
@@ -128,8 +131,10 @@ class GPT(nn.Module):
         index, visible = (slice(0, T), None) if cache is None else cache.places(T)
         places = Places(index, self.position_embedding, visible, None if kept is None else kept.weights)
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
+        n_before, recent = self.config.n_before, ids + 1  # 0: a position before the window
+        recent = F.pad(recent, (n_before, 0)) if cache is None else cache.recent.update(recent, index)
         if self.ngrams is not None:
-            x = x + self.ngrams(ids, places, cache)
+            x = x + self.ngrams(recent[:, n_before - self.ngrams.n_before :])
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
             x = block(x, places, None if cache is None else cache.layers[i])
@@ -137,7 +142,10 @@ class GPT(nn.Module):
                 kept.outputs.append(x)
         if cache is not None:
             cache.length += T
-        return self.predict(x)
+        logits = self.predict(x)
+        if self.counts is not None and not self.training:
+            logits = NETWORK * logits + COUNTED * self.counts(recent[:, n_before - self.counts.n_before :])
+        return logits
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the logits (B, T, V) of the last block's output x (B, T, C), or of an earlier block's (logit lens)."""
@@ -156,8 +164,9 @@ class GPT(nn.Module):
 
     def count(self, ids: Any) -> None:
         """Count in the training text ids (N,) what the modules need to know about it."""
-        if self.ngrams is not None:
-            self.ngrams.count(ids)
+        for module in (self.ngrams, self.counts):
+            if module is not None:
+                module.count(ids)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

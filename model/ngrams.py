@@ -13,10 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.cache import KVCache
 from model.config import ModelConfig
 from model.dropout import dropout
-from model.positions import Places
 
 WIDTH = 32  # of a row
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
@@ -27,7 +25,7 @@ MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 
 
 class NgramMemory(nn.Module):
-    """ids (B, T) -> vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
+    """recent ids -> vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
     Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, so a row
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
@@ -46,6 +44,7 @@ class NgramMemory(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.lengths, self.dropout = sorted(config.ngrams), config.ngram_dropout
+        self.n_before = self.lengths[-1] - 1
         zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
@@ -55,11 +54,9 @@ class NgramMemory(nn.Module):
         self.register_buffer("powers", torch.tensor(powers).flip(0), persistent=False)  # (longest, N), the oldest first
         self.proj = nn.Linear(len(self.lengths) * WIDTH, config.n_embd, bias=False)
 
-    def forward(self, ids: Tensor, places: Places, cache: KVCache | None = None) -> Tensor:
-        """Look up ids (B, T) at positions `places`, continuing the positions in the cache."""
-        n_before, symbols = max(self.lengths) - 1, self.symbols[ids]  # 0: a position before the window
-        # (B, n_before + T)
-        symbols = F.pad(symbols, (n_before, 0)) if cache is None else cache.ids.update(symbols, places.index)
+    def forward(self, recent: Tensor) -> Tensor:
+        """Look up the n-grams that end at the last T of recent (B, n_before + T): ids plus 1, 0 before the window."""
+        symbols = F.pad(self.symbols, (1, 0))[recent]  # 0: a position before the window
         index = self.index(symbols)  # (B, T, N)
         if index.device.type == "cpu":
             rows = self.rows(index)  # (B, T, N, WIDTH)
@@ -75,7 +72,7 @@ class NgramMemory(nn.Module):
     @torch.no_grad()
     def count(self, ids: Any) -> None:
         """Count the rows that the first COUNTED ids of the training text read; a slice of the ids is a NumPy array."""
-        n_before, counts = max(self.lengths) - 1, torch.zeros(len(self.counts))
+        n_before, counts = self.n_before, torch.zeros(len(self.counts))
         all_symbols = self.symbols.cpu()
         for start in range(0, min(len(ids), COUNTED), BATCH):
             symbols = all_symbols[torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64))]

@@ -12,7 +12,7 @@ const LABELLED = 20; // the least width of a head with a label
 function rowsOf({ config, tensors }) {
   const shape = (name) => tensors[`${name}.weight`].shape;
   const [V, C] = shape("token_embedding");
-  const { block_size: T, positions, ngrams, conv_width } = config;
+  const { block_size: T, positions, ngrams, conv_width, counted_characters } = config;
   const rows = [["note", `text: at most T = ${T} characters`], ["box", `embedding: V × C = ${V} × ${C}`], ["gap"]];
   const known = {
     learned: ["addition", `positions: T × C = ${T} × ${C}`],
@@ -34,6 +34,7 @@ function rowsOf({ config, tensors }) {
     ["box", norm],
     ["gap"],
     ["box", `output: C × V = ${C} × ${V}`],
+    ...(counted_characters ? [["box", "with counts of the training text"]] : []),
     ["note", "the next character"],
   ];
 }

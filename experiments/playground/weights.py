@@ -42,7 +42,7 @@ def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     Rows that the training text never reads have the weight 0 and are left out. The n others have 8 bits a number and
     one scale a row: they are ngrams.rows.weight (n, width) times ngrams.scales (n, 1).
     """
-    small = {name: x.half() for name, x in weights.items()}
+    small = {name: x.half() if x.is_floating_point() else x for name, x in weights.items()}
     if COUNTS in weights:
         rows = weights[ROWS][weights[COUNTS] > 0]  # (n, width)
         scales = (rows.abs().amax(1, keepdim=True) / LEVELS).half().clamp(min=torch.finfo(torch.half).tiny)  # (n, 1)

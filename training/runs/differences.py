@@ -99,5 +99,7 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
         memory.symbols.copy_(weights["ngrams.symbols"])
         memory.count(state.split.train)
         weights["ngrams.counts"] = (weights["ngrams.counts"] + memory.counts.cpu()).clamp(max=MOST)
+    if (counts := state.model.counts) is not None:  # of this text alone: the ids of the ancestor's may be others
+        weights["counts.text"] = counts.text.clone()
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
     state.origin["ancestor"] = ancestor.weights_digest()[:16]
