@@ -66,8 +66,8 @@ class TrainConfig:
     grow_context_at: tuple[float, ...] = ()
     seed: Annotated[int, Within(at_least=0, below=2**32)] = 0  # seed of weights, batches and dropout
     device: Annotated[str, Mark.RESOLVED] = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
-    # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the hardware has it, CPUs included;
-    # NVIDIA GPUs older than Ampere, such as Colab's T4, only emulate it, so auto is float32 there
+    # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the device has it and, on a CPU, multiplies
+    # faster with it; NVIDIA GPUs older than Ampere, such as Colab's T4, only emulate it, so auto is float32 there
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], Mark.RESOLVED] = "auto"
     compile: bool = False  # use `torch.compile`, which starts slowly and pays off in long runs
     # on an NVIDIA GPU, record the operations of a step once and repeat them with one call, which is faster

@@ -77,15 +77,22 @@ def choose_device(name: str) -> torch.device:
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:
-    """Return whether the hardware multiplies bfloat16 matrices; on a CPU this is 4 to 7 times as fast as float32."""
+    """Return whether the device multiplies bfloat16 matrices faster than float32 ones.
+
+    On a CPU, this is measured: in bfloat16, AMX is 4 to 7 times as fast, and an AMD EPYC with AVX512-BF16 at least
+    twice, but an Intel Xeon with AVX512-BF16 and without AMX half as fast.
+    """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu":
-        capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-        if any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16")):
-            # ONEDNN_MAX_CPU_ISA may forbid oneDNN, which computes the products, to use these instructions.
-            return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return False
+    if device.type != "cpu":
+        return False
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    # ONEDNN_MAX_CPU_ISA may forbid oneDNN, which computes the products, to use these instructions.
+    has_it = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16"))
+    if not (has_it and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return False
+    in_bfloat16, in_float32 = (Runtime(device, dtype) for dtype in (torch.bfloat16, torch.float32))
+    return product_rate(in_bfloat16) > product_rate(in_float32)
 
 
 def n_processes() -> int:

@@ -10,16 +10,17 @@ import torch
 from conftest import ROOT
 from helpers import make_state
 
+from training import runtime
 from training.runs.open_run import doubts
 from training.runtime import choose_device, choose_runtime, n_cores, product_rate
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
 def test_a_usable_device_and_the_requested_dtype_are_used(dtype):
-    runtime = choose_runtime("auto" if dtype == "auto" else "cpu", dtype)
-    x = torch.randn(4, 4, device=runtime.device)
-    with runtime.autocast():
-        assert (x @ x).dtype == runtime.dtype == getattr(torch, dtype, runtime.dtype)
+    chosen = choose_runtime("auto" if dtype == "auto" else "cpu", dtype)
+    x = torch.randn(4, 4, device=chosen.device)
+    with chosen.autocast():
+        assert (x @ x).dtype == chosen.dtype == getattr(torch, dtype, chosen.dtype)
 
 
 def test_the_product_rate_is_two_operations_for_each_row_column_and_channel(monkeypatch):
@@ -56,7 +57,19 @@ def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(workplace, monke
     assert choose_runtime("cpu", "auto").dtype == torch.float32
     state = make_state()
     state.runtime = choose_runtime("cpu", "bfloat16")
-    assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor has no bfloat16 instructions")
+    assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor multiplies bfloat16 matrices")
+
+
+@pytest.mark.parametrize(("in_bfloat16", "in_float32", "chosen"), [(71, 161, "float32"), (429, 196, "bfloat16")])
+def test_auto_selects_the_format_in_which_a_processor_with_both_multiplies_faster(
+    monkeypatch, in_bfloat16, in_float32, chosen
+):
+    """GFLOP/s of an Intel Xeon without AMX and of an AMD EPYC (Zen 4), both with AVX512-BF16."""
+    rates = {torch.bfloat16: in_bfloat16, torch.float32: in_float32}
+    monkeypatch.setattr(runtime, "product_rate", lambda measured: rates[measured.dtype])
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    assert choose_runtime("cpu", "auto").dtype == getattr(torch, chosen)
 
 
 @pytest.mark.parametrize(("card", "capability", "dtype"), [("T4", 7, torch.float32), ("A100", 8, torch.bfloat16)])

@@ -129,7 +129,7 @@ def doubts(state: TrainingState) -> Iterator[str]:
     """Yield warnings about what is probably a mistake of the user."""
     config, runtime, corpus = state.config, state.runtime, state.corpus
     if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
-        advice = "this processor has no bfloat16 instructions, so training is slow; train.dtype=auto is faster"
+        advice = "this processor multiplies bfloat16 matrices more slowly than float32 ones; train.dtype=auto is faster"
         yield f"train.dtype=bfloat16: {advice}"
     if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
         yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
