@@ -17,6 +17,7 @@ from torch import Tensor, nn
 LONGEST = 10  # characters before the next one
 NETWORK, COUNTED = 0.7, 0.2  # weights of the logits and of the logarithms; chosen on held-out text
 BACKOFF = 4.0  # how much a longer n-gram leaves to the shorter one, for each character that was seen to follow it
+COUNTS_AT_ONCE = 1 << 22  # limits the memory for large vocabularies
 NOWHERE = torch.iinfo(torch.int64).max
 
 
@@ -95,11 +96,17 @@ class Counts(nn.Module):
     def forward(self, recent: Tensor) -> Tensor:
         """Return log p (B, T, V) after the last T of recent (B, n_before + T): ids plus 1, 0 before the window."""
         keys = self._keys(recent)  # (B, T, n)
-        places = torch.searchsorted(self.keys, torch.stack((keys, keys + self.units), -1))  # (B, T, n, 2): first, end
-        r = self._followers(places)  # (B, T, n, V)
+        portions = keys.flatten(0, 1).split(max(1, COUNTS_AT_ONCE // (keys.size(-1) * self.vocab_size)))
+        return torch.cat([self._log_probabilities(portion) for portion in portions]).view(*keys.shape[:2], -1)
+
+    def _log_probabilities(self, keys: Tensor) -> Tensor:
+        """Return log p (T, V) after the last characters of keys (T, n)."""
+        places = torch.searchsorted(self.keys, torch.stack((keys, keys + self.units), -1))  # (T, n, 2): first, end
+        r = self._followers(places)  # (T, n, V)
         c, d = (places[..., 1] - places[..., 0]).to(r.dtype), r.clamp(max=1).sum(-1)
         share = c / (c + BACKOFF * d).clamp(min=1)  # what p_k takes from r / c; the rest comes from p_(k - 1)
-        left = F.pad((1 - share).flip(-1).cumprod(-1), (1, 0), value=1.0).flip(-1)  # (B, T, n + 1), for p_0 to p_n
+        # p_k = share r / c + (1 - share) p_(k - 1), unrolled: p_k enters p_n times all (1 - share) above it
+        left = F.pad((1 - share).flip(-1).cumprod(-1), (1, 0), value=1.0).flip(-1)  # (T, n + 1), for p_0 to p_n
         weights = left[..., 1:] * share / c.clamp(min=1)
         # Not a product of matrices, which autocast would compute in bfloat16.
         return ((weights.unsqueeze(-1) * r).sum(-2) + left[..., :1] * self.shares).log()

@@ -8,8 +8,8 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - an output matrix of its own, not that of the embeddings
 - a soft cap on the logits
 - zeros in the last map of each layer and in the output matrix at the start
-- as options: a memory of n-grams, a convolution before each MLP, fewer heads of keys and values, ALiBi, SwiGLU, other
-  scoring functions
+- as options: a memory of n-grams, counts of the training text, a convolution before each MLP, fewer heads of keys and
+  values, ALiBi, SwiGLU, other scoring functions
 
 `model/README.md` says what some of them are worth.
 """

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import make_model, recomputed
 
+from model import counts as counting
 from model.counts import BACKOFF, COUNTED, LONGEST, NETWORK, Counts
 from model.generate import Sampler
 
@@ -37,7 +38,8 @@ def expected(text, context, vocab_size, longest):
 
 
 @pytest.mark.parametrize(("vocab_size", "size", "length"), [(5, 300, 300), (5, 100, 300), (5, 300, 40), (90, 400, 400)])
-def test_probabilities_equal_those_of_a_search_through_the_text(vocab_size, size, length):
+def test_probabilities_equal_those_of_a_search_through_the_text(monkeypatch, vocab_size, size, length):
+    monkeypatch.setattr(counting, "COUNTS_AT_ONCE", 200)  # 4 characters, or 1
     text, counts = text_of(length, vocab_size), Counts(size, vocab_size)
     counts.count(text)
     longest = counts.n_before + 1

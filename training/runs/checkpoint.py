@@ -201,7 +201,8 @@ def check_weights(checkpoint: Checkpoint) -> None:
     found = {name: x.shape for name, x in checkpoint.tensors.items() if not name.startswith("optimizer.")}
     if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
-    weights, tables = (sum(x.nbytes for x in each) for each in (model.parameters(), model.buffers()))
+    weights = sum(x.nbytes for x in model.parameters())
+    tables = sum(x.nbytes for name, x in model.named_buffers() if not name.startswith("counts."))  # as long as a text
     cached = 4 * sum(2 * layer.n_kv_head * layer.head_size + config.n_embd for layer in config.layers)  # a position
     if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
         raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
@@ -210,3 +211,6 @@ def check_weights(checkpoint: Checkpoint) -> None:
         is_number = x.dtype in REAL or (may_count and not x.is_floating_point())
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")
+    text = checkpoint.tensors.get("model.counts.text")
+    if text is not None and not 0 <= text.min() <= text.max() <= len(checkpoint.vocabulary):
+        raise ValueError("its counted text has characters that its vocabulary lacks")

@@ -79,6 +79,19 @@ def test_rows_of_ngrams_are_kept_and_their_counts_add_up_wherever_a_new_characte
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
+def test_the_text_that_is_counted_is_the_new_one(workplace):
+    train_run("counted", "model.counted_characters=700")
+    text = TINY_TEXT.replace("b", "!")
+    (workplace / "among.txt").write_text(text, encoding="utf-8")
+    settings = ["data.corpus=among.txt", "train.ancestor=runs/counted", "model.counted_characters=700"]
+    new = load_model(train_run("new", *settings, "train.max_steps=1").latest)
+    found = new.checkpoint.weights["counts.text"].tolist()
+    train_split = new.vocabulary.encode(text[: int(0.9 * len(text))])
+    wanted = [i + 1 for i in train_split.tolist()][:700]
+    assert found[: len(wanted)] == wanted
+    assert not any(found[len(wanted) :])
+
+
 def test_the_symbols_of_a_checkpoint_of_an_earlier_format_are_those_of_its_ids(workplace):
     run = train_run("memory", "model.ngrams=[2]", "train.max_steps=1")
     checkpoint = load_checkpoint(run.best)
