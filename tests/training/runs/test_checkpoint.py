@@ -212,9 +212,9 @@ def test_a_counted_text_with_characters_that_the_vocabulary_lacks_is_an_error(tm
 
 
 def test_a_model_that_counts_many_characters_can_be_loaded(tmp_path):
-    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, counted_characters=9_000_000), 5)
+    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, counted_characters=12_000_000), 5)
     save_checkpoint(make_checkpoint(model=model), tmp_path / "a")
-    assert load_checkpoint(tmp_path / "a").config.model.counted_characters == 9_000_000
+    assert load_checkpoint(tmp_path / "a").config.model.counted_characters == 12_000_000
 
 
 def test_a_failed_save_keeps_the_old_checkpoint_and_leaves_no_partial_file(saved, monkeypatch):
