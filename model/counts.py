@@ -2,8 +2,8 @@
 
 A network forgets rare strings; counts do not. They answer with interpolated n-grams (Witten and Bell, 1991) of up to
 LONGEST characters before the next one. The logits of the network and the logarithms of these probabilities are added,
-each with a weight (log-linear interpolation: Klakow, 1998), once the network is trained: joined in training, the
-network would leave to the counts what they know of the training text and do not know of another one.
+each with a weight (log-linear interpolation: Klakow, 1998). They join only outside training: counts know the training
+text better than any other text, so the network would learn to rely on them.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LONGEST = 10  # characters before the next one
-NETWORK, COUNTED = 0.7, 0.2  # weights of the logits and of the logarithms; chosen on held-out text
+NETWORK_WEIGHT, COUNTS_WEIGHT = 0.7, 0.2  # weights of the logits and of the logarithms; chosen on held-out text
 BACKOFF = 4.0  # how much a longer n-gram leaves to the shorter one, for each character that was seen to follow it
 COUNTS_AT_ONCE = 1 << 22  # limits the memory for large vocabularies
 NOWHERE = torch.iinfo(torch.int64).max
@@ -27,11 +27,12 @@ class Counts(nn.Module):
     After k characters that the text has c times, and that d different characters follow, one of them r times, this one
     has the probability p_k = (r + BACKOFF d p_(k - 1)) / (c + BACKOFF d); p_0 is its share of the text.
 
-    text: (N,), the ids of the counted text plus 1, and 0 after its end. The other buffers are an index of it: keys (N,)
-    are the last LONGEST characters at each place, as one number whose first digit is the newest character, in their
-    order, so that all places with equal last characters are neighbours; units are the values of its digits; following
-    (N,) is the id of the character after each; cumulative (N / block, V) counts the following characters before each
-    block; shares (V,) is p_0.
+    text: (N,), the ids of the counted text plus 1, and 0 after its end. The other buffers are an index of it:
+    - keys (N,), sorted: the last characters at each place as one number, whose first digit is the newest character, so
+      that places with equal last characters are neighbours; units are the values of its digits.
+    - following (N,): the id of the character after each.
+    - cumulative (N / block, V): how often each character follows before each block.
+    - shares (V,): p_0.
     """
 
     text: Tensor
@@ -70,8 +71,8 @@ class Counts(nn.Module):
 
     @torch.no_grad()
     def _index(self) -> None:
-        """Compute the index of the text."""
-        text, V, n_before = self.text.long(), self.vocab_size, self.n_before
+        """Compute the index of the text, on the CPU."""
+        text, V, n_before = self.text.cpu().long(), self.vocab_size, self.n_before
         following = F.pad(text[1:], (0, 1))
         keys, padded = torch.zeros_like(text), F.pad(text, (n_before, 0))
         for i in range(n_before, -1, -1):  # the newest first
@@ -80,10 +81,10 @@ class Counts(nn.Module):
         keys[following == 0] = NOWHERE
         keys, order = keys.sort()
         following = following[order].clamp(min=1) - 1
-        cells = torch.arange(len(text), device=text.device) // self.block * V + following
+        cells = torch.arange(len(text)) // self.block * V + following
         found = torch.bincount(cells[keys < NOWHERE], minlength=self.cumulative.numel()).view_as(self.cumulative)
         self.keys.copy_(keys)
-        self.following[: len(text)] = following
+        self.following[: len(text)].copy_(following)
         self.cumulative.copy_(found.cumsum(0) - found)
         total = found.sum(0) + 1
         self.shares.copy_(total / total.sum())

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.counts import COUNTED, NETWORK, Counts
+from model.counts import COUNTS_WEIGHT, NETWORK_WEIGHT, Counts
 from model.dropout import dropout
 from model.ngrams import NgramMemory
 from model.norm import QueryKeyNorm, make_norm
@@ -144,7 +144,7 @@ class GPT(nn.Module):
             cache.length += T
         logits = self.predict(x)
         if self.counts is not None and not self.training:
-            logits = NETWORK * logits + COUNTED * self.counts(recent[:, n_before - self.counts.n_before :])
+            logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * self.counts(recent[:, n_before - self.counts.n_before :])
         return logits
 
     def predict(self, x: Tensor) -> Tensor:

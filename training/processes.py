@@ -5,6 +5,7 @@ steps with their shares of each batch.
 """
 
 import contextlib
+import dataclasses
 import gc
 import os
 import signal
@@ -47,7 +48,9 @@ def make_step(state: TrainingState) -> TrainingStep:
     if n_processes() == 1:
         return TrainingStep(state)
     saved = state.state_dict()
-    _give((state.config, saved | {"tensors": {name: x.cpu() for name, x in saved["tensors"].items()}}))
+    dtype: Any = str(state.runtime.dtype).removeprefix("torch.")  # each process would choose `auto` for itself
+    config = dataclasses.replace(state.config, train=dataclasses.replace(state.config.train, dtype=dtype))
+    _give((config, saved | {"tensors": {name: x.cpu() for name, x in saved["tensors"].items()}}))
     return SharedStep(state)
 
 

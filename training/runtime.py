@@ -76,11 +76,12 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+@functools.cache
 def has_fast_bfloat16(device: torch.device) -> bool:
     """Return whether the device multiplies bfloat16 matrices faster than float32 ones.
 
-    On a CPU, this is measured: in bfloat16, AMX is 4 to 7 times as fast, and an AMD EPYC with AVX512-BF16 at least
-    twice, but an Intel Xeon with AVX512-BF16 and without AMX half as fast.
+    On a CPU, this is measured once: AVX512-BF16 is twice as fast as float32 on some processors, and half as fast on
+    others (experiments/studies/machines.md).
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -1,8 +1,8 @@
 // What followed the last characters in the training text, as model/counts.py counts it.
 
 const LONGEST = 10; // characters before the next one
-const NETWORK = 0.7; // weight of the logits of the network
-const COUNTED = 0.2; // and of the logarithms of the counted probabilities
+const NETWORK_WEIGHT = 0.7; // weight of the logits of the network
+const COUNTS_WEIGHT = 0.2; // and of the logarithms of the counted probabilities
 const BACKOFF = 4;
 
 class Counts {

@@ -340,7 +340,7 @@ class GPT {
   // Returns logits (V,) of the network and the counts of the training text together.
   joined(logits, t) {
     const counted = this.counts.logProbabilities(this.ids, t);
-    return logits.map((each, id) => NETWORK * each + COUNTED * counted[id]);
+    return logits.map((each, id) => NETWORK_WEIGHT * each + COUNTS_WEIGHT * counted[id]);
   }
 
   // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.

@@ -9,7 +9,7 @@ import torch
 from helpers import make_model, recomputed
 
 from model import counts as counting
-from model.counts import BACKOFF, COUNTED, LONGEST, NETWORK, Counts
+from model.counts import BACKOFF, COUNTS_WEIGHT, LONGEST, NETWORK_WEIGHT, Counts
 from model.generate import Sampler
 
 V, BLOCK_SIZE = 5, 16
@@ -58,7 +58,7 @@ def test_a_trained_network_and_the_counts_predict_together_and_a_network_in_trai
     plain.load_state_dict({name: x for name, x in model.state_dict().items() if "counts" not in name})
     model.count(text)
     logits = plain(ids)
-    wanted = NETWORK * logits + COUNTED * model.counts(torch.nn.functional.pad(ids + 1, (LONGEST - 1, 0)))
+    wanted = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * model.counts(torch.nn.functional.pad(ids + 1, (LONGEST - 1, 0)))
     torch.testing.assert_close(model(ids), wanted, rtol=0, atol=1e-5)
     assert (model(ids) - logits).abs().max() > 0.1
     torch.testing.assert_close(model.train()(ids), logits, rtol=0, atol=1e-5)

@@ -15,6 +15,13 @@ from training.runs.open_run import doubts
 from training.runtime import choose_device, choose_runtime, n_cores, product_rate
 
 
+@pytest.fixture(autouse=True)
+def measured_anew():
+    runtime.has_fast_bfloat16.cache_clear()
+    yield
+    runtime.has_fast_bfloat16.cache_clear()
+
+
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
 def test_a_usable_device_and_the_requested_dtype_are_used(dtype):
     chosen = choose_runtime("auto" if dtype == "auto" else "cpu", dtype)
@@ -55,8 +62,7 @@ def test_auto_selects_float32_if_the_environment_limits_onednn_to_instructions_w
 def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(workplace, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
     assert choose_runtime("cpu", "auto").dtype == torch.float32
-    state = make_state()
-    state.runtime = choose_runtime("cpu", "bfloat16")
+    state = make_state("train.dtype=bfloat16")
     assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor multiplies bfloat16 matrices")
 
 

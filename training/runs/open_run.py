@@ -128,7 +128,7 @@ def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
 def doubts(state: TrainingState) -> Iterator[str]:
     """Yield warnings about what is probably a mistake of the user."""
     config, runtime, corpus = state.config, state.runtime, state.corpus
-    if runtime.dtype == torch.bfloat16 and not has_fast_bfloat16(runtime.device):
+    if config.train.dtype == "bfloat16" and not has_fast_bfloat16(runtime.device):
         advice = "this processor multiplies bfloat16 matrices more slowly than float32 ones; train.dtype=auto is faster"
         yield f"train.dtype=bfloat16: {advice}"
     if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
