@@ -83,12 +83,14 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
     """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
 
     New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021), and the
-    next symbols of n-grams.
+    next symbols of n-grams. Counts are those of the new text alone.
     """
     before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
     if missing := set(before) - set(now):
         raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
-    weights, is_known = ancestor.weights, torch.tensor([character in before for character in now])  # both are sorted
+    is_known = torch.tensor([character in before for character in now])  # both are sorted
+    weights = {name: x for name, x in ancestor.weights.items() if not name.startswith("counts.")}
+    weights |= {name: x.cpu() for name, x in state.model.state_dict().items() if name.startswith("counts.")}
     for name, x in state.model.state_dict().items():
         known = weights[name]
         if x.shape != known.shape:  # it has a row for each character
@@ -99,7 +101,5 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
         memory.symbols.copy_(weights["ngrams.symbols"])
         memory.count(state.split.train)
         weights["ngrams.counts"] = (weights["ngrams.counts"] + memory.counts.cpu()).clamp(max=MOST)
-    if (counts := state.model.counts) is not None:  # of this text alone: the ids of the ancestor's may be others
-        weights["counts.text"] = counts.text.clone()
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
     state.origin["ancestor"] = ancestor.weights_digest()[:16]
