@@ -76,12 +76,12 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-@functools.cache
 def has_fast_bfloat16(device: torch.device) -> bool:
     """Return whether the device multiplies bfloat16 matrices faster than float32 ones.
 
-    On a CPU, this is measured once: AVX512-BF16 is twice as fast as float32 on some processors, and half as fast on
-    others (experiments/studies/machines.md).
+    On a CPU, its instructions and its maker say so, not a measurement, whose noise would let runs of one sweep differ.
+    With AVX512-BF16 alone, an AMD EPYC is twice as fast in bfloat16, and an Intel Xeon half as fast
+    (experiments/studies/machines.md).
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -89,11 +89,11 @@ def has_fast_bfloat16(device: torch.device) -> bool:
         return False
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     # ONEDNN_MAX_CPU_ISA may forbid oneDNN, which computes the products, to use these instructions.
-    has_it = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "sve_bf16"))
-    if not (has_it and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
-    in_bfloat16, in_float32 = (Runtime(device, dtype) for dtype in (torch.bfloat16, torch.float32))
-    return product_rate(in_bfloat16) > product_rate(in_float32)
+    if capabilities.get("amx_bf16") or capabilities.get("sve_bf16"):
+        return True
+    return capabilities.get("avx512_bf16", False) and "AMD" in processor_name()
 
 
 def n_processes() -> int:

@@ -15,13 +15,6 @@ from training.runs.open_run import doubts
 from training.runtime import choose_device, choose_runtime, n_cores, product_rate
 
 
-@pytest.fixture(autouse=True)
-def measured_anew():
-    runtime.has_fast_bfloat16.cache_clear()
-    yield
-    runtime.has_fast_bfloat16.cache_clear()
-
-
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
 def test_a_usable_device_and_the_requested_dtype_are_used(dtype):
     chosen = choose_runtime("auto" if dtype == "auto" else "cpu", dtype)
@@ -66,14 +59,19 @@ def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(workplace, monke
     assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor multiplies bfloat16 matrices")
 
 
-@pytest.mark.parametrize(("in_bfloat16", "in_float32", "chosen"), [(71, 161, "float32"), (429, 196, "bfloat16")])
-def test_auto_selects_the_format_in_which_a_processor_with_both_multiplies_faster(
-    monkeypatch, in_bfloat16, in_float32, chosen
-):
-    """GFLOP/s of an Intel Xeon without AMX and of an AMD EPYC (Zen 4), both with AVX512-BF16."""
-    rates = {torch.bfloat16: in_bfloat16, torch.float32: in_float32}
-    monkeypatch.setattr(runtime, "product_rate", lambda measured: rates[measured.dtype])
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+@pytest.mark.parametrize(
+    ("instructions", "name", "chosen"),
+    [
+        (["avx512_bf16"], "AMD EPYC 9R14", "bfloat16"),
+        (["avx512_bf16"], "Intel(R) Xeon(R) Platinum 8581C", "float32"),
+        (["avx512_bf16", "amx_bf16"], "Intel(R) Xeon(R) Platinum 8581C", "bfloat16"),
+        (["sve_bf16"], "Neoverse-V2", "bfloat16"),
+        ([], "AMD EPYC 7R13", "float32"),
+    ],
+)
+def test_auto_selects_the_format_in_which_such_a_processor_multiplies_faster(monkeypatch, instructions, name, chosen):
+    monkeypatch.setattr(runtime, "processor_name", lambda: name)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(instructions, True), raising=False)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     assert choose_runtime("cpu", "auto").dtype == getattr(torch, chosen)
 
