@@ -57,7 +57,7 @@ class ModelConfig:
     # probability that a row is dropped in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
     # how many of the first characters of the training text the model keeps, to count what follows the last characters
-    # there; outside training, the network and the counts predict together. 0: none
+    # there and in the window; outside training, the network and the counts predict together. 0: none
     counted_characters: Annotated[int, Within(at_least=0, at_most=10_000_000), Mark.RETUNABLE, Mark.FIXED] = 0
     # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
     # learns

@@ -8,8 +8,8 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - an output matrix of its own, not that of the embeddings
 - a soft cap on the logits
 - zeros in the last map of each layer and in the output matrix at the start
-- as options: a memory of n-grams, counts of the training text, a convolution before each MLP, fewer heads of keys and
-  values, ALiBi, SwiGLU, other scoring functions
+- as options: a memory of n-grams, counts of the training text and of the window, a convolution before each MLP, fewer
+  heads of keys and values, ALiBi, SwiGLU, other scoring functions
 
 `model/README.md` says what some of them are worth.
 """
@@ -144,7 +144,13 @@ class GPT(nn.Module):
             cache.length += T
         logits = self.predict(x)
         if self.counts is not None and not self.training:
-            logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * self.counts(recent[:, n_before - self.counts.n_before :])
+            window = recent if cache is None else cache.recent.stored
+            if isinstance(index, slice):
+                window, index = (
+                    window[:, : n_before + index.stop],
+                    torch.arange(index.start, index.stop, device=ids.device),
+                )
+            logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * self.counts(recent, window, index)
         return logits
 
     def predict(self, x: Tensor) -> Tensor:

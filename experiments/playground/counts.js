@@ -1,9 +1,10 @@
-// What followed the last characters in the training text, as model/counts.py counts it.
+// What followed the last characters in the training text and in the window, as model/counts.py counts it.
 
 const LONGEST = 10; // characters before the next one
-const NETWORK_WEIGHT = 0.7; // weight of the logits of the network
-const COUNTS_WEIGHT = 0.2; // and of the logarithms of the counted probabilities
 const BACKOFF = 4;
+const IN_WINDOW = { shortest: 3, longest: 8, backoff: 0.5 };
+const NETWORK_WEIGHT = 0.65; // weight of the logits of the network
+const COUNTS_WEIGHT = 0.2; // and of the logarithms of the counted probabilities
 
 class Counts {
   // text: ids plus 1, and 0 after its end. V: the size of the vocabulary.
@@ -56,10 +57,28 @@ class Counts {
       const symbol = ids[t + 1 - k] + 1;
       [first, last] = [this.search(first, last, k, symbol), this.search(first, last, k, symbol + 1)];
       if (first === last) break;
-      const r = this.followers(first, last, p.length);
-      const backoff = BACKOFF * r.filter(Boolean).length;
-      p = p.map((shorter, id) => (r[id] + backoff * shorter) / (last - first + backoff));
+      p = interpolated(this.followers(first, last, p.length), last - first, p, BACKOFF);
     }
-    return p.map(Math.log);
+    return this.inWindow(p, ids, t).map(Math.log);
   }
+
+  // Returns these probabilities (V,) after they went on with counts of the window.
+  inWindow(p, ids, t) {
+    const { shortest, longest, backoff } = IN_WINDOW;
+    let places = ids.slice(0, t).map((_, i) => i); // where the last k characters stood before
+    for (let k = 1; k <= longest && places.length; k++) {
+      places = places.filter((i) => ids[i + 1 - k] === ids[t + 1 - k]);
+      if (k < shortest || !places.length) continue;
+      const r = new Float64Array(p.length);
+      for (const i of places) r[ids[i + 1]]++;
+      p = interpolated(r, places.length, p, backoff);
+    }
+    return p;
+  }
+}
+
+// Returns the probabilities (V,) of a longer n-gram, which each character followed r of c times, and of a shorter one.
+function interpolated(r, c, shorter, backoff) {
+  const left = backoff * r.filter(Boolean).length;
+  return shorter.map((each, id) => (r[id] + left * each) / (c + left));
 }

@@ -337,7 +337,7 @@ class GPT {
     return linear(NONLINEARITIES[this.config.mlp](linear(mixed, up)), down); // (C,) -> (4 C,) -> (C,)
   }
 
-  // Returns logits (V,) of the network and the counts of the training text together.
+  // Returns logits (V,) of the network and the counts together.
   joined(logits, t) {
     const counted = this.counts.logProbabilities(this.ids, t);
     return logits.map((each, id) => NETWORK_WEIGHT * each + COUNTS_WEIGHT * counted[id]);
