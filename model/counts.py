@@ -1,11 +1,11 @@
 """What followed the last characters in the training text and in the window: counts, which join the network.
 
-A network forgets rare strings, and seldom notices that the window has the same string again, such as a new name; counts
-do. They answer with interpolated n-grams (Witten and Bell, 1991) of up to LONGEST characters before the next one in the
-training text, and then of WINDOW_LENGTHS in the window (a cache: Kuhn and De Mori, 1990). The logits of the network and
-the logarithms of these probabilities are added, each with a weight (log-linear interpolation: Klakow, 1998). They join
-only outside training: counts know the training text better than any other text, so the network would learn to rely on
-them.
+A network forgets rare strings, and seldom notices that the window has the same string twice, such as a new name; counts
+do. They answer with interpolated n-grams (Witten and Bell, 1991): of up to LONGEST characters before the next one in
+the training text, then of SHORTEST to LONGEST in the window (a cache: Kuhn and De Mori, 1990). The logits of the
+network and the logarithms of these probabilities are added, each with a weight (log-linear interpolation: Klakow,
+1998). They join only outside training: counts know the training text better than any other text, so the network would
+learn to rely on them.
 """
 
 import math
@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LONGEST = 10  # characters before the next one
+SHORTEST = 3  # of those that are looked up in the window
 NETWORK_WEIGHT, COUNTS_WEIGHT = 0.65, 0.2  # weights of the logits and of the logarithms; chosen on held-out text
 BACKOFF = 4.0  # how much a longer n-gram leaves to the shorter one, for each character that was seen to follow it
-WINDOW_LENGTHS, WINDOW_BACKOFF = range(3, 9), 0.5  # the same for counts of the window
 COUNTS_AT_ONCE = 1 << 22  # limits the memory for large vocabularies
 NOWHERE = torch.iinfo(torch.int64).max
 
@@ -29,7 +29,7 @@ class Counts(nn.Module):
 
     After k characters that the text has c times, and that d different characters follow, one of them r times, this one
     has the probability p_k = (r + BACKOFF d p_(k - 1)) / (c + BACKOFF d); p_0 is its share of the text. The longest of
-    them goes on in the same way with the counts of WINDOW_LENGTHS in the window before, and WINDOW_BACKOFF.
+    them goes on in the same way with the window before.
 
     text: (N,), the ids of the counted text plus 1, and 0 after its end. The other buffers are an index of it:
     - keys (N,), sorted: the last characters at each place as one number, whose first digit is the newest character, so
@@ -106,19 +106,17 @@ class Counts(nn.Module):
         """
         T = len(index)
         keys = self._keys(recent[:, recent.size(1) - T - self.n_before :])  # (B, T, n)
-        at_once = max(1, COUNTS_AT_ONCE // (T * (keys.size(-1) + len(WINDOW_LENGTHS)) * self.vocab_size))
+        at_once = max(1, COUNTS_AT_ONCE // (T * (keys.size(-1) + LONGEST - SHORTEST + 1) * self.vocab_size))
         portions = zip(*(x.split(at_once) for x in (keys, recent, window)), strict=True)
         return torch.cat([self._log_probabilities(*portion, index) for portion in portions])
 
     def _log_probabilities(self, keys: Tensor, recent: Tensor, window: Tensor, index: Tensor) -> Tensor:
         """Return log p (B, T, V) after the last characters, as keys (B, T, n) and as `recent`."""
         places = torch.searchsorted(self.keys, torch.stack((keys, keys + self.units), -1))  # (B, T, n, 2): first, end
-        in_text = self._followers(places)  # (B, T, n, V)
-        r = torch.cat((in_text, self._followers_in_window(recent, window, index)), -2)  # (B, T, n + m, V)
+        in_window = self._followers_in_window(recent, window, index)  # (B, T, m, V)
+        r = torch.cat((self._followers(places), in_window), -2)  # (B, T, n + m, V)
         c, d = r.sum(-1), r.clamp(max=1).sum(-1)
-        d[..., : in_text.size(-2)] *= BACKOFF
-        d[..., in_text.size(-2) :] *= WINDOW_BACKOFF
-        share = c / (c + d).clamp(min=1)  # what p_k takes from r / c; the rest comes from p_(k - 1)
+        share = c / (c + BACKOFF * d).clamp(min=1)  # what p_k takes from r / c; the rest comes from p_(k - 1)
         # p_k = share r / c + (1 - share) p_(k - 1), unrolled: p_k enters the last one times all (1 - share) above it
         left = F.pad((1 - share).flip(-1).cumprod(-1), (1, 0), value=1.0).flip(-1)  # (B, T, 1 + n + m)
         weights = left[..., 1:] * share / c.clamp(min=1)
@@ -133,9 +131,9 @@ class Counts(nn.Module):
         T, S = len(index), window.size(1) - recent.size(1) + len(index)
         same = torch.arange(S, device=index.device) < index.unsqueeze(-1)  # (T, S): only earlier places
         found = []
-        for k in range(1, WINDOW_LENGTHS.stop):
+        for k in range(1, LONGEST + 1):
             same = same & (_from_end(recent, k, T).unsqueeze(-1) == _from_end(window, k, S).unsqueeze(-2))  # (B, T, S)
-            if k in WINDOW_LENGTHS:
+            if k >= SHORTEST:
                 found.append(same)
         following = F.pad(window[:, -S:], (0, 1))[:, 1:]  # (B, S)
         values = following.unsqueeze(-1) == torch.arange(1, self.vocab_size + 1, device=index.device)  # (B, S, V)

@@ -1,8 +1,8 @@
 // What followed the last characters in the training text and in the window, as model/counts.py counts it.
 
 const LONGEST = 10; // characters before the next one
+const SHORTEST = 3; // of those that are looked up in the window
 const BACKOFF = 4;
-const IN_WINDOW = { shortest: 3, longest: 8, backoff: 0.5 };
 const NETWORK_WEIGHT = 0.65; // weight of the logits of the network
 const COUNTS_WEIGHT = 0.2; // and of the logarithms of the counted probabilities
 
@@ -57,28 +57,27 @@ class Counts {
       const symbol = ids[t + 1 - k] + 1;
       [first, last] = [this.search(first, last, k, symbol), this.search(first, last, k, symbol + 1)];
       if (first === last) break;
-      p = interpolated(this.followers(first, last, p.length), last - first, p, BACKOFF);
+      p = interpolated(this.followers(first, last, p.length), last - first, p);
     }
     return this.inWindow(p, ids, t).map(Math.log);
   }
 
   // Returns these probabilities (V,) after they went on with counts of the window.
   inWindow(p, ids, t) {
-    const { shortest, longest, backoff } = IN_WINDOW;
     let places = ids.slice(0, t).map((_, i) => i); // where the last k characters stood before
-    for (let k = 1; k <= longest && places.length; k++) {
+    for (let k = 1; k <= LONGEST && places.length; k++) {
       places = places.filter((i) => ids[i + 1 - k] === ids[t + 1 - k]);
-      if (k < shortest || !places.length) continue;
+      if (k < SHORTEST || !places.length) continue;
       const r = new Float64Array(p.length);
       for (const i of places) r[ids[i + 1]]++;
-      p = interpolated(r, places.length, p, backoff);
+      p = interpolated(r, places.length, p);
     }
     return p;
   }
 }
 
 // Returns the probabilities (V,) of a longer n-gram, which each character followed r of c times, and of a shorter one.
-function interpolated(r, c, shorter, backoff) {
-  const left = backoff * r.filter(Boolean).length;
+function interpolated(r, c, shorter) {
+  const left = BACKOFF * r.filter(Boolean).length;
   return shorter.map((each, id) => (r[id] + left * each) / (c + left));
 }

@@ -10,7 +10,7 @@ from helpers import make_model, recomputed
 
 from model import counts as counting
 from model.cache import KVCache
-from model.counts import BACKOFF, COUNTS_WEIGHT, LONGEST, NETWORK_WEIGHT, WINDOW_BACKOFF, WINDOW_LENGTHS, Counts
+from model.counts import BACKOFF, COUNTS_WEIGHT, LONGEST, NETWORK_WEIGHT, SHORTEST, Counts
 from model.generate import Sampler
 
 V, BLOCK_SIZE = 5, 16
@@ -31,15 +31,15 @@ def expected(text, context, vocab_size, longest):
     p = np.array([(counts[v] + 1) / (counts.total() + vocab_size) for v in range(vocab_size)])
     for k in range(1, min(longest, len(context)) + 1):
         found = Counter(text[i] for i in range(longest, len(text)) if text[i - k : i] == context[-k:])
-        p = interpolated(found, p, BACKOFF)
-    for k in WINDOW_LENGTHS:
+        p = interpolated(found, p)
+    for k in range(SHORTEST, LONGEST + 1):
         found = Counter(context[i] for i in range(k, len(context)) if context[i - k : i] == context[-k:])
-        p = interpolated(found, p, WINDOW_BACKOFF)
+        p = interpolated(found, p)
     return p
 
 
-def interpolated(found, p, backoff):
-    d = backoff * len(found)
+def interpolated(found, p):
+    d = BACKOFF * len(found)
     return np.array([(found[v] + d * p[v]) / (found.total() + d) for v in range(len(p))]) if found else p
 
 
