@@ -28,14 +28,14 @@ class Counts(nn.Module):
     """ids of the last characters -> logarithms of the probabilities of the next one.
 
     After k characters that the text has c times, and that d different characters follow, one of them r times, this one
-    has the probability p_k = (r + BACKOFF d p_(k - 1)) / (c + BACKOFF d); p_0 is its share of the text. The longest of
-    them goes on in the same way with the window before.
+    has the probability p_k = (r + BACKOFF d p_(k - 1)) / (c + BACKOFF d), or p_(k - 1) if c = 0; p_0 is its share of
+    the text. The counts of the window go on from the last p_k in the same way.
 
     text: (N,), the ids of the counted text plus 1, and 0 after its end. The other buffers are an index of it:
     - keys (N,), sorted: the last characters at each place as one number, whose first digit is the newest character, so
       that places with equal last characters are neighbours; units are the values of its digits.
-    - following (N,): the id of the character after each.
-    - cumulative (N / block, V): how often each character follows before each block.
+    - following (N, padded to whole blocks): the id of the character after each.
+    - cumulative (blocks, V): how often each character follows before each block.
     - shares (V,): p_0.
     """
 
@@ -64,7 +64,7 @@ class Counts(nn.Module):
 
     @torch.no_grad()
     def count(self, ids: Any) -> None:
-        """Count in ids, as many as `text` holds; a slice of the ids is a NumPy array."""
+        """Count the first ids, as many as `text` holds; a slice of the ids is a NumPy array."""
         beginning = torch.from_numpy(ids[: len(self.text)].astype(np.int32) + 1)
         self.text.copy_(F.pad(beginning, (0, len(self.text) - len(beginning))))
         self._index()
@@ -160,6 +160,6 @@ def _from_end(symbols: Tensor, k: int, n: int) -> Tensor:
 
 
 def digits(vocab_size: int) -> list[int]:
-    """Return the values of the digits of a key of 62 bits; it has fewer than LONGEST if there are many characters."""
+    """Return the values of a key's digits: LONGEST up to 72 different characters, with more only what fits 62 bits."""
     n = min(LONGEST, int(62 / math.log2(vocab_size + 1)))
     return [(vocab_size + 1) ** i for i in range(n)][::-1]

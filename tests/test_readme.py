@@ -36,7 +36,7 @@ SHORTER = {
     "--resume": ["train.max_steps=6"],
     "experiments.sweep": ["train.seed=0"],
     "train.name=from-": ["train.seed=0,1"],  # the only setting that these sweeps vary
-    "train.name=counts": ["model.n_head=1,2"],
+    "train.name=n_head": ["model.n_head=1,2"],
     "train.name=sixteen": ["model.n_layer=1"],  # whose heads are silenced one by one
     "--steps": ["--steps", "3"],
     "experiments.playground": ["--no-browser"],
