@@ -108,7 +108,7 @@ class Counts(nn.Module):
         keys = self._keys(recent[:, recent.size(1) - T - self.n_before :])  # (B, T, n)
         at_once = max(1, COUNTS_AT_ONCE // (T * (keys.size(-1) + LONGEST - SHORTEST + 1) * self.vocab_size))
         portions = zip(*(x.split(at_once) for x in (keys, recent, window)), strict=True)
-        return torch.cat([self._log_probabilities(*portion, index) for portion in portions])
+        return torch.cat([self._log_probabilities(k, r, w, index) for k, r, w in portions])
 
     def _log_probabilities(self, keys: Tensor, recent: Tensor, window: Tensor, index: Tensor) -> Tensor:
         """Return log p (B, T, V) after the last characters, as keys (B, T, n) and as `recent`."""

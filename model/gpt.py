@@ -146,10 +146,8 @@ class GPT(nn.Module):
         if self.counts is not None and not self.training:
             window = recent if cache is None else cache.recent.stored
             if isinstance(index, slice):
-                window, index = (
-                    window[:, : n_before + index.stop],
-                    torch.arange(index.start, index.stop, device=ids.device),
-                )
+                window = window[:, : n_before + index.stop]
+                index = torch.arange(index.start, index.stop, device=ids.device)
             logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * self.counts(recent, window, index)
         return logits
 
