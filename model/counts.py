@@ -99,10 +99,10 @@ class Counts(nn.Module):
         return (newest_first * self.units).cumsum(-1)
 
     def forward(self, recent: Tensor, window: Tensor, index: Tensor) -> Tensor:
-        """Return log p (B, T, V) after the last T of recent (B, n + T): ids plus 1, 0 before the window.
+        """Return log p (B, T, V) after the last T of recent (B, before + T): ids plus 1, 0 before the window.
 
-        window (B, n + S): the same for the whole window, in which the T are at the positions index (T,). What it holds
-        at later positions does not matter.
+        window (B, before + S): the same for the whole window, in which the T are at the positions index (T,). What it
+        holds at later positions does not matter.
         """
         T = len(index)
         keys = self._keys(recent[:, recent.size(1) - T - self.n_before :])  # (B, T, n)
