@@ -34,10 +34,16 @@ def open_page(browser, page, width=1280, height=900, *, dark=False):
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get_log("browser")
-    browser.get("about:blank")  # so that this is a new visit also to the page that is open
+    leave_page(browser)  # so that this is a new visit also to the page that is open
     browser.get(page.as_uri())
     errors = [entry["message"] for entry in browser.get_log("browser")]
     assert errors == [], errors
+
+
+def leave_page(browser):
+    """Open an empty page. Until it is there, Chromium may drop another visit, for which the driver waits in vain."""
+    browser.get("about:blank")
+    wait_for(lambda: browser.execute_script("return location.href") == "about:blank")
 
 
 def find(browser, selector):
@@ -160,7 +166,7 @@ def run_in_worker(browser, files, code, **given):
     script = f"""{sources}
         const once = async ({{ {", ".join(given)} }}) => {{ {code} }};
         onmessage = ({{ data }}) => once(data).then(postMessage, ({{ stack }}) => postMessage({{ error: stack }}));"""
-    browser.get("about:blank")
+    leave_page(browser)
     ask = """const worker = new Worker(URL.createObjectURL(new Blob([arguments[0]])));
         worker.onmessage = ({ data }) => arguments[2](data);
         worker.onerror = ({ message }) => arguments[2]({ error: message });
