@@ -98,22 +98,22 @@ class Counts(nn.Module):
         newest_first = symbols.unfold(-1, self.n_before + 1, 1).flip(-1)
         return (newest_first * self.units).cumsum(-1)
 
-    def forward(self, recent: Tensor, window: Tensor, index: Tensor) -> Tensor:
+    def forward(self, recent: Tensor, window: Tensor, positions: Tensor) -> Tensor:
         """Return log p (B, T, V) after the last T of recent (B, before + T): ids plus 1, 0 before the window.
 
-        window (B, before + S): the same for the whole window, in which the T are at the positions index (T,). What it
+        window (B, before + S): the same for the whole window, in which the T are at the `positions` (T,). What it
         holds at later positions does not matter.
         """
-        T = len(index)
+        T = len(positions)
         keys = self._keys(recent[:, recent.size(1) - T - self.n_before :])  # (B, T, n)
         at_once = max(1, COUNTS_AT_ONCE // (T * (keys.size(-1) + LONGEST - SHORTEST + 1) * self.vocab_size))
         portions = zip(*(x.split(at_once) for x in (keys, recent, window)), strict=True)
-        return torch.cat([self._log_probabilities(k, r, w, index) for k, r, w in portions])
+        return torch.cat([self._log_probabilities(k, r, w, positions) for k, r, w in portions])
 
-    def _log_probabilities(self, keys: Tensor, recent: Tensor, window: Tensor, index: Tensor) -> Tensor:
+    def _log_probabilities(self, keys: Tensor, recent: Tensor, window: Tensor, positions: Tensor) -> Tensor:
         """Return log p (B, T, V) after the last characters, as keys (B, T, n) and as `recent`."""
         places = torch.searchsorted(self.keys, torch.stack((keys, keys + self.units), -1))  # (B, T, n, 2): first, end
-        in_window = self._followers_in_window(recent, window, index)  # (B, T, m, V)
+        in_window = self._followers_in_window(recent, window, positions)  # (B, T, m, V)
         r = torch.cat((self._followers(places), in_window), -2)  # (B, T, n + m, V)
         c, d = r.sum(-1), r.clamp(max=1).sum(-1)
         share = c / (c + BACKOFF * d).clamp(min=1)  # what p_k takes from r / c; the rest comes from p_(k - 1)
@@ -123,22 +123,22 @@ class Counts(nn.Module):
         # Not a product of matrices, which autocast would compute in bfloat16.
         return ((weights.unsqueeze(-1) * r).sum(-2) + left[..., :1] * self.shares).log()
 
-    def _followers_in_window(self, recent: Tensor, window: Tensor, index: Tensor) -> Tensor:
+    def _followers_in_window(self, recent: Tensor, window: Tensor, positions: Tensor) -> Tensor:
         """Return how often each character follows, earlier in the window, the same last k characters: (B, T, m, V).
 
         Like attention, but a place either has the same k characters, or has no weight: 1 or 0 in the matrix (T, S).
         """
-        T, S = len(index), window.size(1) - recent.size(1) + len(index)
-        same = torch.arange(S, device=index.device) < index.unsqueeze(-1)  # (T, S): only earlier places
+        T, S = len(positions), window.size(1) - recent.size(1) + len(positions)
+        same = torch.arange(S, device=positions.device) < positions.unsqueeze(-1)  # (T, S): only earlier places
         found = []
         for k in range(1, LONGEST + 1):
             same = same & (_from_end(recent, k, T).unsqueeze(-1) == _from_end(window, k, S).unsqueeze(-2))  # (B, T, S)
             if k >= SHORTEST:
                 found.append(same)
         following = F.pad(window[:, -S:], (0, 1))[:, 1:]  # (B, S)
-        values = following.unsqueeze(-1) == torch.arange(1, self.vocab_size + 1, device=index.device)  # (B, S, V)
+        values = following.unsqueeze(-1) == torch.arange(1, self.vocab_size + 1, device=positions.device)  # (B, S, V)
         weights, values = (x.to(self.shares.dtype) for x in (torch.stack(found, -2).flatten(1, 2), values))
-        with torch.autocast(index.device.type, enabled=False):
+        with torch.autocast(positions.device.type, enabled=False):
             return (weights @ values).unflatten(1, (T, -1))
 
     def _followers(self, places: Tensor) -> Tensor:
