@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         elapsed_s = time.perf_counter() - began_s
     n, together = sum(map(len, texts)), f" of {len(texts)} texts together" if len(texts) > 1 else ""
     speed = f"{n / elapsed_s:,.0f} characters/s"
-    print(f"Sampled {n:,} characters{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
+    print(f"Sampled {n:,} character{'s' * (n != 1)}{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
     for sentence in how_much_is_copied(trained, texts, prompt) if options.copied else ():
         print(sentence, file=sys.stderr)
     return 0

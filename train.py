@@ -37,7 +37,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
-        config = shortened(PROJECT / "configs/shakespeare.yaml")
+        named = [each for each in options.overrides if each.endswith((".yaml", ".yml"))]
+        config = named[0] if named else shortened(PROJECT / "configs/shakespeare.yaml")
         parser.error(f"name a config or a run, such as --config {config} or --resume runs/shakespeare")
     if options.ancestor:
         options.overrides.append(f"train.ancestor={options.ancestor}")

@@ -83,6 +83,7 @@ IN_A_SETTING = [
 ]
 IN_THE_COMMAND = [
     ("", f"name a config or a run, such as --config {ROOT}/configs/shakespeare.yaml or --resume"),
+    ("mine.yaml", "name a config or a run, such as --config mine.yaml or --resume"),
     ("--config tiny.yaml --resume runs/a", "not allowed with argument --config"),
     ("--config tiny.yaml --from gone", "gone: no such run or checkpoint"),
     ("--config tiny.yaml optim.lr=1 --max_steps=9 optim.beta1=0", "--max_steps=9; write settings without dashes"),

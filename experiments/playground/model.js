@@ -171,7 +171,9 @@ class Model {
 
   // Chooses a character of the text, and shows what each layer would predict after it.
   point(character) {
-    const i = this.reading ? Math.min(character, this.nRead - 1) - this.reading.start : -1;
+    if (!this.reading) return;
+    const { start } = this.reading;
+    const i = start === this.nRead ? 0 : Math.min(character, this.nRead - 1) - start; // 0: the start of a line, not typed
     if (i < 0) return;
     this.viewer.select(i);
     if (!this.viewer.weights) return;
@@ -257,8 +259,11 @@ function remarksOn(characters, { start, unknown }, alike) {
   return remarks.join(" ");
 }
 
-// Returns a character in quotation marks, or the number of one that cannot be seen.
+const WHITE_SPACE = { " ": "a space", "\t": "a tab", "\n": "a line break" };
+
+// Returns the name of white space, another character in quotation marks, or the number of one that cannot be seen.
 function nameOf(character) {
+  if (character in WHITE_SPACE) return WHITE_SPACE[character];
   const isVisible = !/[\p{C}\p{M}\p{Z}]/u.test(character);
   return isVisible ? `'${character}'` : codePointOf(character);
 }

@@ -1,8 +1,12 @@
-// Returns a function that draws uniform numbers from (0, 1]; the same seed gives the same ones (mulberry32).
-function makeRandom(seed) {
+const STRIDE = 0x6d2b79f5;
+
+// Returns a function that draws uniform numbers from (0, 1]; the same seed gives the same ones (mulberry32). The first n
+// are left out.
+function makeRandom(seed, n = 0) {
+  let state = (seed + Math.imul(n, STRIDE)) | 0;
   return () => {
-    seed = (seed + 0x6d2b79f5) | 0;
-    let bits = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    state = (state + STRIDE) | 0;
+    let bits = Math.imul(state ^ (state >>> 15), 1 | state);
     bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
     return 1 - ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32;
   };

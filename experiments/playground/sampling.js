@@ -20,9 +20,9 @@ function probabilities(logits, { temperature = 1, topK = null, topP = 1, minP = 
   return kept.map((each) => each / sum);
 }
 
-// Returns a function that draws an id from probabilities (V,). The same seed gives the same ids.
-function makeDraw(seed) {
-  const uniform = makeRandom(seed); // never 0: no character of probability 0 is drawn
+// Returns a function that draws an id from probabilities (V,) after n characters. The same seed gives the same ids.
+function makeDraw(seed, n) {
+  const uniform = makeRandom(seed, n); // never 0: no character of probability 0 is drawn
   return (p) => {
     const share = uniform() * p.reduce((a, b) => a + b);
     let sum = 0;

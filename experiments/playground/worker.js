@@ -92,7 +92,7 @@ const ANSWERS = {
   async write({ text, off, length, seed, stop, temperature, top_k: topK, top_p: topP, min_p: minP }, pass) {
     const { ids } = encode(text);
     const end = spell(stop);
-    const draw = makeDraw(seed);
+    const draw = makeDraw(seed, ids.length); // two continuations are those that one would be
     const own = ++newest;
     let written = "";
     for (let i = 0; i < length && own === newest; i++) {

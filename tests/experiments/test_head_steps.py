@@ -58,6 +58,10 @@ def test_a_head_is_shown_step_by_step_with_the_numbers_of_the_model(browser, tra
     lit = """return [...document.querySelectorAll("td.lit")].map(
         (cell) => `${cell.closest("table").dataset.name} ${cell.parentElement.rowIndex - 1}`)"""
     assert set(browser.execute_script(lit)) == {"q 2", "k 1"}
+    type_text(browser, "")
+    wait_for(lambda: len(shown(browser, "output")) == 1)  # of the start of a line, which the model reads without a text
+    type_text(browser, TEXT)
+    wait_for(lambda: len(shown(browser, "output")) > 1)
     click(browser, ".switches button:nth-child(6)")
     wait_for(lambda: "switched off" in find(browser, ".effect")[0].text)
 

@@ -24,7 +24,8 @@ SHOWN, CHANNELS = 6, 5
 CHARACTERS = "abcdefghijkl\n"
 ASK = """const [path, question, done] = arguments, { port1, port2 } = new MessageChannel();
     const plain = (x) => (x?.map ? Array.from(x, plain) : x);
-    port1.onmessage = ({ data: { answer, error } }) => {
+    port1.onmessage = ({ data: { answer, error, soFar } }) => {
+      if (soFar !== undefined) return;
       if (error) return done(error);
       for (const name in answer) answer[name] = plain(answer[name]);
       done(answer);
@@ -80,6 +81,19 @@ def test_the_lens_shows_what_the_model_would_predict_after_each_layer(page):
         expected = [[ord(CHARACTERS[id_]) for id_ in row] for row in likeliest.indices]
         assert [[text for text, _ in after] for after in shown] == expected
         assert_close(torch.tensor(shown, dtype=torch.float64)[..., 1], likeliest.values, atol=1e-5, rtol=0)
+
+
+def test_a_continuation_of_a_continuation_is_what_one_of_both_lengths_would_be(page):
+    loaded(page, {})
+    sampling = {"stop": "", "temperature": 1, "top_k": None, "top_p": 1, "min_p": 0}
+
+    def write(text, length, seed):
+        question = {"text": text, "off": [], "length": length, "seed": seed, **sampling}
+        return page.execute_async_script(ASK, "write", question)
+
+    first = write(TEXT, 9, 3)
+    assert first + write(TEXT + first, 9, 3) == write(TEXT, 18, 3)
+    assert first != write(TEXT, 9, 4)
 
 
 @torch.inference_mode()
