@@ -56,8 +56,11 @@ class ModelConfig:
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
     # probability that a row is dropped in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
+    # memory of copies: where the last characters stood before in the window, up to this many of them, what followed
+    # there is added to the embedding; 0: none. With it, attention is no longer the only way between positions
+    longest_copy: Annotated[int, Within(at_least=0, at_most=64)] = 0
     # how many of the first characters of the training text the model keeps, to count what follows the last characters
-    # there and in the window; outside training, the network and the counts predict together. 0: none
+    # there; outside training, the network and the counts predict together. 0: none
     counted_characters: Annotated[int, Within(at_least=0, at_most=10_000_000), Mark.RETUNABLE, Mark.FIXED] = 0
     # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
     # learns
@@ -93,8 +96,9 @@ class ModelConfig:
 
     @property
     def n_before(self) -> int:
-        """How many characters before a position its n-grams and its counts read."""
-        return max(0, *(n - 1 for n in self.ngrams), LONGEST - 1 if self.counted_characters else 0)
+        """How many characters before a position its n-grams, its copies and its counts read."""
+        longest = [*self.ngrams, self.longest_copy, LONGEST * (self.counted_characters > 0)]
+        return max(1, *longest) - 1
 
     @property
     def in_words(self) -> str:

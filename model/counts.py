@@ -1,11 +1,9 @@
-"""What followed the last characters in the training text and in the window: counts, which join the network.
+"""What followed the last characters in the training text: counts, which join the network.
 
-A network forgets rare strings, and seldom notices that the window has the same string twice, such as a new name; counts
-do. They answer with interpolated n-grams (Witten and Bell, 1991): of up to LONGEST characters before the next one in
-the training text, then of SHORTEST to LONGEST in the window (a cache: Kuhn and De Mori, 1990). The logits of the
-network and the logarithms of these probabilities are added, each with a weight (log-linear interpolation: Klakow,
-1998). They join only outside training: counts know the training text better than any other text, so the network would
-learn to rely on them.
+A network forgets rare strings; counts do not. They answer with interpolated n-grams (Witten and Bell, 1991) of up to
+LONGEST characters before the next one. The logits of the network and the logarithms of these probabilities are added,
+each with a weight (log-linear interpolation: Klakow, 1998). They join only outside training: counts know the training
+text better than any other text, so the network would learn to rely on them.
 """
 
 import math
@@ -17,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LONGEST = 10  # characters before the next one
-SHORTEST = 3  # of those that are looked up in the window
 NETWORK_WEIGHT, COUNTS_WEIGHT = 0.65, 0.2  # weights of the logits and of the logarithms; chosen on held-out text
 BACKOFF = 4.0  # how much a longer n-gram leaves to the shorter one, for each character that was seen to follow it
 COUNTS_AT_ONCE = 1 << 22  # limits the memory for large vocabularies
@@ -29,7 +26,7 @@ class Counts(nn.Module):
 
     After k characters that the text has c times, and that d different characters follow, one of them r times, this one
     has the probability p_k = (r + BACKOFF d p_(k - 1)) / (c + BACKOFF d), or p_(k - 1) if c = 0; p_0 is its share of
-    the text. The counts of the window go on from the last p_k in the same way.
+    the text.
 
     text: (N,), the ids of the counted text plus 1, and 0 after its end. The other buffers are an index of it:
     - keys (N,), sorted: the last characters at each place as one number, whose first digit is the newest character, so
@@ -98,48 +95,23 @@ class Counts(nn.Module):
         newest_first = symbols.unfold(-1, self.n_before + 1, 1).flip(-1)
         return (newest_first * self.units).cumsum(-1)
 
-    def forward(self, recent: Tensor, window: Tensor, positions: Tensor) -> Tensor:
-        """Return log p (B, T, V) after the last T of recent (B, before + T): ids plus 1, 0 before the window.
+    def forward(self, recent: Tensor) -> Tensor:
+        """Return log p (B, T, V) after the last T of recent (B, n_before + T): ids plus 1, 0 before the window."""
+        keys = self._keys(recent)  # (B, T, n)
+        at_once = max(1, COUNTS_AT_ONCE // (keys[0].numel() * self.vocab_size))
+        return torch.cat([self._log_probabilities(portion) for portion in keys.split(at_once)])
 
-        window (B, before + S): the same for the whole window, in which the T are at the `positions` (T,). What it
-        holds at later positions does not matter.
-        """
-        T = len(positions)
-        keys = self._keys(recent[:, recent.size(1) - T - self.n_before :])  # (B, T, n)
-        at_once = max(1, COUNTS_AT_ONCE // (T * (keys.size(-1) + LONGEST - SHORTEST + 1) * self.vocab_size))
-        portions = zip(*(x.split(at_once) for x in (keys, recent, window)), strict=True)
-        return torch.cat([self._log_probabilities(k, r, w, positions) for k, r, w in portions])
-
-    def _log_probabilities(self, keys: Tensor, recent: Tensor, window: Tensor, positions: Tensor) -> Tensor:
-        """Return log p (B, T, V) after the last characters, as keys (B, T, n) and as `recent`."""
+    def _log_probabilities(self, keys: Tensor) -> Tensor:
+        """Return log p (B, T, V) after the last characters, given as keys (B, T, n)."""
         places = torch.searchsorted(self.keys, torch.stack((keys, keys + self.units), -1))  # (B, T, n, 2): first, end
-        in_window = self._followers_in_window(recent, window, positions)  # (B, T, m, V)
-        r = torch.cat((self._followers(places), in_window), -2)  # (B, T, n + m, V)
+        r = self._followers(places)  # (B, T, n, V)
         c, d = r.sum(-1), r.clamp(max=1).sum(-1)
         share = c / (c + BACKOFF * d).clamp(min=1)  # what p_k takes from r / c; the rest comes from p_(k - 1)
         # p_k = share r / c + (1 - share) p_(k - 1), unrolled: p_k enters the last one times all (1 - share) above it
-        left = F.pad((1 - share).flip(-1).cumprod(-1), (1, 0), value=1.0).flip(-1)  # (B, T, 1 + n + m)
+        left = F.pad((1 - share).flip(-1).cumprod(-1), (1, 0), value=1.0).flip(-1)  # (B, T, 1 + n)
         weights = left[..., 1:] * share / c.clamp(min=1)
         # Not a product of matrices, which autocast would compute in bfloat16.
         return ((weights.unsqueeze(-1) * r).sum(-2) + left[..., :1] * self.shares).log()
-
-    def _followers_in_window(self, recent: Tensor, window: Tensor, positions: Tensor) -> Tensor:
-        """Return how often each character follows, earlier in the window, the same last k characters: (B, T, m, V).
-
-        Like attention, but a place either has the same k characters, or has no weight: 1 or 0 in the matrix (T, S).
-        """
-        T, S = len(positions), window.size(1) - recent.size(1) + len(positions)
-        same = torch.arange(S, device=positions.device) < positions.unsqueeze(-1)  # (T, S): only earlier places
-        found = []
-        for k in range(1, LONGEST + 1):
-            same = same & (_from_end(recent, k, T).unsqueeze(-1) == _from_end(window, k, S).unsqueeze(-2))  # (B, T, S)
-            if k >= SHORTEST:
-                found.append(same)
-        following = F.pad(window[:, -S:], (0, 1))[:, 1:]  # (B, S)
-        values = following.unsqueeze(-1) == torch.arange(1, self.vocab_size + 1, device=positions.device)  # (B, S, V)
-        weights, values = (x.to(self.shares.dtype) for x in (torch.stack(found, -2).flatten(1, 2), values))
-        with torch.autocast(positions.device.type, enabled=False):
-            return (weights @ values).unflatten(1, (T, -1))
 
     def _followers(self, places: Tensor) -> Tensor:
         """Return how often each character follows (..., V) at places (..., 2) of the index: the first, and the end."""
@@ -151,12 +123,6 @@ class Counts(nn.Module):
         signed = torch.stack((-is_before[..., 0, :], is_before[..., 1, :]), -2)
         counts = (whole[..., 1, :] - whole[..., 0, :]).to(signed.dtype)
         return counts.scatter_add_(-1, following.flatten(-2), signed.flatten(-2))
-
-
-def _from_end(symbols: Tensor, k: int, n: int) -> Tensor:
-    """Return the k-th last symbol at each of the last n places (B, n); the last one is the place itself."""
-    end = symbols.size(1) - k + 1
-    return symbols[:, end - n : end]
 
 
 def digits(vocab_size: int) -> list[int]:

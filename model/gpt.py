@@ -8,8 +8,8 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - an output matrix of its own, not that of the embeddings
 - a soft cap on the logits
 - zeros in the last map of each layer and in the output matrix at the start
-- as options: a memory of n-grams, counts of the training text and of the window, a convolution before each MLP, fewer
-  heads of keys and values, ALiBi, SwiGLU, other scoring functions
+- as options: memories of n-grams and of copies, counts of the training text, a convolution before each MLP, fewer heads
+  of keys and values, ALiBi, SwiGLU, other scoring functions
 
 `model/README.md` says what some of them are worth.
 """
@@ -25,13 +25,14 @@ from torch import Tensor, nn
 from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
+from model.copies import CopyMemory
 from model.counts import COUNTS_WEIGHT, NETWORK_WEIGHT, Counts
 from model.dropout import dropout
+from model.embedding import TokenEmbedding
 from model.ngrams import NgramMemory
 from model.norm import QueryKeyNorm, make_norm
 from model.positions import POSITIONS, Places
 
-SMALL_VOCABULARY = 256  # up to this size, a one-hot matrix is small and fast on a GPU
 INITIAL_QK_SCALE = 12.0  # of learned scales (experiments/studies/RECORDS.md)
 
 
@@ -46,22 +47,6 @@ class Intermediates:
     outputs: list[Tensor] = field(default_factory=list)
 
 
-class TokenEmbedding(nn.Embedding):
-    """`nn.Embedding`: ids (B, T) -> (B, T, C)."""
-
-    def forward(self, ids: Tensor) -> Tensor:
-        if ids.device.type != "cuda":
-            return super().forward(ids)
-        if self.num_embeddings <= SMALL_VOCABULARY and torch.is_grad_enabled():
-            # A product sums its gradient in a fixed order; PyTorch's other backward passes sum in any order, or wait.
-            one_hot = ids.unsqueeze(-1) == torch.arange(self.num_embeddings, device=ids.device)  # (B, T, V)
-            with torch.autocast("cuda", enabled=False):
-                return one_hot.to(self.weight.dtype) @ self.weight
-        # The backward pass of nn.Embedding over thousands of characters may wait for the GPU, and a CUDA graph cannot
-        # capture that (github.com/pytorch/pytorch/issues/82886).
-        return self.weight.index_select(0, ids.flatten()).view(*ids.shape, -1)
-
-
 class GPT(nn.Module):
     """A decoder-only transformer over `vocab_size` characters.
 
@@ -74,6 +59,7 @@ class GPT(nn.Module):
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
         self.ngrams = NgramMemory(config, vocab_size) if config.ngrams else None
+        self.copies = CopyMemory(config, vocab_size) if config.longest_copy else None
         self.counts = Counts(config.counted_characters, vocab_size) if config.counted_characters else None
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
@@ -91,6 +77,8 @@ class GPT(nn.Module):
         attention.qkv, mlp.up   normal, std 1/sqrt(in)   keeps the variance of their input
         ngrams.proj             normal, std 1/sqrt(in)   the same
         ngrams.rows             0                        an n-gram that was never seen adds nothing
+        copies.followers        0                        copies add nothing
+        copies.strengths        1
         attention.proj          0                        every block starts as the identity
         mlp.proj                0                        the same
         lm_head                 0                        all characters are equally likely: the loss starts at ln V
@@ -116,6 +104,9 @@ class GPT(nn.Module):
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)
         nn.init.zeros_(self.lm_head.weight)
+        if self.copies is not None:
+            nn.init.zeros_(self.copies.followers.weight)
+            nn.init.ones_(self.copies.strengths)
 
     def forward(self, ids: Tensor, cache: KVCache | None = None, kept: Intermediates | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
@@ -135,6 +126,9 @@ class GPT(nn.Module):
         recent = F.pad(recent, (n_before, 0)) if cache is None else cache.recent.update(recent, index)
         if self.ngrams is not None:
             x = x + self.ngrams(recent[:, n_before - self.ngrams.n_before :])
+        if self.copies is not None:
+            window = recent if cache is None else cache.recent.stored
+            x = x + self.copies(*(each[:, n_before - self.copies.n_before :] for each in (recent, window)), index)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
             x = block(x, places, None if cache is None else cache.layers[i])
@@ -144,11 +138,8 @@ class GPT(nn.Module):
             cache.length += T
         logits = self.predict(x)
         if self.counts is not None and not self.training:
-            window = recent if cache is None else cache.recent.stored
-            if isinstance(index, slice):
-                window = window[:, : n_before + index.stop]
-                index = torch.arange(index.start, index.stop, device=ids.device)
-            logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * self.counts(recent, window, index)
+            counted = self.counts(recent[:, n_before - self.counts.n_before :])
+            logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * counted
         return logits
 
     def predict(self, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from cli.errors import UserError
 from data.batches import Ids, evaluation_windows, to_device
 from data.vocabulary import Vocabulary
 from experiments.heads.measures import HeadMeasures, measure_heads, read_windows, scales_of
-from experiments.heads.silence import NGRAMS, HeadIndex, all_heads, silenced
+from experiments.heads.silence import HeadIndex, all_heads, memories, silenced
 from model.gpt import GPT
 from training.evaluation import Evaluation, evaluation_mode, losses_of, windows_at_once
 from training.runtime import Runtime
@@ -22,8 +22,8 @@ class Analysis:
     """The results for all heads.
 
     text: the name of the text that was read. evaluation: of the whole model. increases: of the loss with only this head
-    silenced, in the order of the measures, and then with only the memory of n-grams silenced, if the model has one;
-    each with its standard error.
+    silenced, in the order of the measures, and then with only each memory silenced that the model has; each with its
+    standard error.
     """
 
     text: str
@@ -50,7 +50,7 @@ def analyse(
     """
     if len(ids) < (T := model.config.block_size):
         raise UserError(f"{text} has {len(ids)} characters; give at least {T}, the context length")
-    parts: list[HeadIndex | str] = [*all_heads(model), *([NGRAMS] if model.ngrams else [])]
+    parts: list[HeadIndex | str] = [*all_heads(model), *memories(model)]
     measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
     whole, sizes = losses_of_windows(model, ids, runtime, n_characters)
     increases = {}

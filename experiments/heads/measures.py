@@ -143,6 +143,10 @@ def explain_no_target(config: ModelConfig) -> str:
     """Explain what `NO_TARGET` means, and why it may be the role of many heads of a model with this config."""
     known = ", ".join(TARGETS.values())
     meaning = f"No fixed target: the head gives none of these ({known}) much more weight than uniform attention would."
-    without = [*["convolution"] * (config.conv_width > 1), *["n-grams"] * bool(config.ngrams)]
-    reason = f" This model also sees the last characters by its {' and '.join(without)}, so heads need not look there."
-    return meaning + (reason if without else "")
+    has = {"convolution": config.conv_width > 1, "n-grams": config.ngrams, "copies": config.longest_copy}
+    without = [name for name, is_there in has.items() if is_there]
+    if not without:
+        return meaning
+    *most, last = without
+    parts = f"{', '.join(most)} and {last}" if most else last
+    return f"{meaning} This model also sees earlier characters by its {parts}, so heads need not look there."

@@ -10,7 +10,7 @@ from torch import Tensor
 from cli.errors import UserError
 from model.gpt import GPT
 
-NGRAMS = "n-grams"  # the memory of n-grams, which can be silenced like a head
+NGRAMS, COPIES = "n-grams", "copies"  # the memories, which can be silenced like a head
 
 
 class HeadIndex(NamedTuple):
@@ -30,9 +30,14 @@ def all_heads(model: GPT) -> list[HeadIndex]:
     return [HeadIndex(layer, h) for layer, block in enumerate(model.blocks) for h in range(block.attention.n_head)]
 
 
+def memories(model: GPT) -> list[str]:
+    """Return which of `NGRAMS` and `COPIES` the model has."""
+    return [NGRAMS] * (model.ngrams is not None) + [COPIES] * (model.copies is not None)
+
+
 @contextlib.contextmanager
 def silenced(model: GPT, parts: Sequence[HeadIndex | str]) -> Iterator[None]:
-    """Zero, inside the context, the weights by which these heads, or `NGRAMS`, join the sum that the blocks pass on."""
+    """Zero, inside the context, the weights by which these heads, or memories, join the sum that the blocks pass on."""
     weights = [_output_weights(model, part) for part in parts]
     before = [x.clone() for x in weights]
     with torch.no_grad():
@@ -47,10 +52,10 @@ def silenced(model: GPT, parts: Sequence[HeadIndex | str]) -> Iterator[None]:
 
 
 def _output_weights(model: GPT, part: HeadIndex | str) -> Tensor:
-    """Return the columns of the output projection that read a head, or the map of the n-grams: a view."""
+    """Return the columns of the output projection that read a head, or what a memory is multiplied by: a view."""
     if isinstance(part, str):
-        assert model.ngrams is not None
-        return model.ngrams.proj.weight.detach()
+        name = {NGRAMS: "ngrams.proj.weight", COPIES: "copies.strengths"}[part]
+        return model.get_parameter(name).detach()
     layer, h = part
     attention = model.blocks[layer].attention
     D = attention.head_size

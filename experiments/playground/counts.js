@@ -1,7 +1,6 @@
-// What followed the last characters in the training text and in the window, as model/counts.py counts it.
+// What followed the last characters in the training text, as model/counts.py counts it.
 
 const LONGEST = 10; // characters before the next one
-const SHORTEST = 3; // of those that are looked up in the window
 const BACKOFF = 4;
 const NETWORK_WEIGHT = 0.65; // weight of the logits of the network
 const COUNTS_WEIGHT = 0.2; // and of the logarithms of the counted probabilities
@@ -59,20 +58,7 @@ class Counts {
       if (first === last) break;
       p = interpolated(this.followers(first, last, p.length), last - first, p);
     }
-    return this.inWindow(p, ids, t).map(Math.log);
-  }
-
-  // Returns these probabilities (V,) after they went on with counts of the window.
-  inWindow(p, ids, t) {
-    let places = ids.slice(0, t).map((_, i) => i); // where the last k characters stood before
-    for (let k = 1; k <= LONGEST && places.length; k++) {
-      places = places.filter((i) => ids[i + 1 - k] === ids[t + 1 - k]);
-      if (k < SHORTEST || !places.length) continue;
-      const r = new Float64Array(p.length);
-      for (const i of places) r[ids[i + 1]]++;
-      p = interpolated(r, places.length, p);
-    }
-    return p;
+    return p.map(Math.log);
   }
 }
 

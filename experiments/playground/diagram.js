@@ -12,7 +12,7 @@ const LABELLED = 20; // the least width of a head with a label
 function rowsOf({ config, tensors }) {
   const shape = (name) => tensors[`${name}.weight`].shape;
   const [V, C] = shape("token_embedding");
-  const { block_size: T, positions, ngrams, conv_width, counted_characters } = config;
+  const { block_size: T, positions, ngrams, longest_copy, conv_width, counted_characters } = config;
   const rows = [["note", `text: at most T = ${T} characters`], ["box", `embedding: V × C = ${V} × ${C}`], ["gap"]];
   const known = {
     learned: ["addition", `positions: T × C = ${T} × ${C}`],
@@ -21,6 +21,7 @@ function rowsOf({ config, tensors }) {
   };
   if (known[positions]) rows.push(known[positions]);
   if (ngrams.length) rows.push(["addition", `n-grams of ${ngrams.join(", ")}`]);
+  if (longest_copy) rows.push(["addition", `copies after up to ${longest_copy} characters`]);
   config.layers.forEach(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
     const mixed = conv_width > 1 ? `convolution of ${conv_width}, ` : "";
     rows.push(["title", `layer ${l}: H = ${H} head${H > 1 ? "s" : ""} of D = ${D}`], ["attention", "", H]);

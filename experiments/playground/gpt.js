@@ -144,7 +144,7 @@ const VALUES = {
   qk_norm: [false, true],
 };
 const SHAPES = ["layers", "n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "bias", "conv_width"];
-const NUMBERS = ["ngrams", "ngram_rows", "counted_characters", "logit_softcap"];
+const NUMBERS = ["ngrams", "ngram_rows", "longest_copy", "counted_characters", "logit_softcap"];
 const WITHOUT_EFFECT = ["dropout", "ngram_dropout", "attention"]; // on what a trained model computes
 const OF_ANY_VALUE = [...SHAPES, ...NUMBERS, ...WITHOUT_EFFECT];
 
@@ -161,6 +161,9 @@ function partOf(tensors, name) {
   return { weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] };
 }
 
+// Returns row i of a weight (n, C).
+const rowOf = ({ weight }, i, C) => weight.subarray(i * C, (i + 1) * C);
+
 // A model with its key-value cache: after `read`, look up `logits`, `residuals` and `head` of each position.
 // config: the settings of model/config.py, with the shapes of the layers. tensors: the weights by their names.
 class GPT {
@@ -176,6 +179,7 @@ class GPT {
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
     const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`ngrams.${name}`]); // (V,), (rows,)
     this.memory = { symbols, counts, rows: part("ngrams.rows").weight, proj: part("ngrams.proj") };
+    this.copies = { followers: part("copies.followers"), strengths: { weight: tensors["copies.strengths"] } }; // (V, C), (n, C)
     const text = tensors["counts.text"];
     this.counts = text ? new Counts(text, part("lm_head").weight.length / config.n_embd) : null;
     this.norm = NORMS[config.norm];
@@ -227,7 +231,7 @@ class GPT {
     for (const list of this.stored) list.length = n;
   }
 
-  // Switches heads ("L0H1") and the memory of n-grams off, and all others on.
+  // Switches heads ("L0H1") and memories ("n-grams", "copies") off, and all others on.
   switchOff(parts) {
     this.off = new Set(parts);
     this.truncate(0);
@@ -259,12 +263,27 @@ class GPT {
 
   // Returns the vector (C,) of the character at position t.
   embed(t) {
-    const { n_embd: C, positions, ngrams } = this.config;
-    const row = ({ weight }, i) => weight.subarray(i * C, (i + 1) * C);
-    let x = Float64Array.from(row(this.embeddings.characters, this.ids[t]));
-    if (positions === "learned") x = add(x, row(this.embeddings.positions, t));
+    const { n_embd: C, positions, ngrams, longest_copy } = this.config;
+    let x = Float64Array.from(rowOf(this.embeddings.characters, this.ids[t], C));
+    if (positions === "learned") x = add(x, rowOf(this.embeddings.positions, t, C));
     if (ngrams.length && !this.off.has("n-grams")) x = add(x, this.ngrams(t));
+    if (longest_copy && !this.off.has("copies")) x = add(x, this.copied(t));
     return x;
+  }
+
+  // Returns what the memory of copies adds at position t, see model/copies.py: (C,).
+  copied(t) {
+    let [length, place] = [0, 0]; // of the longest match, and of several the newest
+    for (let s = 0; s < t; s++) {
+      let n = 0;
+      while (n < this.config.longest_copy && n <= s && this.ids[s - n] === this.ids[t - n]) n++;
+      if (n >= length) [length, place] = [n, s];
+    }
+    const C = this.config.n_embd;
+    if (!length) return new Float64Array(C);
+    const follower = Float64Array.from(rowOf(this.copies.followers, this.ids[place + 1], C));
+    const strength = rowOf(this.copies.strengths, length - 1, C);
+    return follower.map((each, i) => each * strength[i]);
   }
 
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).

@@ -16,7 +16,7 @@ from data.vocabulary import LOOK_ALIKES
 from experiments.formatting import signed
 from experiments.heads.analysis import Analysis
 from experiments.heads.measures import explain_no_target, role_of
-from experiments.heads.silence import NGRAMS, all_heads
+from experiments.heads.silence import COPIES, NGRAMS, all_heads, memories
 from experiments.pages import render
 from experiments.playground.weights import payload, zipped
 from model.config import LayerShape, ModelConfig
@@ -97,7 +97,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
         "checkpoints": [{"step": step, "header": own, "weights": weights} for step, own, weights in packed],
         "chosen": checkpoints.index(trained.checkpoint),
         "can_train": can_train(config),
-        "parts": [*map(str, heads), *([NGRAMS] if trained.model.ngrams else [])],
+        "parts": [*map(str, heads), *memories(trained.model)],
         "characters": trained.vocabulary.characters,
         "header": {"measured": analysis and measured(analysis)},  # of every checkpoint
         "context": config.block_size,
@@ -134,7 +134,7 @@ def measured(analysis: Analysis) -> dict[str, Any]:
     summary = [
         "Loss: how the loss changes without the head (its output set to zero); ± is the standard error.",
         f"The whole model has a loss of {whole.loss:.4f} nats per character over {whole.measured_on(analysis.text)}.",
-        *([f"The memory of n-grams: {changes[NGRAMS][1]}."] if NGRAMS in changes else []),
+        *(f"The memory of {name}: {changes[name][1]}." for name in (NGRAMS, COPIES) if name in changes),
     ]
     return {
         "roles": [role_of(analysis.measures, head) for head in range(n_heads)],

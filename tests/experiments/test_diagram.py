@@ -23,7 +23,7 @@ MODELS = {
         "mlp": "swiglu",
         "positions": "none",
     },
-    "long texts": LONGEST | {"positions": "alibi", "ngrams": (2, 3, 4, 5, 6), "ngram_rows": 50},
+    "long texts": LONGEST | {"positions": "alibi", "ngrams": (2, 3, 4, 5, 6), "ngram_rows": 50, "longest_copy": 16},
 }
 DRAW = """const svg = document.querySelector("svg"), [header] = arguments;
     svg.replaceChildren();
@@ -60,6 +60,8 @@ def test_the_drawing_has_the_shapes_of_the_model_and_all_of_it_fits(empty, setti
     expected += [f"positions: {how}" for kind, how in places.items() if isinstance(model.position_embedding, kind)]
     if model.ngrams:
         expected.append(f"n-grams of {', '.join(map(str, model.config.ngrams))}")
+    if model.copies:
+        expected.append(f"copies after up to {len(model.copies.strengths)} characters")
     for number, block in enumerate(model.blocks):
         H, K, D = block.attention.n_head, block.attention.n_kv_head, block.attention.head_size
         expected.append(f"layer {number}: H = {H} head{'s' * (H > 1)} of D = {D}")

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from cli.rules import rules_of
 from experiments.heads.measures import TARGETS, measure_heads, role_of, target_masks
-from experiments.heads.silence import NGRAMS, all_heads, silenced
+from experiments.heads.silence import all_heads, memories, silenced
 from model import norm
 from model.config import ModelConfig
 from model.generate import Sampler, Sampling, window_start
@@ -40,6 +40,7 @@ NUMBERS = {  # what is repeated is drawn more often
     "ngrams": ((), (1,), (3, 2), (2, 5, 9)),
     "ngram_rows": (50, 1_000),
     "ngram_dropout": (0.0, 0.5),
+    "longest_copy": (0, 1, 5),
     "counted_characters": (0, 0, 50, 300),
     "logit_softcap": (0.0, 2.0, 15.0),
     "score": ("scaled_dot",) * 3,
@@ -108,7 +109,7 @@ def check(page, config):
     long = [rng.randrange(V) for _ in range(2 * B + 3)]
     edited = [*long[: B // 2], (long[B // 2] + 1) % V, *long[B // 2 + 1 : B]]
     texts = [long[: max(1, B - 1)], long[:B], edited, long]
-    parts = ([*all_heads(model)] if model.blocks else []) + [NGRAMS] * bool(config.ngrams)
+    parts = ([*all_heads(model)] if model.blocks else []) + memories(model)
     off, scored = parts[::2], [rng.randrange(V) for _ in range(5 * B + 4)]
     message = {"header": header, "weights": weights, "texts": texts, "off": [*map(str, off)], "prompt": long[:3]}
     answer = page.execute_async_script(ASK, message | {"length": LENGTH, "scored": scored})

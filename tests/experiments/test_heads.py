@@ -13,7 +13,7 @@ from torch import nn
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, mean_and_error
 from experiments.heads.measures import TARGETS, HeadMeasures, measure_heads, read_windows, role_of, target_masks
-from experiments.heads.silence import NGRAMS, all_heads, silenced
+from experiments.heads.silence import COPIES, NGRAMS, all_heads, silenced
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
 
@@ -162,7 +162,7 @@ def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, h
 @pytest.mark.parametrize(("n_characters", "sizes"), [(None, [*[16] * 20, 3]), (64, [16] * 4)])
 @torch.inference_mode()
 def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows(n_characters, sizes):
-    model, runtime = three_heads(ngrams=(2, 3), conv_width=2).double(), choose_runtime("cpu", "float32")
+    model, runtime = three_heads(ngrams=(2, 3), longest_copy=4, conv_width=2).double(), choose_runtime("cpu", "float32")
     ids = np.concatenate([np.zeros(161, dtype=np.int64), np.random.default_rng(0).integers(1, 11, 163)])
     result = analyse(model, Vocabulary("abcdefghijk"), ids, runtime, n_characters, n_windows=3)
     starts = [(80 if n_characters else 16) * i for i in range(len(sizes))]  # of windows that are spread evenly
@@ -177,7 +177,7 @@ def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows
     whole = losses(model)
     assert result.evaluation.loss == loss(model)
     assert (result.evaluation.n_characters, result.evaluation.n_available) == (sum(sizes), 323)
-    *heads, memory = result.increases
+    *heads, ngrams, copies = result.increases
     assert heads == list(itertools.product(range(2), range(3)))
     for layer, h in heads:
         zeroed = copy.deepcopy(model)
@@ -186,9 +186,12 @@ def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows
         assert result.evaluation.loss + increase == loss(zeroed)
         assert n_characters is None or error == pytest.approx(scipy.stats.sem(losses(zeroed) - whole))
     assert result.measures.n_characters == 3 * 15
-    model.ngrams.proj.weight.data.zero_()
-    assert memory == NGRAMS
-    assert result.evaluation.loss + result.increases[NGRAMS][0] == loss(model)
+    assert (ngrams, copies) == (NGRAMS, COPIES)
+    for name, weight in (NGRAMS, model.ngrams.proj.weight), (COPIES, model.copies.followers.weight):
+        before = weight.clone()
+        weight.data.zero_()
+        assert result.evaluation.loss + result.increases[name][0] == loss(model)
+        weight.data.copy_(before)
 
 
 def test_the_standard_error_is_that_of_a_mean_over_windows_of_which_the_last_is_shorter():

@@ -80,15 +80,17 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     assert scales == [True] * 6 + [False] * 2  # a model without normalised queries has no scales
 
 
-def test_the_page_says_what_ngrams_do_for_the_loss_and_that_they_may_replace_heads(workplace):
-    settings = ["model.ngrams=[2]", "model.ngram_rows=50", "model.conv_width=3", "train.max_steps=10"]
+def test_the_page_says_what_memories_do_for_the_loss_and_that_they_may_replace_heads(workplace):
+    settings = ["model.ngrams=[2]", "model.ngram_rows=50", "model.longest_copy=4", "model.conv_width=3"]
+    settings += ["train.max_steps=10"]
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     assert heads_command([]) == 0
     (model,) = models_in(workplace / "runs/tiny/heads.html")
     measured = model["header"]["measured"]
-    assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams"]
-    assert "This model also sees the last characters by its convolution and n-grams" in model["no_target"]
-    assert measured["summary"].endswith(f" The memory of n-grams: {measured['changes']['n-grams'][1]}.")
+    assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams", "copies"]
+    assert "This model also sees earlier characters by its convolution, n-grams and copies" in model["no_target"]
+    ngrams, copies = (f" The memory of {name}: {measured['changes'][name][1]}." for name in ("n-grams", "copies"))
+    assert measured["summary"].endswith(ngrams + copies)
     assert len(figures_in(workplace / "runs/tiny/heads.csv")) == 6
 
 

@@ -1,4 +1,4 @@
-"""The counts of the training text and of the window, compared with a search through it in Python's numbers."""
+"""The counts of the training text, compared with a search through it in Python's numbers."""
 
 import copy
 from collections import Counter
@@ -9,8 +9,7 @@ import torch
 from helpers import make_model, recomputed
 
 from model import counts as counting
-from model.cache import KVCache
-from model.counts import BACKOFF, COUNTS_WEIGHT, LONGEST, NETWORK_WEIGHT, SHORTEST, Counts
+from model.counts import BACKOFF, COUNTS_WEIGHT, LONGEST, NETWORK_WEIGHT, Counts
 from model.generate import Sampler
 
 V, BLOCK_SIZE = 5, 16
@@ -26,21 +25,15 @@ def text_of(length, vocab_size=V, seed=0):
 
 
 def expected(text, context, vocab_size, longest):
-    """Return the probabilities (V,) after a context, the window so far, given the counted text; both are lists."""
+    """Return the probabilities (V,) after a context, given the counted text; both are lists."""
     counts = Counter(text[longest:])  # what follows a whole key
     p = np.array([(counts[v] + 1) / (counts.total() + vocab_size) for v in range(vocab_size)])
     for k in range(1, min(longest, len(context)) + 1):
         found = Counter(text[i] for i in range(longest, len(text)) if text[i - k : i] == context[-k:])
-        p = interpolated(found, p)
-    for k in range(SHORTEST, LONGEST + 1):
-        found = Counter(context[i] for i in range(k, len(context)) if context[i - k : i] == context[-k:])
-        p = interpolated(found, p)
+        d = BACKOFF * len(found)
+        if found:
+            p = np.array([(found[v] + d * p[v]) / (found.total() + d) for v in range(vocab_size)])
     return p
-
-
-def interpolated(found, p):
-    d = BACKOFF * len(found)
-    return np.array([(found[v] + d * p[v]) / (found.total() + d) for v in range(len(p))]) if found else p
 
 
 @pytest.mark.parametrize(("vocab_size", "size", "length"), [(5, 300, 300), (5, 100, 300), (5, 300, 40), (90, 400, 400)])
@@ -51,8 +44,8 @@ def test_probabilities_equal_those_of_a_search_through_the_text(monkeypatch, voc
     longest = counts.n_before + 1
     assert longest == LONGEST if vocab_size == 5 else longest == 9
     windows = np.stack([text[10:40], text_of(30, vocab_size, seed=1)])
-    recent = torch.from_numpy(np.pad(windows + 1, ((0, 0), (LONGEST - 1, 0))))
-    found = counts.double()(recent, recent, torch.arange(30))
+    recent = torch.from_numpy(np.pad(windows + 1, ((0, 0), (counts.n_before, 0))))
+    found = counts.double()(recent)
     kept = text[:size].tolist()
     wanted = [[expected(kept, w[: t + 1].tolist(), vocab_size, longest) for t in range(30)] for w in windows]
     torch.testing.assert_close(found, torch.tensor(np.array(wanted)).log(), rtol=0, atol=1e-6)
@@ -65,7 +58,7 @@ def test_a_trained_network_and_the_counts_predict_together_and_a_network_in_trai
     model.count(text)
     logits = plain(ids)
     recent = torch.nn.functional.pad(ids + 1, (LONGEST - 1, 0))
-    wanted = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * model.counts(recent, recent, torch.arange(BLOCK_SIZE))
+    wanted = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * model.counts(recent)
     torch.testing.assert_close(model(ids), wanted, rtol=0, atol=1e-5)
     assert (model(ids) - logits).abs().max() > 0.1
     torch.testing.assert_close(model.train()(ids), logits, rtol=0, atol=1e-5)
@@ -78,17 +71,6 @@ def test_the_text_is_the_same_with_and_without_the_cache_past_the_context_length
     model.count(text_of(300))
     cached = torch.stack(list(Sampler(model, 2).generate(prompt, 40, seed=seed)), dim=1)
     assert torch.equal(cached, recomputed(model, prompt, 40, seed=seed))
-
-
-@pytest.mark.parametrize("static", [False, True])
-@torch.inference_mode()
-def test_what_a_cache_held_before_is_not_counted(static):
-    model, ids = make_model(V, **SETTINGS).double(), torch.from_numpy(text_of(BLOCK_SIZE, seed=2))[None]
-    cache = KVCache(model.config, 1, dtype=torch.float64, static=static)
-    model(ids, cache)
-    cache.clear()
-    logits = [model(piece, cache) for piece in ids.roll(-3, 1).split([9, *[1] * (BLOCK_SIZE - 9)], dim=1)]
-    torch.testing.assert_close(torch.cat(logits, dim=1), model(ids.roll(-3, 1)), rtol=0, atol=1e-12)
 
 
 def test_a_model_that_is_loaded_counts_in_the_text_of_the_saved_one():

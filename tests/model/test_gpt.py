@@ -22,6 +22,7 @@ FORMS = {
     "convolution": {"conv_width": 3},
     "convolution of the previous position": GPT2 | {"conv_width": 2},
     "n-grams": {"ngrams": (1, 3, 4), "ngram_rows": 50},
+    "copies": {"longest_copy": 3},
     "grouped queries": {"n_head": 10, "n_kv_head": 5},
     "one shared key head": GPT2 | {"n_head": 4, "n_kv_head": 1},
     "no positions": {"positions": "none"},
@@ -47,13 +48,20 @@ def test_the_loss_before_training_is_that_of_a_uniform_guess(settings):
 
 
 def test_initial_weights_have_their_documented_sizes():
-    settings = {"n_layer": 1, "n_embd": 96, "n_head": 3, "positions": "learned", "ngrams": (2, 3)}
+    settings = {"n_layer": 1, "n_embd": 96, "n_head": 3, "positions": "learned", "ngrams": (2, 3), "longest_copy": 5}
     model = GPT(ModelConfig(**settings), 200)
     found = {name: weight.square().mean().sqrt().item() for name, weight in model.named_parameters()}
     expected = {"token_embedding.weight": 0.3, "position_embedding.weight": 0.3, "ngrams.proj.weight": 64**-0.5}
     expected |= {"blocks.0.attention.qkv.weight": 96**-0.5, "blocks.0.mlp.up.weight": 96**-0.5}
     expected |= {"blocks.0.attention.qk_norm.log_scale": math.log(12)}
-    zero = ("ngrams.rows.weight", "blocks.0.attention.proj.weight", "blocks.0.mlp.proj.weight", "lm_head.weight")
+    expected |= {"copies.strengths": 1}
+    zero = (
+        "ngrams.rows.weight",
+        "copies.followers.weight",
+        "blocks.0.attention.proj.weight",
+        "blocks.0.mlp.proj.weight",
+        "lm_head.weight",
+    )
     assert found == pytest.approx(expected | dict.fromkeys(zero, 0), rel=0.03)
 
 

@@ -1,0 +1,56 @@
+"""The memory of copies, compared with a search through the window character by character."""
+
+import pytest
+import torch
+from helpers import make_model, recomputed
+
+from model.generate import Sampler
+from model.gpt import GPT
+
+V, BLOCK_SIZE, LONGEST = 4, 24, 5
+SETTINGS = {"longest_copy": LONGEST, "block_size": BLOCK_SIZE}
+
+
+def copied(ids):
+    """Return the longest match at the end of a list of ids and the id after it, or (0, None)."""
+    best = 0, None
+    for end in range(1, len(ids)):
+        n = 0
+        while n < min(end, LONGEST) and ids[end - 1 - n] == ids[-1 - n]:
+            n += 1
+        if n and n >= best[0]:
+            best = n, ids[end]
+    return best
+
+
+def expected_embedding(model, ids):
+    """Return the embeddings (T, C) of a list of ids, with what followed the longest match."""
+    found = []
+    for t, i in enumerate(ids):
+        y = model.token_embedding.weight[i]
+        length, following = copied(ids[: t + 1])
+        if length:
+            y = y + model.copies.followers.weight[following] * model.copies.strengths[length - 1]
+        found.append(y)
+    return torch.stack(found)
+
+
+@torch.no_grad()
+def test_logits_equal_those_of_a_search_through_the_window():
+    model = make_model(V, **SETTINGS).double()
+    plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
+    plain.load_state_dict({name: x for name, x in model.state_dict().items() if "copies" not in name})
+    ids = torch.randint(V, (6, BLOCK_SIZE))
+    assert {copied(window.tolist()[:t])[0] for window in ids for t in range(BLOCK_SIZE + 1)} == {*range(LONGEST + 1)}
+    given = torch.stack([expected_embedding(model, window.tolist()) for window in ids])
+    plain.token_embedding.register_forward_hook(lambda *_: given)
+    torch.testing.assert_close(model(ids), plain(ids), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ngrams", [(), (2, 12)])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_text_is_the_same_with_and_without_the_cache_past_the_context_length(seed, ngrams):
+    settings = SETTINGS | {"ngrams": ngrams, "ngram_rows": 1000}  # n-grams may read further back than copies, or less
+    model, prompt = make_model(V, **settings), torch.randint(V, (2, 1 + seed))
+    cached = torch.stack(list(Sampler(model, 2).generate(prompt, 60, seed=seed)), dim=1)
+    assert torch.equal(cached, recomputed(model, prompt, 60, seed=seed))
