@@ -27,7 +27,7 @@ from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
-FORMAT = 5  # of the files; it rises when a setting is removed or a tensor is added
+FORMAT = 6  # of the files; it rises when a setting is removed or a tensor is added
 LAST_READERS = {1: "6d72dbe"}  # the commit that reads all files of an earlier format
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 # What the files of other programs begin with, and the command that helps.
