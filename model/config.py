@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cli.marks import InGPT2, Mark
 from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
+from model.copies import SHORTEST
 from model.counts import LONGEST
 
 
@@ -56,8 +57,8 @@ class ModelConfig:
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
     # probability that a row is dropped in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
-    # memory of copies: where the last characters stood before in the window, up to this many of them, what followed
-    # there is added to the embedding; 0: none. With it, attention is no longer the only way between positions
+    # memory of copies: where the last characters, 3 up to this many, stood before in the window, what followed there is
+    # added to the embedding; 0: none. With it, attention is no longer the only way between positions
     longest_copy: Annotated[int, Within(at_least=0, at_most=64)] = 0
     # how many of the first characters of the training text the model keeps, to count what follows the last characters
     # there; outside training, the network and the counts predict together. 0: none
@@ -85,6 +86,8 @@ class ModelConfig:
             )
         if len(set(self.ngrams)) < len(self.ngrams):
             raise ValueError(f"model.ngrams={list(self.ngrams)} names a length twice")
+        if 0 < self.longest_copy < SHORTEST:
+            raise ValueError(f"model.longest_copy={self.longest_copy} must be 0, for none, or at least {SHORTEST}")
         for layer in dict.fromkeys(self.layers):  # equal layers have the same mistake
             self._check_heads(layer)
 

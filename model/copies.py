@@ -7,8 +7,9 @@ there (induction heads: Olsson et al., 2022), but need long training to do so; h
 import torch
 from torch import Tensor, nn
 
-from model.config import ModelConfig
 from model.embedding import TokenEmbedding
+
+SHORTEST = 3  # fewer characters stand nearly everywhere in a window, and what follows them says little
 
 
 class CopyMemory(nn.Module):
@@ -16,16 +17,15 @@ class CopyMemory(nn.Module):
 
     At each position, the longest match is the earlier place, the newest of several, before which most of the last
     characters are the same, up to `model.longest_copy` of them. The character after that place has a vector f, matches
-    of n characters have a vector s_n, and their product f s_n, channel by channel, is added to the embedding. Without
-    a match nothing is.
+    of n characters have a vector s_n, and their product f s_n, channel by channel, is added to the embedding; nothing
+    is if n is below SHORTEST.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int):
+    def __init__(self, longest: int, n_embd: int, vocab_size: int):
         super().__init__()
-        self.longest = config.longest_copy
-        self.n_before = self.longest - 1
-        self.followers = TokenEmbedding(vocab_size, config.n_embd)  # f
-        self.strengths = nn.Parameter(torch.ones(self.longest, config.n_embd))  # s_n
+        self.longest, self.n_before = longest, longest - 1
+        self.followers = TokenEmbedding(vocab_size, n_embd)  # f
+        self.strengths = nn.Parameter(torch.ones(longest - SHORTEST + 1, n_embd))  # s_n, the shortest first
 
     def forward(self, recent: Tensor, window: Tensor, index: slice | Tensor) -> Tensor:
         """Return the vectors (B, T, C) at the last T of recent (B, n_before + T): ids plus 1, 0 before the window.
@@ -35,8 +35,9 @@ class CopyMemory(nn.Module):
         """
         positions = torch.arange(index.start, index.stop, device=recent.device) if isinstance(index, slice) else index
         lengths, following = self.find(recent, window, positions)
-        is_of_length = lengths.unsqueeze(-1) == torch.arange(1, self.longest + 1, device=lengths.device)  # (B, T, n)
-        return self.followers(following) * (is_of_length.to(self.strengths.dtype) @ self.strengths)
+        numbers = torch.arange(SHORTEST, self.longest + 1, device=lengths.device)
+        is_of_length = (lengths.unsqueeze(-1) == numbers).to(self.strengths.dtype)  # (B, T, n)
+        return self.followers(following) * (is_of_length @ self.strengths)
 
     def find(self, recent: Tensor, window: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the length of the longest match at each of the positions (T,), 0: none, and the id after it."""

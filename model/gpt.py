@@ -59,7 +59,7 @@ class GPT(nn.Module):
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
         self.ngrams = NgramMemory(config, vocab_size) if config.ngrams else None
-        self.copies = CopyMemory(config, vocab_size) if config.longest_copy else None
+        self.copies = CopyMemory(config.longest_copy, config.n_embd, vocab_size) if config.longest_copy else None
         self.counts = Counts(config.counted_characters, vocab_size) if config.counted_characters else None
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.

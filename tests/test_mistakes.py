@@ -10,6 +10,7 @@ IN_A_FILE = [
     ("model: {zzz: 4}", "unknown key model.zzz; configs/README.md lists all settings"),
     ("model:\n  n_head: 4\n  n_head: 8", "line 3: 'n_head' is given twice"),
     ("model: {n_head: four}", "model.n_head=four must be a whole number or a list in brackets"),
+    ("model: {longest_copy: 2}", "model.longest_copy=2 must be 0, for none, or at least 3"),
     ("model: {ngrams: [2, 3, 2]}", "model.ngrams=[2, 3, 2] names a length twice"),
     ("model: {n_embd: 4.0}", "model.n_embd=4.0 must be a whole number"),
     ("model: {n_embd: " + "9" * 5000 + "}", "... must be a whole number"),

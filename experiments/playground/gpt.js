@@ -161,6 +161,8 @@ function partOf(tensors, name) {
   return { weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] };
 }
 
+const SHORTEST_COPY = 3; // characters of a match in model/copies.py
+
 // Returns row i of a weight (n, C).
 const rowOf = ({ weight }, i, C) => weight.subarray(i * C, (i + 1) * C);
 
@@ -280,9 +282,9 @@ class GPT {
       if (n >= length) [length, place] = [n, s];
     }
     const C = this.config.n_embd;
-    if (!length) return new Float64Array(C);
+    if (length < SHORTEST_COPY) return new Float64Array(C);
     const follower = Float64Array.from(rowOf(this.copies.followers, this.ids[place + 1], C));
-    const strength = rowOf(this.copies.strengths, length - 1, C);
+    const strength = rowOf(this.copies.strengths, length - SHORTEST_COPY, C);
     return follower.map((each, i) => each * strength[i]);
   }
 

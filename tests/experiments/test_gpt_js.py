@@ -40,7 +40,7 @@ NUMBERS = {  # what is repeated is drawn more often
     "ngrams": ((), (1,), (3, 2), (2, 5, 9)),
     "ngram_rows": (50, 1_000),
     "ngram_dropout": (0.0, 0.5),
-    "longest_copy": (0, 1, 5),
+    "longest_copy": (0, 3, 5),
     "counted_characters": (0, 0, 50, 300),
     "logit_softcap": (0.0, 2.0, 15.0),
     "score": ("scaled_dot",) * 3,
@@ -106,7 +106,7 @@ def page(browser, tmp_path_factory):
 def check(page, config):
     _, header, weights, model = packed(config)
     B, V, rng = config.block_size, len(model.token_embedding.weight), random.Random(5)
-    long = [rng.randrange(V) for _ in range(2 * B + 3)]
+    long = [rng.randrange(rng.choice((2, V))) for _ in range(2 * B + 3)]  # short strings come again
     edited = [*long[: B // 2], (long[B // 2] + 1) % V, *long[B // 2 + 1 : B]]
     texts = [long[: max(1, B - 1)], long[:B], edited, long]
     parts = ([*all_heads(model)] if model.blocks else []) + memories(model)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import make_model, recomputed
 
+from model.copies import SHORTEST
 from model.generate import Sampler
 from model.gpt import GPT
 
@@ -20,7 +21,7 @@ def copied(ids):
             n += 1
         if n and n >= best[0]:
             best = n, ids[end]
-    return best
+    return best if best[0] >= SHORTEST else (0, None)
 
 
 def expected_embedding(model, ids):
@@ -30,7 +31,7 @@ def expected_embedding(model, ids):
         y = model.token_embedding.weight[i]
         length, following = copied(ids[: t + 1])
         if length:
-            y = y + model.copies.followers.weight[following] * model.copies.strengths[length - 1]
+            y = y + model.copies.followers.weight[following] * model.copies.strengths[length - SHORTEST]
         found.append(y)
     return torch.stack(found)
 
@@ -41,7 +42,10 @@ def test_logits_equal_those_of_a_search_through_the_window():
     plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
     plain.load_state_dict({name: x for name, x in model.state_dict().items() if "copies" not in name})
     ids = torch.randint(V, (6, BLOCK_SIZE))
-    assert {copied(window.tolist()[:t])[0] for window in ids for t in range(BLOCK_SIZE + 1)} == {*range(LONGEST + 1)}
+    assert {copied(window.tolist()[:t])[0] for window in ids for t in range(BLOCK_SIZE + 1)} == {
+        0,
+        *range(SHORTEST, LONGEST + 1),
+    }
     given = torch.stack([expected_embedding(model, window.tolist()) for window in ids])
     plain.token_embedding.register_forward_hook(lambda *_: given)
     torch.testing.assert_close(model(ids), plain(ids), rtol=0, atol=1e-12)
