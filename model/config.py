@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cli.marks import InGPT2, Mark
 from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
-from model.copies import SHORTEST
+from model.copy_memory import SHORTEST
 from model.counts import LONGEST
 
 
@@ -57,8 +57,9 @@ class ModelConfig:
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
     # probability that a row is dropped in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
-    # memory of copies: where the last characters, 3 up to this many, stood before in the window, what followed there is
-    # added to the embedding; 0: none. With it, attention is no longer the only way between positions
+    # memory of copies: if the last characters, at least 3 and at most this many, stood earlier in the window, a vector
+    # of the character that followed there is added to the embedding; 0: none. With it, attention is no longer the only
+    # way between positions, and memory is quadratic in the context length
     longest_copy: Annotated[int, Within(at_least=0, at_most=64)] = 0
     # how many of the first characters of the training text the model keeps, to count what follows the last characters
     # there; outside training, the network and the counts predict together. 0: none

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
-from model.copies import CopyMemory
+from model.copy_memory import CopyMemory
 from model.counts import COUNTS_WEIGHT, NETWORK_WEIGHT, Counts
 from model.dropout import dropout
 from model.embedding import TokenEmbedding
@@ -100,13 +100,13 @@ class GPT(nn.Module):
                 nn.init.constant_(module.log_scale, math.log(INITIAL_QK_SCALE))
             elif isinstance(module, CausalConv):
                 nn.init.zeros_(module.weight)
+        if self.copies is not None:
+            nn.init.zeros_(self.copies.followers.weight)
+            nn.init.ones_(self.copies.strengths)
         for block in self.blocks:
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)
         nn.init.zeros_(self.lm_head.weight)
-        if self.copies is not None:
-            nn.init.zeros_(self.copies.followers.weight)
-            nn.init.ones_(self.copies.strengths)
 
     def forward(self, ids: Tensor, cache: KVCache | None = None, kept: Intermediates | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
@@ -127,8 +127,8 @@ class GPT(nn.Module):
         if self.ngrams is not None:
             x = x + self.ngrams(recent[:, n_before - self.ngrams.n_before :])
         if self.copies is not None:
-            window = recent if cache is None else cache.recent.stored
-            x = x + self.copies(*(each[:, n_before - self.copies.n_before :] for each in (recent, window)), index)
+            start, window = n_before - self.copies.n_before, recent if cache is None else cache.recent.stored
+            x = x + self.copies(recent[:, start:], window[:, start:], index)
         x = dropout(x, self.config.dropout, training=self.training)
         for i, block in enumerate(self.blocks):
             x = block(x, places, None if cache is None else cache.layers[i])
@@ -169,7 +169,7 @@ class GPT(nn.Module):
     def flops_per_character(self, block_size: int) -> int:
         """Return the operations per character of a training step (PaLM: Chowdhery et al., 2022, appendix B).
 
-        These are 6 for each weight of a matrix product and, masked scores included, 12 T for each channel of all heads.
+        These are 6 for each weight of a linear map and, masked scores included, 12 T for each channel of all heads.
         """
         weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear))
         channels = sum(layer.n_head * layer.head_size for layer in self.config.layers)

@@ -22,7 +22,7 @@ class Analysis:
     """The results for all heads.
 
     text: the name of the text that was read. evaluation: of the whole model. increases: of the loss with only this head
-    silenced, in the order of the measures, and then with only each memory silenced that the model has; each with its
+    silenced, in the order of the measures, and then with each of the model's memories silenced alone; each with its
     standard error.
     """
 

@@ -21,7 +21,7 @@ function rowsOf({ config, tensors }) {
   };
   if (known[positions]) rows.push(known[positions]);
   if (ngrams.length) rows.push(["addition", `n-grams of ${ngrams.join(", ")}`]);
-  if (longest_copy) rows.push(["addition", `copies after up to ${longest_copy} characters`]);
+  if (longest_copy) rows.push(["addition", `copies of 3 to ${longest_copy} characters`]);
   config.layers.forEach(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
     const mixed = conv_width > 1 ? `convolution of ${conv_width}, ` : "";
     rows.push(["title", `layer ${l}: H = ${H} head${H > 1 ? "s" : ""} of D = ${D}`], ["attention", "", H]);

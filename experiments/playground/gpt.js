@@ -161,7 +161,7 @@ function partOf(tensors, name) {
   return { weight: tensors[`${name}.weight`], bias: tensors[`${name}.bias`] };
 }
 
-const SHORTEST_COPY = 3; // characters of a match in model/copies.py
+const SHORTEST_COPY = 3; // characters of a match in model/copy_memory.py
 
 // Returns row i of a weight (n, C).
 const rowOf = ({ weight }, i, C) => weight.subarray(i * C, (i + 1) * C);
@@ -273,7 +273,7 @@ class GPT {
     return x;
   }
 
-  // Returns what the memory of copies adds at position t, see model/copies.py: (C,).
+  // Returns what the memory of copies adds at position t, see model/copy_memory.py: (C,).
   copied(t) {
     let [length, place] = [0, 0]; // of the longest match, and of several the newest
     for (let s = 0; s < t; s++) {

@@ -11,7 +11,7 @@ class Model {
     this.root = byId("model").content.firstElementChild.cloneNode(true);
     this.part = (name) => this.root.querySelector(`.${name}`);
     byId("models").append(this.root);
-    const heads = state.parts.filter((part) => !["n-grams", "copies"].includes(part));
+    const heads = state.parts.filter((part) => /^L\d+H\d+$/.test(part));
     this.viewer = new Viewer(this.part, heads, (query) => point(this.characterOf(query), true), state.header.measured);
     const [inside, steps] = [this.part("inside"), this.part("steps")];
     this.steps = new Steps(this.part);

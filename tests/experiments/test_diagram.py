@@ -61,7 +61,7 @@ def test_the_drawing_has_the_shapes_of_the_model_and_all_of_it_fits(empty, setti
     if model.ngrams:
         expected.append(f"n-grams of {', '.join(map(str, model.config.ngrams))}")
     if model.copies:
-        expected.append(f"copies after up to {model.config.longest_copy} characters")
+        expected.append(f"copies of 3 to {model.config.longest_copy} characters")
     for number, block in enumerate(model.blocks):
         H, K, D = block.attention.n_head, block.attention.n_kv_head, block.attention.head_size
         expected.append(f"layer {number}: H = {H} head{'s' * (H > 1)} of D = {D}")

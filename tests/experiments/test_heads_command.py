@@ -51,7 +51,7 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     roles = {head: role for head, role, *_ in lines}
     assert "no fixed target" in roles.values()
     assert model["no_target"] in said.splitlines()
-    assert "This model" not in model["no_target"]  # it has neither a convolution nor n-grams
+    assert "This model" not in model["no_target"]  # it has no convolution, n-grams or copies
     assert [roles[head] for head in HEADS] == [row["role"] for row in table]
     shown = {head: change for head, (change, _) in measured["changes"].items()}
     assert shown == {head: change for head, _, change, *_ in lines}

@@ -207,6 +207,11 @@ def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
         assert found.stdout == (STUDIES / plan).read_bytes()
 
 
+@pytest.mark.parametrize("patch", STUDIES.glob("*/*.patch"), ids=lambda patch: patch.stem)
+def test_a_patch_of_a_study_still_applies(patch):
+    assert subprocess.run(["git", "-C", str(ROOT), "apply", "--check", str(patch)]).returncode == 0
+
+
 def without_charts(page):
     """Return the text of a report without its charts, of which the studies keep those that a page shows."""
     return re.sub(r"^!\[.*\n\n", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import make_model, recomputed
 
-from model.copies import SHORTEST
+from model.copy_memory import SHORTEST
 from model.generate import Sampler
 from model.gpt import GPT
 

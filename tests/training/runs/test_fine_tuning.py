@@ -59,18 +59,25 @@ def test_a_fine_tuned_run_has_all_characters_and_can_be_fine_tuned_with_its_own_
         assert set(load_model(ancestor := f"runs/{name}").vocabulary.characters) == known
 
 
-def test_rows_of_ngrams_are_kept_and_their_counts_add_up_wherever_a_new_character_sorts(workplace):
-    memory = train_run("memory", "model.ngrams=[2,3]")
-    from_it = ["train.ancestor=runs/memory", "model.ngrams=[2,3]", "train.max_steps=6", *KEEP]
+def test_rows_of_memories_are_kept_and_counts_of_ngrams_add_up_wherever_a_new_character_sorts(workplace):
+    settings = ["model.ngrams=[2,3]", "model.longest_copy=3"]
+    memory = train_run("memory", *settings)
+    from_it = ["train.ancestor=runs/memory", *settings, "train.max_steps=6", *KEEP]
     texts = {"same": TINY_TEXT, "among": TINY_TEXT.replace("b", "!"), "last": TINY_TEXT.replace("b", "😀")}
     begun = {}
     for name, text in texts.items():
         (workplace / f"{name}.txt").write_text(text, encoding="utf-8")
         begun[name] = train_run(name, *from_it, f"data.corpus={name}.txt", "train.log_every_steps=1")
     paths = [memory.best, *(run.kept(0) for run in begun.values())]
-    old, same, among, last = (load_checkpoint(path).weights for path in paths)
-    for new in (same, among, last):
+    checkpoints = [load_checkpoint(path) for path in paths]
+    old, same, among, last = (checkpoint.weights for checkpoint in checkpoints)
+    known = checkpoints[0].vocabulary.characters
+    for new, checkpoint in zip((same, among, last), checkpoints[1:], strict=True):
         assert torch.equal(new["ngrams.rows.weight"], old["ngrams.rows.weight"])
+        followers = dict(zip(checkpoint.vocabulary.characters, new["copies.followers.weight"], strict=True))
+        assert torch.equal(torch.stack([followers.pop(each) for each in known]), old["copies.followers.weight"])
+        for each in followers.values():  # of a new character
+            torch.testing.assert_close(each, old["copies.followers.weight"].mean(0))
     assert torch.equal(same["ngrams.counts"], 2 * old["ngrams.counts"])
     assert torch.equal(among["ngrams.counts"], last["ngrams.counts"])
     assert not torch.equal(among["ngrams.counts"], same["ngrams.counts"])

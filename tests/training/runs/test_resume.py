@@ -63,9 +63,9 @@ def advance(state, n_steps):
         ["optim.name=adamw", "optim.weight_decay=0.1", "train.accumulate=2", "optim.grad_clip=1"],
         ["optim.name=muon", "train.grow_context_at=[0.2,0.6]", "model.score=additive"],
         ["optim.average_fraction=0.2", "model.bias=true", "model.norm=layer"],
-        ["optim.average_fraction=0.2", "model.ngrams=[2,3]", "model.dropout=0", "optim.grad_clip=1"],
+        ["optim.average_fraction=0.2", "model.ngrams=[2,3]", "model.longest_copy=4", "model.dropout=0"],
     ],
-    ids=["AdamW", "Muon", "averages", "n-grams"],
+    ids=["AdamW", "Muon", "averages", "memories"],
 )
 def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, settings):
     whole, first, second = (make_state(*settings) for _ in range(3))

@@ -1,4 +1,4 @@
-"""A memory of copies: what followed the last characters where they stood before, so that no head need find that.
+"""A memory of copies: it finds an earlier copy of the last characters in the window, so that no head needs to.
 
 A name that the window has once probably goes on in the same way the next time. Two layers of heads can learn to look
 there (induction heads: Olsson et al., 2022), but need long training to do so; here a search finds the place.
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 from model.embedding import TokenEmbedding
 
-SHORTEST = 3  # fewer characters stand nearly everywhere in a window, and what follows them says little
+SHORTEST = 3  # shorter stretches recur by chance, and what follows them says little
 
 
 class CopyMemory(nn.Module):
-    """ids of the window -> vectors (B, T, C) of what may come next: a copy of what followed the last characters before.
+    """ids of the window -> vectors (B, T, C) of the characters that followed earlier copies of the last ones.
 
-    At each position, the longest match is the earlier place, the newest of several, before which most of the last
-    characters are the same, up to `model.longest_copy` of them. The character after that place has a vector f, matches
-    of n characters have a vector s_n, and their product f s_n, channel by channel, is added to the embedding; nothing
-    is if n is below SHORTEST.
+    The copy of a position is the earlier place whose last characters equal those of the position for the longest
+    stretch, of up to `longest` characters; of several, the newest. Let n be its length, f the vector of the character
+    after that place, and s_n the vector of copies of length n. Their product f s_n, channel by channel, is added to the
+    embedding. If n is below SHORTEST, nothing is added.
     """
 
     def __init__(self, longest: int, n_embd: int, vocab_size: int):
@@ -37,17 +37,19 @@ class CopyMemory(nn.Module):
         lengths, following = self.find(recent, window, positions)
         numbers = torch.arange(SHORTEST, self.longest + 1, device=lengths.device)
         is_of_length = (lengths.unsqueeze(-1) == numbers).to(self.strengths.dtype)  # (B, T, n)
-        return self.followers(following) * (is_of_length @ self.strengths)
+        with torch.autocast(lengths.device.type, enabled=False):
+            return self.followers(following) * (is_of_length @ self.strengths)
 
     def find(self, recent: Tensor, window: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the length of the longest match at each of the positions (T,), 0: none, and the id after it."""
+        """Return the length of the longest copy at each of the positions (T,), 0: none, and the id after it: (B, T)."""
         T, S = recent.size(1) - self.n_before, window.size(1) - self.n_before
         same = (recent.unsqueeze(-1) == window.unsqueeze(-2)).to(torch.uint8)  # (B, n_before + T, n_before + S)
         lengths = same.new_zeros(len(same), T, S)
-        for i in range(self.longest):  # the oldest characters first; a difference starts again at 0
-            lengths = (lengths + 1) * same[:, i : i + T, i : i + S]
+        for i in range(self.longest):  # the oldest characters first; a difference resets the length to 0
+            also = same[:, i : i + T, i : i + S]
+            lengths = torch.addcmul(also, lengths, also)  # (lengths + 1) * also
         places = torch.arange(S, dtype=torch.int32, device=window.device)
         is_earlier = places < positions.unsqueeze(-1)  # (T, S)
-        best = (lengths.int() * is_earlier * S + places).amax(-1)  # (B, T): of the longest matches the newest
+        best = ((lengths * is_earlier).int() * S + places).amax(-1)  # (B, T): of the longest copies the newest
         following = window[:, -S:].gather(1, (best % S + 1).clamp(max=S - 1).long())
         return best // S, (following - 1).clamp(min=0)
