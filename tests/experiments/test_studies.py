@@ -116,6 +116,7 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
             for other in ("attention", "n-grams")
         ),
         ("code", "both", "attention", range(20, 22)),
+        ("copies", "longest_copy=16", "longest_copy=0", range(4)),
         *(("heads", f"ngrams=2-3-4-5-6,n_head={n}", f"ngrams=[],n_head={n}", range(8, 16)) for n in (1, 2, 4, 8, 16)),
     ],
 )
