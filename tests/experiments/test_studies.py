@@ -208,7 +208,7 @@ def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
         assert found.stdout == (STUDIES / plan).read_bytes()
 
 
-@pytest.mark.parametrize("patch", STUDIES.glob("*/*.patch"), ids=lambda patch: patch.stem)
+@pytest.mark.parametrize("patch", sorted(STUDIES.glob("*/*.patch")), ids=lambda patch: patch.stem)
 def test_a_patch_of_a_study_still_applies(patch):
     assert subprocess.run(["git", "-C", str(ROOT), "apply", "--check", str(patch)]).returncode == 0
 
