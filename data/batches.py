@@ -80,8 +80,9 @@ def evaluation_windows(
     Every window holds block_size characters; the last one holds the remainder. n_characters: score only as many whole
     windows as contain this many characters, spread evenly.
     """
-    n_full, n_left = divmod(len(ids) - 1, block_size)
-    wanted = len(ids) - 1 if n_characters is None else n_characters
+    n_targets = max(0, len(ids) - 1)
+    n_full, n_left = divmod(n_targets, block_size)
+    wanted = n_targets if n_characters is None else n_characters
     n_windows = min(n_full, -(-wanted // block_size))
     batches = [range(first, min(first + batch_size, n_windows)) for first in range(0, n_windows, batch_size)]
     if n_left and wanted > n_full * block_size:

@@ -5,7 +5,6 @@ import fnmatch
 import glob
 import hashlib
 import os
-import re
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,8 +87,6 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
-            if re.search(r"[\x07-\r]", corpus):  # YAML reads "C:\texts" with a tab
-                hint = "YAML may have read a backslash and a letter as one character; write backslashes as /"
             raise MissingTextError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
     return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
 

@@ -129,7 +129,7 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
     for section, values in sections.items():
         hints = typing.get_type_hints(SECTIONS[section])
         for name, value in values.items():
-            _check_key(key := f"{section}.{name}", KEYS, value)
+            _check_key(key := f"{section}.{name}", KEYS)
             values[name] = _convert(key, value, hints[name])
     with checking_values():
         return Config(**{section: SECTIONS[section](**values) for section, values in sections.items()})
@@ -178,7 +178,7 @@ class _TextLoader(yaml.BaseLoader):
         return mapping
 
 
-def _check_key(key: str, known: Sequence[str], value: Any = None) -> None:
+def _check_key(key: str, known: Sequence[str]) -> None:
     """Raise UserError, which suggests a similar key, if a section or setting is unknown."""
     if key in known:
         return
@@ -187,8 +187,6 @@ def _check_key(key: str, known: Sequence[str], value: Any = None) -> None:
     hint = f"did you mean {names[close[0]]}?" if close else "configs/README.md lists all settings"
     if key in GONE:
         hint = f"it was a setting, and always has {shown(GONE[key])} now"
-    elif value == "":  # {corpus: a,b.txt} has two settings
-        hint += "; put quotes around a value with a comma"
     raise UserError(f"unknown key {key}; {hint}")
 
 

@@ -4,16 +4,13 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows, to_device
-from model.generate import window_start
 from model.gpt import GPT
 from training.calibration import Calibration
 from training.runtime import Runtime
@@ -84,54 +81,33 @@ def evaluate(
     n_characters: score only so many, see `evaluation_windows`. progress: the title of a progress bar; None: no bar.
     check_stop: called between windows; it may raise an exception to end the evaluation.
     """
-    block_size = model.config.block_size
     total: Tensor | float = 0.0
     calibration = Calibration()
-    n_scored = 0
-    n_available = len(ids) - 1
-    batch_size = windows_at_once(model, runtime)
-    windows = evaluation_windows(ids, block_size=block_size, batch_size=batch_size, n_characters=n_characters)
+    n_scored, n_available = 0, len(ids) - 1
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
-        for inputs, targets in windows:
+        for logits, targets, losses in scored_windows(model, ids, runtime, n_characters):
             check_stop()
-            inputs, targets = to_device(inputs, runtime.device), to_device(targets, runtime.device)
-            with runtime.autocast():
-                logits = model(inputs)  # (B, T, V)
-            losses = losses_of(logits, targets, runtime)
             total = total + losses.sum()
             calibration.add(logits, targets)
             n_scored += targets.numel()
             bar.update(targets.numel())
-    return Evaluation(float(total) / n_scored, n_scored, n_available, block_size, *calibration.best())
+    return Evaluation(float(total) / n_scored, n_scored, n_available, model.config.block_size, *calibration.best())
 
 
-def windows_at_once(model: GPT, runtime: Runtime) -> int:
-    """Return how many windows of block_size an evaluation computes at once."""
+def scored_windows(
+    model: GPT, ids: Ids, runtime: Runtime, n_characters: int | None = None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield logits (B, T, V), targets (B, T) and losses (B, T), float64, of some of the windows of an evaluation."""
+    size = model.config.block_size
     characters = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
-    return max(1, characters // model.config.block_size)
-
-
-@torch.inference_mode()
-def character_losses(model: GPT, ids: np.ndarray, runtime: Runtime, *, as_generated: bool = False) -> Tensor:
-    """Return the loss (len(ids) - 1,) of each of ids[1:], float64, in the windows of `evaluate` or `generate`."""
-    size, losses = model.config.block_size, [torch.zeros(0, dtype=torch.float64)]
-    with evaluation_mode(model):
-        for start, seen in groupby(
-            range(1, len(ids)), lambda n: window_start(n, size) if as_generated else (n - 1) // size * size
-        ):
-            numbers = list(seen)
-            window = to_device(torch.from_numpy(ids[start : numbers[-1] + 1].astype(np.int64)), runtime.device)
-            with runtime.autocast():
-                logits = model(window[None, :-1])
-            losses.append(losses_of(logits, window[None, 1:], runtime)[-len(numbers) :].cpu())
-    return torch.cat(losses)
-
-
-def losses_of(logits: Tensor, targets: Tensor, runtime: Runtime) -> Tensor:
-    """Return the cross-entropy (B T,) of targets (B, T) for logits (B, T, V), float64."""
-    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-    return losses.to("cpu" if runtime.device.type == "mps" else runtime.device).double()  # MPS has no float64
+    at_once = max(1, characters // size)
+    for windows in evaluation_windows(ids, block_size=size, batch_size=at_once, n_characters=n_characters):
+        inputs, targets = (to_device(x, runtime.device) for x in windows)  # (B, T) each
+        with runtime.autocast():
+            logits = model(inputs)
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+        yield logits, targets, losses.to("cpu" if runtime.device.type == "mps" else runtime.device).double()
 
 
 @contextlib.contextmanager

@@ -208,7 +208,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def product_rate(runtime: Runtime, n_tries: int = 4) -> float:
+def product_rate(runtime: Runtime) -> float:
     """Measure how fast the device multiplies matrices, in operations per second: the best of a few products.
 
     They grow until a product takes 2 ms or has 8,192 rows: a small one shows less than the device can do.
@@ -217,7 +217,7 @@ def product_rate(runtime: Runtime, n_tries: int = 4) -> float:
     while fastest_ns < 2e6 and size < 8192:
         size, fastest_ns = 2 * size, math.inf
         matrix = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
-        for _ in range(n_tries):
+        for _ in range(4):
             began_ns = time.perf_counter_ns()
             torch.mm(matrix, matrix)[0, 0].item()  # which waits for the device
             fastest_ns = min(fastest_ns, time.perf_counter_ns() - began_ns)

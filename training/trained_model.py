@@ -22,7 +22,7 @@ from data.files import read_file
 from data.vocabulary import Vocabulary
 from model.generate import Sampler, Sampling
 from model.gpt import GPT, Intermediates
-from training.evaluation import character_losses, evaluation_mode
+from training.evaluation import evaluation_mode, scored_windows
 from training.runs.checkpoint import Checkpoint, load_checkpoint
 from training.runs.find_checkpoint import BUNDLED_MODEL, EXPORTED, find_checkpoint
 from training.runs.open_run import open_text_of_run
@@ -148,17 +148,18 @@ class TrainedModel:
         sampler = TextSampler(Sampler(self.model, 1, sampling=sampling), self.vocabulary)
         return prompt + sampler.text(prompt, length, seed=seed, stops=self.stops)
 
-    def log_probabilities(self, text: str, *, as_generated: bool = False) -> np.ndarray:
+    @torch.inference_mode()
+    def log_probabilities(self, text: str) -> np.ndarray:
         """Return the natural logarithms (T - 1,), float64, of the probabilities of a text's characters but the first.
 
         Each is predicted from the earlier characters of its window of block_size, as `experiments.score` does: their
-        mean is minus its loss. as_generated: predict each as `generate` does, whose window moves by half its size, at
-        temperature 1; put `vocabulary.default_prompt` before a text that was generated without a prompt.
-        Raises UserError as `generate` does.
+        mean is minus its loss. Raises UserError as `generate` does.
         """
-        runtime = replace(self.runtime, dtype=torch.float32) if as_generated else self.runtime
-        losses = character_losses(self.model, self.vocabulary.encode(text), runtime, as_generated=as_generated)
-        return -losses.numpy()
+        losses = [torch.zeros(0, dtype=torch.float64)]
+        with evaluation_mode(self.model):
+            windows = scored_windows(self.model, self.vocabulary.encode(text), self.runtime)
+            losses += [each.flatten().cpu() for _, _, each in windows]
+        return -torch.cat(losses).numpy()
 
     def attention_weights(self, text: str) -> list[Tensor]:
         """Return each layer's attention weights (H, T, T), float32, for a text of T characters, at most block_size.

@@ -8,12 +8,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from cli.errors import UserError
-from data.batches import Ids, evaluation_windows, to_device
+from data.batches import Ids
 from data.vocabulary import Vocabulary
 from experiments.heads.measures import HeadMeasures, measure_heads, read_windows, scales_of
 from experiments.heads.silence import HeadIndex, all_heads, memories, silenced
 from model.gpt import GPT
-from training.evaluation import Evaluation, evaluation_mode, losses_of, windows_at_once
+from training.evaluation import Evaluation, evaluation_mode, scored_windows
 from training.runtime import Runtime
 
 
@@ -66,14 +66,10 @@ def analyse(
 @torch.inference_mode()
 def losses_of_windows(model: GPT, ids: Ids, runtime: Runtime, n_characters: int | None) -> tuple[Tensor, Tensor]:
     """Return the sum of losses in each window of `evaluate`, (windows,) float64, and the characters of each."""
-    size, at_once = model.config.block_size, windows_at_once(model, runtime)
     sums, sizes = [], []
     with evaluation_mode(model):
-        for batch in evaluation_windows(ids, block_size=size, batch_size=at_once, n_characters=n_characters):
-            inputs, targets = (to_device(x, runtime.device) for x in batch)  # (B, T) each
-            with runtime.autocast():
-                logits = model(inputs)  # (B, T, V)
-            sums.append(losses_of(logits, targets, runtime).view_as(targets).sum(-1).cpu())
+        for _, targets, losses in scored_windows(model, ids, runtime, n_characters):
+            sums.append(losses.sum(-1).cpu())
             sizes += [targets.size(1)] * len(targets)
     return torch.cat(sums), torch.tensor(sizes)
 

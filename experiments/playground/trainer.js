@@ -199,7 +199,7 @@ function heldOutLoss(gpt, most) {
   for (let i = 0; i < places.length; i += B) {
     const { inputs, targets } = gpt.windows(text.heldOut, places.slice(i, i + B));
     const known = targets.reduce((count, target) => count + (target >= 0), 0);
-    sum += known * gpt.forward(inputs, targets, false);
+    sum += known * gpt.forward(inputs, targets);
     n += known;
   }
   return { loss: sum / n, n };

@@ -15,7 +15,6 @@ from cli.errors import UserError
 from cli.hints import to_paste
 from data.corpus import open_corpus
 from data.files import exclusive
-from data.sources import MissingTextError
 from experiments.command import command, option
 from experiments.report.__main__ import main as report
 from experiments.sweep.sweep_folder import SweepFolder, load_plan, read_plan
@@ -63,12 +62,7 @@ def open_sweep(options: Namespace) -> SweepFolder:
     if plan is None:
         raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
     for point in plan.points:
-        try:
-            open_corpus(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
-        except MissingTextError as error:
-            is_swept = not plan.axes.keys().isdisjoint({"data.corpus", "data.val_corpus"})
-            advice = "; commas separate values, so write a name with a comma into the config" if is_swept else ""
-            raise UserError(f"{error}{advice}") from None
+        open_corpus(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
         prepare_machine(point.config)
     if options.resume:
         return SweepFolder(options.resume, plan)

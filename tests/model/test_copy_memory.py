@@ -1,11 +1,9 @@
 """The memory of copies, compared with a search through the window character by character."""
 
-import pytest
 import torch
-from helpers import make_model, recomputed
+from helpers import make_model
 
 from model.copy_memory import SHORTEST
-from model.generate import Sampler
 from model.gpt import GPT
 
 V, BLOCK_SIZE, LONGEST = 4, 24, 5
@@ -49,12 +47,3 @@ def test_logits_equal_those_of_a_search_through_the_window():
     given = torch.stack([expected_embedding(model, window.tolist()) for window in ids])
     plain.token_embedding.register_forward_hook(lambda *_: given)
     torch.testing.assert_close(model(ids), plain(ids), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("ngrams", [(), (2, 12)])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_text_is_the_same_with_and_without_the_cache_past_the_context_length(seed, ngrams):
-    settings = SETTINGS | {"ngrams": ngrams, "ngram_rows": 1000}  # n-grams may read further back than copies, or less
-    model, prompt = make_model(V, **settings), torch.randint(V, (2, 1 + seed))
-    cached = torch.stack(list(Sampler(model, 2).generate(prompt, 60, seed=seed)), dim=1)
-    assert torch.equal(cached, recomputed(model, prompt, 60, seed=seed))

@@ -23,6 +23,7 @@ FORMS = {
     "convolution of the previous position": GPT2 | {"conv_width": 2},
     "n-grams": {"ngrams": (1, 3, 4), "ngram_rows": 50},
     "copies": {"longest_copy": 3},
+    "copies, and n-grams that read further back": {"longest_copy": 5, "ngrams": (2, 12), "ngram_rows": 50},
     "grouped queries": {"n_head": 10, "n_kv_head": 5},
     "one shared key head": GPT2 | {"n_head": 4, "n_kv_head": 1},
     "no positions": {"positions": "none"},

@@ -69,9 +69,9 @@ def test_any_flipped_bit_is_detected(saved):
             load_checkpoint(saved)
 
 
-def test_a_truncated_an_empty_and_a_zero_filled_file_are_damaged(saved):
+def test_a_truncated_an_extended_an_empty_and_a_zero_filled_file_are_damaged(saved):
     whole = saved.read_bytes()
-    for content in (b"", whole[:1], whole[: len(whole) // 2], whole[:-1], bytes(len(whole))):
+    for content in (b"", whole[:1], whole[: len(whole) // 2], whole[:-1], whole + b"x", bytes(len(whole))):
         saved.write_bytes(content)
         with pytest.raises(CheckpointError, match="is damaged"):
             load_checkpoint(saved)

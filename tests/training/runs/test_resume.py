@@ -153,13 +153,6 @@ def test_a_finished_run_can_be_extended(workplace, capsys):
     assert "train.max_steps=30 is below the run's current step 60" in capsys.readouterr().err
 
 
-def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(run, capsys):
-    run.latest.write_bytes(run.latest.read_bytes()[:1000])
-    resume(run, "train.max_steps=50")
-    assert "checkpoints/latest.safetensors: is damaged" in capsys.readouterr().err
-    assert load_checkpoint(run.latest).step == 50
-
-
 def test_a_run_killed_after_it_saved_its_best_resumes_from_it_even_with_a_changed_setting(run):
     assert load_checkpoint(run.best).step == load_checkpoint(run.latest).step == 40
     shutil.copy(run.previous, run.latest)
@@ -169,12 +162,6 @@ def test_a_run_killed_after_it_saved_its_best_resumes_from_it_even_with_a_change
     assert evaluations.keys() == {20, 40, 60}
     assert best.step == min(evaluations, key=evaluations.get)
     assert best.progress.best_loss == finished["best_val_loss"] == min(evaluations.values())
-
-
-def test_a_run_whose_checkpoints_were_deleted_never_starts_again_from_its_beginning(run, capsys):
-    shutil.rmtree(run.checkpoints)
-    resume(run, status=2)
-    assert "no checkpoint to resume from (its files are missing)" in capsys.readouterr().err
 
 
 def test_a_run_can_be_resumed_before_its_first_step(workplace, monkeypatch):
