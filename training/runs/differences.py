@@ -13,6 +13,7 @@ from training.config_file import shown
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.find_checkpoint import find_checkpoint
 from training.state import TrainingState
+from training.teacher import Teacher
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:
@@ -32,13 +33,14 @@ def other_models(before: Config, now: Config) -> list[str]:
     return [text for key, text in found if key.startswith("model.") and key not in retunable]
 
 
-def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None:
-    """Raise CheckpointError if a run cannot continue from a checkpoint with this config and text."""
+def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus, teacher: Teacher | None) -> None:
+    """Raise CheckpointError if a run cannot continue from a checkpoint with this config, text and teacher."""
     saved, known = set(checkpoint.vocabulary.characters), set(corpus.vocabulary.characters)
     pairs = {
         "the text's SHA-256": (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}..."),
         # of a text with a separate validation text
         "the length of the training text": (checkpoint.corpus.get("n_train"), corpus.n_train),
+        "the teacher's SHA-256": (checkpoint.origin.get("teacher"), teacher and teacher.digest),
         "the vocabulary": (f"with {_characters(saved - known)}", f"with {_characters(known - saved)}"),
     }
     others = [f"{name} was {shown(a)} and is {shown(b)}" for name, (a, b) in pairs.items() if a != b]
@@ -46,7 +48,7 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
     forbidden = [text for key, text in changed.items() if key in fixed]
     if found := other_models(checkpoint.config, now) + forbidden + others:
         raise CheckpointError(
-            f"this run cannot be resumed with another model, optimiser or text ({'; '.join(found)}); "
+            f"this run cannot be resumed with another model, optimiser, text or teacher ({'; '.join(found)}); "
             "start a new one with --config"
         )
     if now.train.max_steps < checkpoint.step:
@@ -77,6 +79,30 @@ def open_ancestor(config: Config) -> Checkpoint:
             f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
         )
     return ancestor
+
+
+def open_teacher(config: Config, corpus: Corpus) -> Teacher | None:
+    """Return `train.teacher`, on the CPU.
+
+    Raises CheckpointError if it has a shorter context, or has learned from another text or part of it: it might have
+    read the characters that the run is measured on.
+    """
+    if config.train.teacher is None:
+        return None
+    path = find_checkpoint(Path(config.train.teacher))
+    teacher = load_checkpoint(path)
+    read = teacher.corpus["digest"], teacher.corpus.get("n_train"), teacher.config.data.split
+    if (
+        read != (corpus.digest, corpus.n_train, config.data.split)
+        or teacher.vocabulary.characters != corpus.vocabulary.characters
+    ):
+        raise CheckpointError(f"{path} cannot be the teacher: it learned from another text, vocabulary or data.split")
+    if (longest := teacher.config.model.block_size) < config.model.block_size:
+        raise CheckpointError(
+            f"{path} cannot be the teacher: its context length {longest} is below "
+            f"model.block_size={config.model.block_size}"
+        )
+    return Teacher(teacher.build_model(), teacher.weights_digest()[:16])
 
 
 def adopt(state: TrainingState, ancestor: Checkpoint) -> None:

@@ -34,6 +34,8 @@ def checked(values: Any, kinds: Mapping[str, Any], needed: Iterable[str] = ()) -
 
 def checked_origin(values: Any) -> dict[str, Any]:
     """Return the origin of a run, which may be {}; see `origin_of`. Raises ValueError as `checked` does."""
+    if values and isinstance(values, dict):
+        values = {"teacher": None} | values  # which earlier versions lack
     origin = checked(values, ORIGIN, ORIGIN if values else ())
     earlier = origin.get("earlier", {})
     checked(earlier, dict.fromkeys(earlier, dict))
