@@ -35,7 +35,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
-    add("--teacher", type=Path, metavar="PATH", help="learn the probabilities of a model, too (distillation)")
+    add("--teacher", type=Path, metavar="PATH", help="also learn the probabilities of a model (distillation)")
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
         named = [each for each in options.overrides if each.endswith((".yaml", ".yml"))]

@@ -14,14 +14,13 @@ TEMPERATURE = 1.1  # of the teacher, which is too sure of itself
 
 
 class Teacher:
-    """The network of an earlier run, without counts, which know what comes next in the training text.
+    """model: the network of an earlier run, without counts, which know what comes next in the training text.
 
-    digest: of its weights.
+    digest: SHA-256 of its weights.
     """
 
     def __init__(self, model: GPT, digest: str):
         self.model, self.digest = model.eval().requires_grad_(False), digest
-        self.model.counts = None
 
     def loss(self, logits: Tensor, ids: Tensor) -> Tensor:
         """Return the mean cross-entropy () of logits (B, T, V) with the teacher's probabilities after ids (B, T)."""

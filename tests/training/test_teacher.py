@@ -11,6 +11,9 @@ from helpers import assert_mistake, differences, make_state, resume, train_run
 
 import train
 from data.batches import TrainingBatches
+from experiments.report.__main__ import main as report
+from experiments.report.find_runs import find_runs
+from experiments.sweep.__main__ import main as sweep
 from training.runs.checkpoint import load_checkpoint
 from training.runs.differences import open_teacher
 from training.state import TrainingState
@@ -70,10 +73,11 @@ def test_a_step_does_not_change_the_teacher(teacher):
 
 
 def test_a_student_resumes_exactly_even_if_its_teacher_has_moved(teacher, capsys):
-    options = ["--config", "tiny.yaml", "--teacher", "runs/old", "train.dtype=float32", "optim.decay_fraction=0"]
+    common = ["train.dtype=float32", "optim.decay_fraction=0", "optim.average_fraction=0.2"]
+    options = ["--config", "tiny.yaml", "--teacher", "runs/old", *common]
     assert train.main([*options, "train.name=whole", "train.max_steps=30"]) == 0
     assert "Half of the loss comes from the probabilities of runs/old" in capsys.readouterr().out
-    parts = train_run("parts", *STUDENT[::2], "optim.decay_fraction=0", "train.max_steps=10")
+    parts = train_run("parts", "train.teacher=runs/old", *common, "train.max_steps=10")
     shutil.move("runs/old", "runs/moved")
     resume(parts, "train.max_steps=30", status=2)
     assert "runs/old: no such run or checkpoint" in capsys.readouterr().err
@@ -87,27 +91,49 @@ def test_the_teacher_of_a_run_cannot_change(teacher, capsys):
     train_run("other", "train.dtype=float32", "train.max_steps=2")
     for other in ("runs/other", "null"):
         resume(student, "train.max_steps=20", f"train.teacher={other}", status=2)
-        assert "(the teacher's SHA-256 was " in capsys.readouterr().err
+        assert "the SHA-256 of the teacher's weights was " in capsys.readouterr().err
     plain = train_run("plain", "train.dtype=float32", "train.max_steps=10")
     resume(plain, "train.max_steps=20", "train.teacher=runs/old", status=2)
-    assert "the teacher's SHA-256 was null and is " in capsys.readouterr().err
+    assert "the SHA-256 of the teacher's weights was null and is " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["train.teacher=runs/gone"], "runs/gone: no such run or checkpoint"),
-        (["data.split=[0.8,0.1,0.1]"], "cannot be the teacher: it learned from another text, vocabulary or data.split"),
-        (["data.corpus=other.txt"], "cannot be the teacher: it learned from another text, vocabulary or data.split"),
-        (["data.characters=ß"], "cannot be the teacher: it learned from another text, vocabulary or data.split"),
-        (["model.block_size=32"], "cannot be the teacher: its context length 16 is below model.block_size=32"),
+        (["train.teacher=runs/gone"], "train.teacher: runs/gone: no such run or checkpoint"),
+        (["data.split=[0.8,0.1,0.1]"], "has another data.split than this run, so it may have learned what the run is"),
+        (["data.corpus=other.txt"], "has another text than this run"),
+        (["data.val_corpus=other.txt"], "has another text and training text than this run"),
+        (["data.characters=ß"], "has another vocabulary than this run"),
+        (["train.teacher=runs/tuned"], "has another ancestor than this run"),
+        (["model.block_size=32"], "has a context length of 16; it needs 32 or more"),
     ],
 )
 def test_a_model_that_cannot_be_the_teacher_is_an_error_before_anything_is_written(teacher, capsys, settings, message):
     text = Path("text.txt").read_text()
     Path("other.txt").write_text(text[::-1])
+    train_run("tuned", "train.ancestor=runs/old", *MEMORIES, "train.max_steps=1")
     assert_mistake(capsys, train.main, ["--config", "tiny.yaml", "train.teacher=runs/old", *settings], message)
-    assert [folder.name for folder in Path("runs").iterdir()] == ["old"]
+    assert {folder.name for folder in Path("runs").iterdir()} == {"old", "tuned"}
+
+
+def test_a_sweep_compares_runs_with_and_without_a_teacher_and_the_report_says_so(teacher):
+    values = ["train.teacher=null,runs/old", "train.seed=0,1", "train.max_steps=2", "train.dtype=float32"]
+    assert sweep(["--config", "tiny.yaml", "train.name=sweep", *values]) == 0
+    page = Path("runs/sweep/report.md").read_text()
+    assert "2 of 4 runs learned from the teacher runs/old." in page
+    assert "| teacher=runs/old |" in page
+
+
+def test_runs_from_before_there_were_teachers_are_seeds_of_the_same_variant_and_can_be_packed(workplace):
+    values = ["--config", "tiny.yaml", "train.name=sweep", "train.max_steps=2", "train.dtype=float32"]
+    assert sweep([*values, "train.seed=0,1"]) == 0
+    metrics = Path("runs/sweep/seed=0/metrics.jsonl")
+    before = metrics.read_text()
+    metrics.write_text(before.replace('"teacher": null, ', ""))
+    assert len(metrics.read_text()) < len(before)
+    assert len(find_runs([Path("runs/sweep")]).variants) == 1
+    assert report(["runs/sweep", "--pack", "sweep.jsonl"]) == 0
 
 
 def test_a_smaller_student_learns_from_a_larger_teacher(teacher):

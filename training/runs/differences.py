@@ -1,12 +1,14 @@
-"""What may differ between a run and the checkpoint that it continues or, as its ancestor, starts from (fine-tuning)."""
+"""What may differ between a run and the checkpoint that it continues, starts from (its ancestor) or learns from."""
 
 import dataclasses
 from pathlib import Path
 
 import torch
 
+from cli.errors import UserError
 from cli.marks import Mark
 from data.corpus import Corpus
+from model.gpt import GPT
 from model.ngrams import MOST
 from training.config import Config, settings_with
 from training.config_file import shown
@@ -33,14 +35,13 @@ def other_models(before: Config, now: Config) -> list[str]:
     return [text for key, text in found if key.startswith("model.") and key not in retunable]
 
 
-def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus, teacher: Teacher | None) -> None:
-    """Raise CheckpointError if a run cannot continue from a checkpoint with this config, text and teacher."""
+def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None:
+    """Raise CheckpointError if a run cannot continue from a checkpoint with this config and text."""
     saved, known = set(checkpoint.vocabulary.characters), set(corpus.vocabulary.characters)
     pairs = {
         "the text's SHA-256": (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}..."),
         # of a text with a separate validation text
         "the length of the training text": (checkpoint.corpus.get("n_train"), corpus.n_train),
-        "the teacher's SHA-256": (checkpoint.origin.get("teacher"), teacher and teacher.digest),
         "the vocabulary": (f"with {_characters(saved - known)}", f"with {_characters(known - saved)}"),
     }
     others = [f"{name} was {shown(a)} and is {shown(b)}" for name, (a, b) in pairs.items() if a != b]
@@ -48,7 +49,7 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus, teacher
     forbidden = [text for key, text in changed.items() if key in fixed]
     if found := other_models(checkpoint.config, now) + forbidden + others:
         raise CheckpointError(
-            f"this run cannot be resumed with another model, optimiser, text or teacher ({'; '.join(found)}); "
+            f"this run cannot be resumed with another model, optimiser or text ({'; '.join(found)}); "
             "start a new one with --config"
         )
     if now.train.max_steps < checkpoint.step:
@@ -81,28 +82,54 @@ def open_ancestor(config: Config) -> Checkpoint:
     return ancestor
 
 
-def open_teacher(config: Config, corpus: Corpus) -> Teacher | None:
-    """Return `train.teacher`, on the CPU.
+def check_teacher(config: Config, corpus: Corpus) -> Checkpoint | None:
+    """Return the checkpoint of `train.teacher`, if there is one.
 
-    Raises CheckpointError if it has a shorter context, or has learned from another text or part of it: it might have
-    read the characters that the run is measured on.
+    Raises CheckpointError if its context is shorter, or if it might have read the characters that the run is measured
+    on: it has learned from another text or part of it, or started from other weights.
     """
     if config.train.teacher is None:
         return None
-    path = find_checkpoint(Path(config.train.teacher))
-    teacher = load_checkpoint(path)
-    read = teacher.corpus["digest"], teacher.corpus.get("n_train"), teacher.config.data.split
-    if (
-        read != (corpus.digest, corpus.n_train, config.data.split)
-        or teacher.vocabulary.characters != corpus.vocabulary.characters
-    ):
-        raise CheckpointError(f"{path} cannot be the teacher: it learned from another text, vocabulary or data.split")
-    if (longest := teacher.config.model.block_size) < config.model.block_size:
+    try:
+        path = find_checkpoint(Path(config.train.teacher))
+        teacher = load_checkpoint(path)
+    except UserError as error:
+        raise CheckpointError(f"train.teacher: {error}") from None
+    pairs = {
+        "text": (teacher.corpus["digest"], corpus.digest),
+        "training text": (teacher.corpus.get("n_train"), corpus.n_train),
+        "data.split": (teacher.config.data.split, config.data.split),
+        "vocabulary": (teacher.vocabulary.characters, corpus.vocabulary.characters),
+        "ancestor": (teacher.origin.get("ancestor"), None),
+    }
+    if found := [name for name, (its, own) in pairs.items() if its != own]:
         raise CheckpointError(
-            f"{path} cannot be the teacher: its context length {longest} is below "
-            f"model.block_size={config.model.block_size}"
+            f"train.teacher: {path} has another {' and '.join(found)} than this run, so it may have learned what the "
+            "run is measured on; train it with the same data and without --from"
         )
-    return Teacher(teacher.build_model(), teacher.weights_digest()[:16])
+    longest, needed = teacher.config.model.block_size, config.model.block_size
+    if longest < needed:
+        raise CheckpointError(f"train.teacher: {path} has a context length of {longest}; it needs {needed} or more")
+    return teacher
+
+
+def open_teacher(config: Config, corpus: Corpus) -> Teacher | None:
+    """Return the teacher of a run, if it has one, on the CPU. Raises CheckpointError as `check_teacher` does."""
+    if (checkpoint := check_teacher(config, corpus)) is None:
+        return None
+    network = GPT(dataclasses.replace(checkpoint.config.model, counted_characters=0), len(corpus.vocabulary))
+    network.load_state_dict({name: x for name, x in checkpoint.weights.items() if not name.startswith("counts.")})
+    return Teacher(network, checkpoint.weights_digest()[:16])
+
+
+def check_same_teacher(checkpoint: Checkpoint, teacher: Teacher | None) -> None:
+    """Raise CheckpointError if a run that resumes had another teacher."""
+    before, now = checkpoint.origin.get("teacher"), teacher and teacher.digest
+    if before != now:
+        raise CheckpointError(
+            f"the SHA-256 of the teacher's weights was {shown(before)} and is {shown(now)}; set train.teacher to a "
+            "file with the former weights, or start a new run with --config"
+        )
 
 
 def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
