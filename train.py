@@ -35,15 +35,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="section.key=value", help="override settings of the file or the run")
     add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
-    add("--teacher", type=Path, metavar="PATH", help="also learn the probabilities of a model (distillation)")
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
         named = [each for each in options.overrides if each.endswith((".yaml", ".yml"))]
         config = named[0] if named else shortened(PROJECT / "configs/shakespeare.yaml")
         parser.error(f"name a config or a run, such as --config {config} or --resume runs/shakespeare")
-    for name in ("ancestor", "teacher"):
-        if path := getattr(options, name):
-            options.overrides.append(f"train.{name}={path}")
+    if options.ancestor:
+        options.overrides.append(f"train.ancestor={options.ancestor}")
     return options
 
 

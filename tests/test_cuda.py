@@ -24,7 +24,6 @@ from model.generate import Sampler, Sampling
 from model.kernels.cuda_graph import CapturedFunction
 from training.config_file import load_config
 from training.evaluation import evaluate
-from training.runs.differences import open_teacher
 from training.runtime import choose_runtime
 from training.state import TrainingState
 from training.step import TrainingStep
@@ -167,8 +166,7 @@ def test_the_memory_of_sampling_is_freed_when_the_text_ends_or_is_abandoned():
 def make_step(workplace, *overrides, device="cuda", file=None):
     config = load_config(file or workplace / "tiny.yaml", [f"train.device={device}", *overrides])
     runtime = choose_runtime(config.train.device, config.train.dtype)
-    corpus = open_corpus(config.data)
-    state = TrainingState(config, corpus, runtime, open_teacher(config, corpus))
+    state = TrainingState(config, open_corpus(config.data), runtime)
     return state, TrainingStep(state)
 
 
@@ -195,20 +193,6 @@ def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cp
         state.check_finite()
         sums.append(state.loss_sum.item())
     assert sums[0] == pytest.approx(sums[1], rel=tolerance)
-
-
-def test_steps_with_a_teacher_of_every_kind_are_captured_and_have_the_losses_of_a_cpu(workplace):
-    memories = ["model.ngrams=[2]", "model.ngram_rows=50", "model.longest_copy=3", "model.counted_characters=200"]
-    train_run("teacher", "train.device=cpu", "train.max_steps=5", *memories)
-    sums = []
-    for device in ("cuda", "cpu"):
-        overrides = ["train.teacher=runs/teacher", "train.dtype=float32", "model.dropout=0"]
-        state, step = make_step(workplace, *overrides, device=device)
-        for _ in range(6):
-            step.run()
-        assert device == "cpu" or step.update.graph is not None
-        sums.append(state.loss_sum.item())
-    assert sums[0] == pytest.approx(sums[1], rel=2e-3)
 
 
 @pytest.mark.skipif("FAKE_GPU_GUARD" not in os.environ, reason="needs the fake GPU")

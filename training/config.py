@@ -58,9 +58,6 @@ class TrainConfig:
     name: Annotated[str | None, Mark.WITHOUT_EFFECT] = None
     # a run, checkpoint or exported model whose weights the run starts with; `train.py --from` sets it
     ancestor: Annotated[str | None, Mark.RESOLVED, Mark.FIXED] = None
-    # a run, checkpoint or exported model whose probabilities the run also learns, for half of its loss; `train.py
-    # --teacher` sets it
-    teacher: Annotated[str | None, Mark.RESOLVED] = None
     max_steps: Count = 2000  # number of optimiser steps
     batch_size: Size = 8  # windows of `block_size` characters per batch
     accumulate: Size = 1  # gradient accumulation: batches per step

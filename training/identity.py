@@ -18,14 +18,7 @@ MEASURED_BY = ("text", "data.split", "data.encoding", "train.eval_characters", "
 WITHOUT_EFFECT, RESOLVED = settings_with(Mark.WITHOUT_EFFECT), settings_with(Mark.RESOLVED)
 
 # The types of the fields of an origin, in JSON.
-ORIGIN = {
-    "text": str,
-    "vocabulary": str,
-    "ancestor": str | None,
-    "teacher": str | None,
-    "arithmetic": str,
-    "earlier": dict,
-}
+ORIGIN = {"text": str, "vocabulary": str, "ancestor": str | None, "arithmetic": str, "earlier": dict}
 
 
 def identity_of(config: Config, origin: Mapping[str, Any]) -> dict[str, Any]:

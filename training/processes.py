@@ -19,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cli.errors import UserError
 from data.corpus import open_corpus
-from training.runs.differences import open_teacher
 from training.runtime import n_processes, prepare_machine
 from training.state import TrainingState
 from training.step import TrainingStep
@@ -61,8 +60,7 @@ def follow() -> int:
         signal.signal(number, signal.SIG_IGN)
     if received := _receive():
         config, saved = received
-        corpus = open_corpus(config.data)
-        state = TrainingState(config, corpus, prepare_machine(config), open_teacher(config, corpus))
+        state = TrainingState(config, open_corpus(config.data), prepare_machine(config))
         state.load_state_dict(saved)
         step = SharedStep(state)
         while _receive():

@@ -18,7 +18,6 @@ from model.gpt import GPT
 from training.config import Config, TrainConfig
 from training.optim.optimizers import REMEMBERED, WeightAverage, make_optimizers
 from training.runtime import Runtime
-from training.teacher import Teacher
 
 
 @dataclass
@@ -66,12 +65,12 @@ class TrainingState:
     average: its model is the one to evaluate and sample with; without an average, it is the trained model itself.
     loss_sum, loss_count: () on the device, the sum of the training losses since the last log line, and the number of
     steps. They stay on the device so that no step waits for a transfer, as does grad_norm (), the norm of the last
-    gradient, without the rows of n-grams and before clipping. split: the parts of the text. teacher: see `Teacher`.
-    origin: see `origin_of`.
+    gradient, without the rows of n-grams and before clipping. split: the parts of the text. origin: see
+    `origin_of`.
     """
 
-    def __init__(self, config: Config, corpus: Corpus, runtime: Runtime, teacher: Teacher | None = None):
-        self.config, self.corpus, self.runtime, self.teacher = config, corpus, runtime, teacher
+    def __init__(self, config: Config, corpus: Corpus, runtime: Runtime):
+        self.config, self.corpus, self.runtime = config, corpus, runtime
         self.split = corpus.split(config.data.split, config.model.block_size)
         # Initialised on the CPU: a seed gives the same weights on every device.
         torch.manual_seed(config.train.seed)
@@ -80,12 +79,10 @@ class TrainingState:
         averaged = copy.deepcopy(self.model).requires_grad_(False) if fraction else self.model
         self.average = WeightAverage(self.model.to(runtime.device), averaged.to(runtime.device), fraction)
         self.model.count(self.split.train)
-        if teacher is not None:
-            teacher.model.to(runtime.device)
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
         )
-        self.progress, self.origin = Progress(), origin_of(corpus, runtime, teacher)
+        self.progress, self.origin = Progress(), origin_of(corpus, runtime)
         self.loss_sum, self.loss_count, self.grad_norm = torch.zeros(3, device=runtime.device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -187,12 +184,11 @@ class TrainingState:
             )
 
 
-def origin_of(corpus: Corpus, runtime: Runtime, teacher: Teacher | None) -> dict[str, Any]:
+def origin_of(corpus: Corpus, runtime: Runtime) -> dict[str, Any]:
     """Return what determines a run besides its settings.
 
-    ancestor: SHA-256 of the weights that it started with, if they are those of another model; see `adopt`. teacher: of
-    the weights of its teacher. arithmetic: with the same, runs on two devices differ in the last bits only. earlier:
-    see `earlier_values`.
+    ancestor: SHA-256 of the weights that it started with, if they are those of another model; see `adopt`. arithmetic:
+    with the same, runs on two devices differ in the last bits only. earlier: see `earlier_values`.
     """
     characters = corpus.vocabulary.characters
     digest = hashlib.sha256(characters.encode()).hexdigest()
@@ -200,7 +196,6 @@ def origin_of(corpus: Corpus, runtime: Runtime, teacher: Teacher | None) -> dict
         "text": corpus.digest[:16] + (f" and {corpus.val_digest[:16]}" if corpus.n_train is not None else ""),
         "vocabulary": f"{len(characters)} characters ({digest[:8]})",
         "ancestor": None,
-        "teacher": teacher and teacher.digest,
         "arithmetic": f"{str(runtime.dtype).removeprefix('torch.')} on {runtime.device.type}",
         "earlier": {},
     }

@@ -77,11 +77,8 @@ class TrainingStep:
             with state.runtime.autocast():
                 logits = self.forward(micro_inputs)  # (B, T, V)
             loss = F.cross_entropy(logits.flatten(0, 1), micro_targets.flatten()) / len(inputs)
-            losses.append(loss.detach())
-            if state.teacher is not None:
-                with state.runtime.autocast():
-                    loss = (loss + state.teacher.loss(logits, micro_inputs) / len(inputs)) / 2
             loss.backward()
+            losses.append(loss.detach())
         state.loss_sum += self.shared(torch.stack(losses).sum())
         state.loss_count += 1
         # PyTorch has no norm of sparse gradients, and cannot clip them.

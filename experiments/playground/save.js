@@ -49,7 +49,6 @@ async function checkpointOf({ settings, corpus, progress, weights, ancestor = nu
     text: digest.slice(0, 16),
     vocabulary: `${[...characters].length} characters (${ofCharacters})`,
     ancestor,
-    teacher: null,
     arithmetic: "float32 in a browser",
     earlier: {},
   };

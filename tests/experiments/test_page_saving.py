@@ -91,7 +91,7 @@ def test_a_checkpoint_from_the_page_is_the_model_with_its_settings_text_and_prog
     assert found.progress == Progress(step=1234, windows=9872, elapsed_s=30, best_loss=1.5)
     corpus = open_corpus(DataConfig(corpus="mine.txt"), cache=Path("cache"))
     assert found.corpus == {"name": data.corpus, "digest": corpus.digest, "n_train": None}
-    expected = origin_of(corpus, choose_runtime("cpu", "float32"), None)
+    expected = origin_of(corpus, choose_runtime("cpu", "float32"))
     assert found.origin == expected | {"arithmetic": "float32 in a browser"}
 
 

@@ -52,9 +52,7 @@ def test_every_setting_is_a_part_of_the_identity_or_listed_as_one_that_is_not():
     identity = identity_of(Config(), {"text": "of some origin"})
     assert identity.keys() - {"text"} | WITHOUT_EFFECT | RESOLVED == {*KEYS}
     assert not identity.keys() & (WITHOUT_EFFECT | RESOLVED)
-    assert (
-        SAME_RUN.keys() | {"data.val_corpus", "train.ancestor", "train.teacher"} == WITHOUT_EFFECT | RESOLVED
-    )  # tested below
+    assert SAME_RUN.keys() | {"data.val_corpus", "train.ancestor"} == WITHOUT_EFFECT | RESOLVED  # tested below
 
 
 @pytest.mark.slow
@@ -67,17 +65,6 @@ def test_a_setting_that_is_no_part_of_the_identity_changes_no_weight_and_no_loss
     assert {"model" in name for name in differences(*map(load_checkpoint, (one.latest, other.latest)))} <= {False}
     assert losses(one.path) == losses(other.path)
     assert what_differs(identities(one, other)) == []
-
-
-def test_a_teacher_is_known_by_its_content(workplace):
-    run("one")
-    other = run("two", "train.seed=1")
-    first = run("first", "train.teacher=runs/one")
-    shutil.move("runs/one", "runs/moved")
-    moved, changed = (run(f"of-{name}", f"train.teacher=runs/{name}", "train.seed=1") for name in ("moved", "two"))
-    assert variants(first, moved, changed, other) == [["first", "of-moved"], ["of-two"], ["two"]]
-    assert what_differs(identities(first, changed)) == ["teacher"]
-    assert what_differs(identities(first, RunFolder(Path("runs/moved")))) == ["teacher"]
 
 
 def test_a_validation_text_and_an_ancestor_are_known_by_their_content(workplace):

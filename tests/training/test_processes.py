@@ -96,8 +96,6 @@ def test_two_processes_report_their_mean_loss_and_draw_different_dropout(workpla
 def test_two_processes_train_like_one(workplace):
     settings = ["model.dropout=0", "train.dtype=float32", "train.accumulate=2", "train.grow_context_at=[0.5]"]
     settings += ["train.log_every_steps=1", "model.ngrams=[2,3]", "model.ngram_dropout=0"]
-    train_run("teacher", "train.max_steps=10")
-    settings += ["train.teacher=runs/teacher"]
     finish(train(2, *settings, name="two"))
     one, two = train_run("one", "train.batch_size=8", *settings).path, Path("runs/two")
     for name in ("train_loss", "val_loss", "val_characters"):

@@ -105,8 +105,6 @@ class RunLog:
             )
         if config.train.ancestor:
             self._console.say(f"Started from the weights of {config.train.ancestor}")
-        if config.train.teacher:
-            self._console.say(f"Half of the loss comes from the probabilities of {config.train.teacher}")
         resumed = f", resuming from step {progress.step:,}" if progress.step else ""
         self._console.say(f"Running on {self.state.runtime} into {self.run.path}{resumed}")
         if changes:

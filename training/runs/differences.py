@@ -1,21 +1,18 @@
-"""What may differ between a run and the checkpoint that it continues, starts from (its ancestor) or learns from."""
+"""What may differ between a run and the checkpoint that it continues or, as its ancestor, starts from (fine-tuning)."""
 
 import dataclasses
 from pathlib import Path
 
 import torch
 
-from cli.errors import UserError
 from cli.marks import Mark
 from data.corpus import Corpus
-from model.gpt import GPT
 from model.ngrams import MOST
 from training.config import Config, settings_with
 from training.config_file import shown
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
 from training.runs.find_checkpoint import find_checkpoint
 from training.state import TrainingState
-from training.teacher import Teacher
 
 
 def changed_settings(before: Config, now: Config) -> dict[str, str]:
@@ -80,56 +77,6 @@ def open_ancestor(config: Config) -> Checkpoint:
             f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
         )
     return ancestor
-
-
-def check_teacher(config: Config, corpus: Corpus) -> Checkpoint | None:
-    """Return the checkpoint of `train.teacher`, if there is one.
-
-    Raises CheckpointError if its context is shorter, or if it might have read the characters that the run is measured
-    on: it has learned from another text or part of it, or started from other weights.
-    """
-    if config.train.teacher is None:
-        return None
-    try:
-        path = find_checkpoint(Path(config.train.teacher))
-        teacher = load_checkpoint(path)
-    except UserError as error:
-        raise CheckpointError(f"train.teacher: {error}") from None
-    pairs = {
-        "text": (teacher.corpus["digest"], corpus.digest),
-        "training text": (teacher.corpus.get("n_train"), corpus.n_train),
-        "data.split": (teacher.config.data.split, config.data.split),
-        "vocabulary": (teacher.vocabulary.characters, corpus.vocabulary.characters),
-        "ancestor": (teacher.origin.get("ancestor"), None),
-    }
-    if found := [name for name, (its, own) in pairs.items() if its != own]:
-        raise CheckpointError(
-            f"train.teacher: {path} has another {' and '.join(found)} than this run, so it may have learned what the "
-            "run is measured on; train it with the same data and without --from"
-        )
-    longest, needed = teacher.config.model.block_size, config.model.block_size
-    if longest < needed:
-        raise CheckpointError(f"train.teacher: {path} has a context length of {longest}; it needs {needed} or more")
-    return teacher
-
-
-def open_teacher(config: Config, corpus: Corpus) -> Teacher | None:
-    """Return the teacher of a run, if it has one, on the CPU. Raises CheckpointError as `check_teacher` does."""
-    if (checkpoint := check_teacher(config, corpus)) is None:
-        return None
-    network = GPT(dataclasses.replace(checkpoint.config.model, counted_characters=0), len(corpus.vocabulary))
-    network.load_state_dict({name: x for name, x in checkpoint.weights.items() if not name.startswith("counts.")})
-    return Teacher(network, checkpoint.weights_digest()[:16])
-
-
-def check_same_teacher(checkpoint: Checkpoint, teacher: Teacher | None) -> None:
-    """Raise CheckpointError if a run that resumes had another teacher."""
-    before, now = checkpoint.origin.get("teacher"), teacher and teacher.digest
-    if before != now:
-        raise CheckpointError(
-            f"the SHA-256 of the teacher's weights was {shown(before)} and is {shown(now)}; set train.teacher to a "
-            "file with the former weights, or start a new run with --config"
-        )
 
 
 def adopt(state: TrainingState, ancestor: Checkpoint) -> None:

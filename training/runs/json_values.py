@@ -33,13 +33,8 @@ def checked(values: Any, kinds: Mapping[str, Any], needed: Iterable[str] = ()) -
 
 
 def checked_origin(values: Any) -> dict[str, Any]:
-    """Return the origin of a run, which may be {}; see `origin_of`. Raises ValueError as `checked` does.
-
-    Earlier versions lack the teacher.
-    """
-    origin = checked(values, ORIGIN, ORIGIN.keys() - {"teacher"} if values else ())
-    if origin:
-        origin = {"teacher": None} | origin
+    """Return the origin of a run, which may be {}; see `origin_of`. Raises ValueError as `checked` does."""
+    origin = checked(values, ORIGIN, ORIGIN if values else ())
     earlier = origin.get("earlier", {})
     checked(earlier, dict.fromkeys(earlier, dict))
     return origin

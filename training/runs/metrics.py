@@ -50,7 +50,7 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
         for name in NEEDED.keys() & checked(record, FIELDS, ["step"]).keys():
             checked(record, {}, NEEDED[name])
         if "origin" in record:
-            record = record | {"origin": checked_origin(record["origin"])}
+            checked_origin(record["origin"])
     except ValueError as error:
         raise UserError(f"{place}: is damaged ({error}); remove the line, or restore the file") from None
     with checking_values(f"{place}: this version cannot read its settings: "):

@@ -20,15 +20,7 @@ from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.identity import earlier_values, identity_of
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.differences import (
-    adopt,
-    changed_settings,
-    check_resumable,
-    check_same_teacher,
-    check_teacher,
-    open_ancestor,
-    open_teacher,
-)
+from training.runs.differences import adopt, changed_settings, check_resumable, open_ancestor
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
 from training.runtime import has_fast_bfloat16, prepare_machine
@@ -118,10 +110,7 @@ def _open_state(run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequen
     corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
     if checkpoint:
         check_resumable(checkpoint, config, corpus)
-    teacher = open_teacher(config, corpus)
-    if checkpoint:
-        check_same_teacher(checkpoint, teacher)
-    state = TrainingState(config, corpus, prepare_machine(config), teacher)
+    state = TrainingState(config, corpus, prepare_machine(config))
     if config.train.ancestor and not checkpoint:
         adopt(state, open_ancestor(config))
     return state
@@ -159,7 +148,7 @@ def prepare_text(config: Config) -> tuple[Config, Corpus]:
     """Return the config of a new run, and its text.
 
     If the corpus is the fallback, the config names it. With `train.ancestor`, it also has the ancestor's characters.
-    Raises UserError if the text is missing or too short, the ancestor has another shape, or the teacher does not fit.
+    Raises UserError if the text is missing or too short, or the ancestor has another shape.
     """
     ancestor = open_ancestor(config) if config.train.ancestor else None
     data = config.data
@@ -170,7 +159,6 @@ def prepare_text(config: Config) -> tuple[Config, Corpus]:
     if corpus.fallback_reason:
         data = dataclasses.replace(data, corpus=corpus.name, fallback=None)
     corpus.split(data.split, config.model.block_size)
-    check_teacher(config, corpus)
     return dataclasses.replace(config, data=data), corpus
 
 
