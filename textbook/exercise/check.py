@@ -1,6 +1,7 @@
 """Write the exercise, and check what a reader made of it: which functions are right, and what is wrong in the next."""
 
 import inspect
+import re
 import runpy
 import traceback
 from collections.abc import Callable
@@ -14,33 +15,33 @@ from torch import Tensor
 
 from cli.errors import UserError, one_line
 from cli.hints import to_paste
-from textbook.exercise import solution
-from textbook.exercise.exercises import EXERCISES, Exercise
+from textbook.exercise import mistakes, solution
 
-TEMPLATE = Path(__file__).parent / "attention_exercise.py"
-# B, T, S, C and H. Small sizes come first, so that a reader sees a small input.
-SIZES = ((1, 3, 5, 4, 2), (2, 3, 2, 4, 2), (3, 5, 7, 12, 2), (2, 7, 5, 24, 3))
-NAMING = SIZES[2]  # no two of these, of D and of their roots are equal, so that no two mistakes are
+NAMES = [name for name, function in vars(solution).items() if inspect.isfunction(function)]
+# B, T, S, C and H. Small sizes come first, so that a reader sees a small input. The third ones, D and their roots are
+# all different, so that no two mistakes give the same.
+SIZES = ((1, 3, 5, 4, 2), (2, 3, 2, 6, 2), (3, 5, 7, 12, 2), (2, 7, 5, 24, 3))
 
 
 def write() -> int:
     """Write the exercise into the current folder. Raises UserError if it is there."""
-    file, command = Path(TEMPLATE.name), to_paste("textbook", "--check", TEMPLATE.name)  # also in another folder
+    name = "attention_exercise.py"
+    file, command = Path(name), to_paste("textbook", "--check", name)  # also in another folder
     if file.exists():
         raise UserError(f"{file} is there already: check it with {command}, or move it")
-    text = TEMPLATE.read_text(encoding="utf-8")
-    file.write_text(text.replace(f"python -m textbook --check {file}", command), encoding="utf-8")
+    _about_the_answers, text = inspect.getsource(solution).split("\n", maxsplit=1)
+    text = re.sub(r'(?<="""\n)(    .*\n)+', "    raise NotImplementedError\n", text)  # the code after each docstring
+    file.write_text(text.replace(f"python -m textbook --check {name}", command), encoding="utf-8")
     print(f"Wrote {file.resolve()}\nFill in its first function, then run {command}")
     return 0
 
 
 def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
     """Return what is wrong with a function of a file, for the first sizes at which it is not right; or nothing."""
-    exercise = EXERCISES[name]
+    right = getattr(solution, name)
     for sizes in SIZES:
-        torch.manual_seed(0)
-        arguments = exercise.arguments(whole_numbers, *sizes)
-        expected = exercise.right(*arguments)
+        arguments = draw_arguments(name, *sizes)
+        expected = right(*arguments)
         shapes = ", ".join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)
         given = f"(shapes of the input: {shapes})."
         try:
@@ -54,39 +55,55 @@ def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
         if y.shape != expected.shape:
             return f"returns the shape {tuple(y.shape)}, not {tuple(expected.shape)} {given}"
         if not near(y, expected, 1e-4):
-            names = inspect.signature(getattr(solution, name)).parameters
+            names = inspect.signature(right).parameters
             inputs = "".join(f"{each} = {written(x)}\n" for each, x in zip(names, arguments, strict=True))
             instead = f"it returns\n{written(y)}\nnot\n{written(expected)}"
-            return f"is wrong. For\n{inputs}{instead}{mistake(function, exercise, arguments)}"
+            return f"is wrong. For\n{inputs}{instead}{mistake(function, name)}"
     return ""
 
 
-def whole_numbers(*shape: int) -> Tensor:
-    return torch.randint(-1, 2, shape).float()
+def draw_arguments(name: str, B: int, T: int, S: int, C: int, H: int) -> tuple:
+    """Return arguments of a function, always the same for the same sizes."""
+    torch.manual_seed(0)
+    D = C // H
+
+    def draw(*shape: int) -> Tensor:  # whole numbers, which are short to read
+        return torch.randint(-1, 2, shape).float()
+
+    x = draw(B, T, C)
+    scores = 2 * draw(B, T, S) - 20 * (torch.arange(T) % 4)[:, None]  # would show that hidden scores are only low
+    visible = torch.rand(*((T,) if B % 2 else (B, 1)), S) < 0.6
+    visible[..., 0] = True  # no row is wholly hidden
+    padding_mask = ((torch.arange(S) - torch.arange(B)[:, None]) // 2 == 0).int()
+    return {
+        "average_of_the_past": (x,),
+        "masked_softmax": (scores, visible),
+        "head": (x, *draw(3, C, D)),
+        "split_heads": (x, H),
+        "join_heads": (draw(B, H, T, D),),
+        "multi_head": (x, *draw(4, C, C), H),
+        "cross_attention": (x, draw(B, S, C + 1), padding_mask, draw(C, D), *draw(2, C + 1, D)),
+        "bigram_loss": (draw(T, T), torch.randint(T, (20 * B,))),
+    }[name]
 
 
 def answer(function: Callable[..., Any], arguments: tuple) -> Any:
     """Return what a function makes of copies of its arguments; a number as a tensor."""
     y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
-    if isinstance(y, Real):
-        return torch.tensor(float(y))
-    return y.detach() if isinstance(y, Tensor) else y
+    return torch.as_tensor(y).detach() if isinstance(y, Tensor | Real) else y
 
 
-def mistake(function: Callable[..., Any], exercise: Exercise, shown: tuple) -> str:
-    """Return a sentence that names the mistake which gives exactly the numbers of a function; or nothing.
-
-    It gives them for the arguments that are shown, and for others, which tell all mistakes apart.
-    """
-    torch.manual_seed(0)
-    inputs = (shown, exercise.arguments(torch.randn, *NAMING))
+def mistake(function: Callable[..., Any], name: str) -> str:
+    """Return a sentence on the mistake that gives exactly what a function returns, for all sizes; or nothing."""
+    inputs = [draw_arguments(name, *sizes) for sizes in SIZES]
     try:
         answers = [answer(function, arguments) for arguments in inputs]
-    except Exception:  # on other sizes; what is shown is wrong anyway
+    except Exception:  # at other sizes than those shown
         return ""
-    for sentence, keywords in exercise.mistakes.items():
-        pairs = zip(inputs, answers, strict=True)
-        if all(near(y, exercise.right(*arguments, **keywords), 1e-5) for arguments, y in pairs):
+    known = [getattr(mistakes, name)(*arguments) for arguments in inputs]
+    for sentence in known[0]:
+        pairs = [(y, results[sentence]) for y, results in zip(answers, known, strict=True)]
+        if all(near(y, result, 1e-5) and not y.isnan().all() for y, result in pairs):  # many give nothing but NaN
             return f"\nExactly this comes out if {sentence}"
     return ""
 
@@ -122,10 +139,9 @@ def check(file: Path) -> int:
         functions = runpy.run_path(str(file))
     except (Exception, SystemExit) as error:
         raise UserError(f"{file} {stop(error, str(file))}") from None
-    for name in EXERCISES:
+    for name in NAMES:
         if not callable(functions.get(name)):
             raise UserError(f"{file} has no function {name}")
-    for name in EXERCISES:
         if found := fault(functions[name], name, str(file)):
             for line in f"{name} {found}".splitlines():
                 print(fill(line, 80, subsequent_indent="  "))
