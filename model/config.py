@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from cli.marks import InGPT2, Mark
 from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
 from model.copy_memory import SHORTEST
-from model.counts import LONGEST
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,6 @@ class ModelConfig:
     # of the character that followed there is added to the embedding; 0: none. With it, attention is no longer the only
     # way between positions, and memory is quadratic in the context length
     longest_copy: Annotated[int, Within(at_least=0, at_most=64)] = 0
-    # how many of the first characters of the training text the model keeps, to count what follows the last characters
-    # there; outside training, the network and the counts predict together. 0: none
-    counted_characters: Annotated[int, Within(at_least=0, at_most=10_000_000), Mark.RETUNABLE, Mark.FIXED] = 0
     # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
     # learns
     qk_norm: Annotated[bool, InGPT2(False)] = True
@@ -100,9 +96,8 @@ class ModelConfig:
 
     @property
     def n_before(self) -> int:
-        """How many characters before a position its n-grams, its copies and its counts read."""
-        longest = [*self.ngrams, self.longest_copy, LONGEST * (self.counted_characters > 0)]
-        return max(1, *longest) - 1
+        """How many characters before a position its n-grams and its copies read."""
+        return max(1, *self.ngrams, self.longest_copy) - 1
 
     @property
     def in_words(self) -> str:

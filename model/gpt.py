@@ -8,8 +8,8 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - an output matrix of its own, not that of the embeddings
 - a soft cap on the logits
 - zeros in the last map of each layer and in the output matrix at the start
-- as options: memories of n-grams and of copies, counts of the training text, a convolution before each MLP, fewer heads
-  of keys and values, ALiBi, SwiGLU, other scoring functions
+- as options: memories of n-grams and of copies, a convolution before each MLP, fewer heads of keys and values, ALiBi,
+  SwiGLU, other scoring functions
 
 `model/README.md` says what some of them are worth.
 """
@@ -26,7 +26,6 @@ from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.copy_memory import CopyMemory
-from model.counts import COUNTS_WEIGHT, NETWORK_WEIGHT, Counts
 from model.dropout import dropout
 from model.embedding import TokenEmbedding
 from model.ngrams import NgramMemory
@@ -60,7 +59,6 @@ class GPT(nn.Module):
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
         self.ngrams = NgramMemory(config, vocab_size) if config.ngrams else None
         self.copies = CopyMemory(config.longest_copy, config.n_embd, vocab_size) if config.longest_copy else None
-        self.counts = Counts(config.counted_characters, vocab_size) if config.counted_characters else None
         self.position_embedding = POSITIONS[config.positions](config)
         # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
@@ -136,11 +134,7 @@ class GPT(nn.Module):
                 kept.outputs.append(x)
         if cache is not None:
             cache.length += T
-        logits = self.predict(x)
-        if self.counts is not None and not self.training:
-            counted = self.counts(recent[:, n_before - self.counts.n_before :])
-            logits = NETWORK_WEIGHT * logits + COUNTS_WEIGHT * counted
-        return logits
+        return self.predict(x)
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the logits (B, T, V) of the last block's output x (B, T, C), or of an earlier block's (logit lens)."""
@@ -158,10 +152,9 @@ class GPT(nn.Module):
         return [] if self.ngrams is None else [self.ngrams.rows.weight]
 
     def count(self, ids: Any) -> None:
-        """Count in the training text ids (N,) what the modules need to know about it."""
-        for module in (self.ngrams, self.counts):
-            if module is not None:
-                module.count(ids)
+        """Count the n-grams of the training text ids (N,)."""
+        if self.ngrams is not None:
+            self.ngrams.count(ids)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

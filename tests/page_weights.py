@@ -25,8 +25,6 @@ def packed(config):
         if config.ngrams:
             model.ngrams.counts.random_(0, 9)
             model.ngrams.symbols.copy_(1 + torch.randperm(len(vocabulary)))  # as in a model that was fine-tuned
-    if config.counted_characters:
-        model.counts.count(np.random.default_rng(3).integers(0, 4, 200))  # short strings come again
     header, weights = packing.payload(make_checkpoint(model=model, characters=vocabulary.characters))
     header = json.loads(json.dumps(header))
     rounded = GPT(config, len(vocabulary)).double().eval()

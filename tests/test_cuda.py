@@ -40,7 +40,6 @@ MODELS = {
     "convolution": {"conv_width": 3},
     "n-grams": {"ngrams": (2, 4), "ngram_rows": 50, "ngram_dropout": 0.0},
     "copies": {"longest_copy": 3},
-    "counts": {"counted_characters": 200},
     "swiglu": {"mlp": "swiglu", "logit_softcap": 0.0},
     "ALiBi": {"positions": "alibi"},
     "no positions": {"positions": "none"},

@@ -33,6 +33,7 @@ GONE: dict[str, Any] = {
     "model.score_width": None,
     "model.ngram_scale": 1.0,
     "model.temperature": 1.0,
+    "model.counted_characters": 0,
     "data.level": "character",
     "optim.ngram_lr": 0.2,
     "optim.muon_momentum": 0.95,

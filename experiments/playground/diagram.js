@@ -12,7 +12,7 @@ const LABELLED = 20; // the least width of a head with a label
 function rowsOf({ config, tensors }) {
   const shape = (name) => tensors[`${name}.weight`].shape;
   const [V, C] = shape("token_embedding");
-  const { block_size: T, positions, ngrams, longest_copy, conv_width, counted_characters } = config;
+  const { block_size: T, positions, ngrams, longest_copy, conv_width } = config;
   const rows = [["note", `text: at most T = ${T} characters`], ["box", `embedding: V × C = ${V} × ${C}`], ["gap"]];
   const known = {
     learned: ["addition", `positions: T × C = ${T} × ${C}`],
@@ -35,7 +35,6 @@ function rowsOf({ config, tensors }) {
     ["box", norm],
     ["gap"],
     ["box", `output: C × V = ${C} × ${V}`],
-    ...(counted_characters ? [["box", "with counts of the training text"]] : []),
     ["note", "the next character"],
   ];
 }

@@ -144,7 +144,7 @@ const VALUES = {
   qk_norm: [false, true],
 };
 const SHAPES = ["layers", "n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "bias", "conv_width"];
-const NUMBERS = ["ngrams", "ngram_rows", "longest_copy", "counted_characters", "logit_softcap"];
+const NUMBERS = ["ngrams", "ngram_rows", "longest_copy", "logit_softcap"];
 const WITHOUT_EFFECT = ["dropout", "ngram_dropout", "attention"]; // on what a trained model computes
 const OF_ANY_VALUE = [...SHAPES, ...NUMBERS, ...WITHOUT_EFFECT];
 
@@ -182,8 +182,6 @@ class GPT {
     const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`ngrams.${name}`]); // (V,), (rows,)
     this.memory = { symbols, counts, rows: part("ngrams.rows").weight, proj: part("ngrams.proj") };
     this.copies = { followers: part("copies.followers"), strengths: { weight: tensors["copies.strengths"] } }; // (V, C), (n, C)
-    const text = tensors["counts.text"];
-    this.counts = text ? new Counts(text, part("lm_head").weight.length / config.n_embd) : null;
     this.norm = NORMS[config.norm];
     this.finalNorm = part("norm");
     this.lmHead = part("lm_head");
@@ -259,7 +257,7 @@ class GPT {
       x = add(x, this.mlp(this.norm(x, layer.mlpNorm), layer, t));
       this.residuals[l + 1][t] = x;
     });
-    this.logits[t] = this.counts ? this.joined(this.predict(x), t) : this.predict(x);
+    this.logits[t] = this.predict(x);
     return this.logits[t];
   }
 
@@ -356,12 +354,6 @@ class GPT {
     inputs[t] = x;
     const mixed = this.config.conv_width > 1 ? causalConv(inputs, t, conv) : x;
     return linear(NONLINEARITIES[this.config.mlp](linear(mixed, up)), down); // (C,) -> (4 C,) -> (C,)
-  }
-
-  // Returns logits (V,) of the network and the counts together.
-  joined(logits, t) {
-    const counted = this.counts.logProbabilities(this.ids, t);
-    return logits.map((each, id) => NETWORK_WEIGHT * each + COUNTS_WEIGHT * counted[id]);
   }
 
   // Returns the logits (V,) of the last layer's output x (C,), or of an earlier layer's.

@@ -1,13 +1,6 @@
 // Unpacks what weights.py has packed, and packs what was trained here.
 
-const NUMBERS_OF = {
-  float32: Float32Array,
-  float16: Uint16Array,
-  int32: Int32Array,
-  uint16: Uint16Array,
-  uint8: Uint8Array,
-  int8: Int8Array,
-};
+const NUMBERS_OF = { float32: Float32Array, float16: Uint16Array, uint16: Uint16Array, int8: Int8Array };
 
 // Returns the weights of a model by their names, given `tensors` of its header and the text in base64.
 async function unpack(tensors, text) {

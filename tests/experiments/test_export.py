@@ -20,13 +20,7 @@ from training.runs.checkpoint import save_checkpoint
 from training.trained_model import load_model
 
 GPT2 = ["model.positions=learned", "model.norm=layer", "model.mlp=gelu", "model.qk_norm=false", "model.logit_softcap=0"]
-MODERN = [
-    "model.head_size=8",
-    "model.conv_width=3",
-    "model.ngrams=[2]",
-    "model.ngram_rows=50",
-    "model.counted_characters=900",
-]
+MODERN = ["model.head_size=8", "model.conv_width=3", "model.ngrams=[2]", "model.ngram_rows=50"]
 TEXT = "3 bottles of beer on the wall,\n2  bottles  😀\n"
 
 
@@ -69,7 +63,6 @@ def test_safetensors_are_loaded_by_every_command_with_identical_logits(tmp_path,
     assert torch.equal(opened.model(ids), expected)
     assert opened.checkpoint.config.model == original.checkpoint.config.model
     assert opened.checkpoint.tensors.keys() < original.checkpoint.tensors.keys()  # without the optimisers'
-    assert ("counts.text" in (folder / "README.md").read_text("utf-8")) == (run == "modern")
     assert opened.path.stat().st_size < original.path.stat().st_size / 1.5
     for command, options in ((sample.main, ["--length", "40"]), (score, ["--device", "cpu", "--text", "words.txt"])):
         capsys.readouterr()
@@ -84,7 +77,6 @@ def test_16_bits_per_weight_give_nearly_the_same_logits(tmp_path):
     opened = load_model(exported(tmp_path, "modern", "safetensors", "--half"), "cpu")
     dtypes = {name: x.dtype for name, x in opened.checkpoint.tensors.items()}
     assert dtypes.pop("model.ngrams.symbols") == torch.int64  # which float16 could not hold
-    assert dtypes.pop("model.counts.text") == torch.uint8
     assert {*dtypes.values()} == {torch.float16}
     torch.testing.assert_close(opened.model(ids), expected, atol=0.02, rtol=0)
 

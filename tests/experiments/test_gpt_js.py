@@ -25,8 +25,7 @@ from training.runtime import choose_runtime
 
 N_CONFIGS, LENGTH = 60, 300
 SOURCES = [
-    ROOT / "experiments/playground" / name
-    for name in ("gpt.js", "counts.js", "random.js", "sampling.js", "weights.js", "roles.js")
+    ROOT / "experiments/playground" / name for name in ("gpt.js", "random.js", "sampling.js", "weights.js", "roles.js")
 ]
 NUMBERS = {  # what is repeated is drawn more often
     "n_layer": (0, 1, 2, 2, 3),
@@ -41,7 +40,6 @@ NUMBERS = {  # what is repeated is drawn more often
     "ngram_rows": (50, 1_000),
     "ngram_dropout": (0.0, 0.5),
     "longest_copy": (0, 3, 5),
-    "counted_characters": (0, 0, 50, 300),
     "logit_softcap": (0.0, 2.0, 15.0),
     "score": ("scaled_dot",) * 3,
 }

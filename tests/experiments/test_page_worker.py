@@ -17,7 +17,7 @@ from model.gpt import Intermediates
 from model.positions import alibi_slopes
 
 PAGE = ROOT / "experiments/playground"
-ENGINE = ("gpt.js", "counts.js", "weights.js", "random.js", "sampling.js", "roles.js", "questions.js", "worker.js")
+ENGINE = ("gpt.js", "weights.js", "random.js", "sampling.js", "roles.js", "questions.js", "worker.js")
 TEXT = "abcabdeafg\nhhi"
 CHOSEN = 12  # of 14 characters
 SHOWN, CHANNELS = 6, 5

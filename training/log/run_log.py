@@ -93,8 +93,6 @@ class RunLog:
             f"Model: {self.state.model.n_parameters():,} parameters, {config.model.in_words}, "
             f"context length {config.model.block_size}"
         )
-        if config.model.counted_characters:
-            self._console.say("Validation losses and samples are of the network with counts, other losses of it alone")
         n_passes = config.train.max_steps * config.tokens_per_step / len(train_ids)
         self._console.say(f"{config.train.max_steps:,} steps read the training text {n_passes:.1f} times")
         if n_passes > MANY_PASSES and not config.model.dropout:

@@ -27,8 +27,8 @@ from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
-FORMAT = 6  # of the files; it rises when a setting is removed or a tensor is added
-LAST_READERS = {1: "6d72dbe"}  # the commit that reads all files of an earlier format
+FORMAT = 7  # of the files; it rises when a setting is removed or a tensor is added
+LAST_READERS = {1: "6d72dbe", 6: "8237b76"}  # the commit that reads all files of an earlier format
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 # What the files of other programs begin with, and the command that helps.
 FOREIGN = {
@@ -40,7 +40,6 @@ FOREIGN = {
 }
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CORPUS = {"name": str, "digest": str, "n_train": int | None}  # earlier versions lack the last one
-TEXT = "model.counts.text"
 MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
@@ -203,17 +202,12 @@ def check_weights(checkpoint: Checkpoint) -> None:
     if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
     weights = sum(x.nbytes for x in model.parameters())
-    tables = sum(x.nbytes for name, x in model.named_buffers() if not name.startswith("counts."))  # as long as a text
+    tables = sum(x.nbytes for x in model.buffers())
     cached = 4 * sum(2 * layer.n_kv_head * layer.head_size + config.n_embd for layer in config.layers)  # a position
     if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
         raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
-        may_count = name.startswith("optimizer.") or name in ("model.ngrams.symbols", TEXT)
+        may_count = name.startswith("optimizer.") or name == "model.ngrams.symbols"
         is_number = x.dtype in REAL or (may_count and not x.is_floating_point())
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")
-    if model.counts is not None:
-        text, V = checkpoint.tensors[TEXT], len(checkpoint.vocabulary)
-        goes_on = ((text[:-1] == 0) & (text[1:] != 0)).any()  # after its end
-        if text.dtype != model.counts.text.dtype or text.min() < 0 or text.max() > V or goes_on:
-            raise ValueError(f"{TEXT} is not a text of its vocabulary")

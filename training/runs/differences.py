@@ -83,14 +83,13 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
     """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
 
     New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021), and the
-    next symbols of n-grams. Counts are those of the new text alone.
+    next symbols of n-grams.
     """
     before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
     if missing := set(before) - set(now):
         raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
     is_known = torch.tensor([character in before for character in now])  # both are sorted
-    weights = {name: x for name, x in ancestor.weights.items() if not name.startswith("counts.")}
-    weights |= {name: x.cpu() for name, x in state.model.state_dict().items() if name.startswith("counts.")}
+    weights = ancestor.weights
     for name, x in state.model.state_dict().items():
         known = weights[name]
         if x.shape != known.shape:  # it has a row for each character

@@ -161,6 +161,14 @@ def test_a_file_with_a_setting_that_is_gone_loads_if_today_does_the_same_and_els
         load_checkpoint(tmp_path / "a")
 
 
+def test_a_file_of_the_format_before_names_the_last_commit_that_reads_it(tmp_path):
+    checkpoint = make_checkpoint()
+    settings = json.dumps({"model": {"counted_characters": 9}})
+    write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint) | {"settings": settings, "format": "6"})
+    with pytest.raises(CheckpointError, match=r"counted_characters=9 is no longer possible.*commit 8237b76 .*can read"):
+        load_checkpoint(tmp_path / "a")
+
+
 def test_a_file_of_a_later_format_says_so(tmp_path):
     checkpoint = make_checkpoint()
     write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint) | {"format": "99"})
@@ -201,30 +209,13 @@ def test_a_tensor_with_anything_but_finite_real_numbers_is_an_error(tmp_path, na
         load_checkpoint(tmp_path / "a")
 
 
-@pytest.mark.parametrize("bad", [6, -1, 0, 1.5])
-def test_a_counted_text_of_anything_but_the_vocabulary_is_an_error(tmp_path, bad):
-    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, counted_characters=9), 5)
-    checkpoint = make_checkpoint(model=model)
-    text = torch.tensor([1, 5, 2, bad, 3, 0, 0, 0, 0])
-    text = text.to({6: torch.uint8, 0: torch.uint8}.get(bad, text.dtype))
-    write_sealed(tmp_path / "a", checkpoint.tensors | {"model.counts.text": text}, header_of(checkpoint))
-    with pytest.raises(CheckpointError, match=r"model\.counts\.text is not a text of its vocabulary"):
-        load_checkpoint(tmp_path / "a")
-
-
 def test_buffers_cannot_hide_among_the_weights_that_training_continues_with(tmp_path):
-    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, counted_characters=9), 5)
+    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, ngrams=(2,), ngram_rows=9), 5)
     checkpoint = make_checkpoint(model=model)
-    tensors = checkpoint.tensors | {"trained.counts.text": torch.full((9,), 200, dtype=torch.uint8)}
+    tensors = checkpoint.tensors | {"trained.ngrams.counts": torch.full((9,), 200.0)}
     write_sealed(tmp_path / "a", tensors, header_of(checkpoint))
     with pytest.raises(CheckpointError, match="do not fit"):
         load_checkpoint(tmp_path / "a")
-
-
-def test_a_model_that_counts_many_characters_can_be_loaded(tmp_path):
-    model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, counted_characters=10_000_000), 5)
-    save_checkpoint(make_checkpoint(model=model), tmp_path / "a")
-    assert load_checkpoint(tmp_path / "a").config.model.counted_characters == 10_000_000
 
 
 def test_a_failed_save_keeps_the_old_checkpoint_and_leaves_no_partial_file(saved, monkeypatch):

@@ -86,26 +86,6 @@ def test_rows_of_memories_are_kept_and_counts_of_ngrams_add_up_wherever_a_new_ch
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-@pytest.mark.parametrize("before", [0, 300, 700])
-def test_the_text_that_is_counted_is_the_new_one(workplace, before):
-    train_run("counted", f"model.counted_characters={before}")
-    text = TINY_TEXT.replace("b", "!")
-    (workplace / "among.txt").write_text(text, encoding="utf-8")
-    settings = ["data.corpus=among.txt", "train.ancestor=runs/counted", "model.counted_characters=700"]
-    new = load_model(train_run("new", *settings, "train.max_steps=1").latest)
-    found = new.checkpoint.weights["counts.text"].tolist()
-    train_split = new.vocabulary.encode(text[: int(0.9 * len(text))])
-    wanted = [i + 1 for i in train_split.tolist()][:700]
-    assert found[: len(wanted)] == wanted
-    assert not any(found[len(wanted) :])
-
-
-def test_a_run_is_not_resumed_with_other_counts_because_its_best_loss_would_not_be_comparable(workplace, capsys):
-    train_run("counted", "model.counted_characters=700")
-    resumed = ["--resume", "runs/counted", "model.counted_characters=0", "train.max_steps=90"]
-    assert_mistake(capsys, train.main, resumed, "model.counted_characters was 700 and is 0")
-
-
 def test_the_symbols_of_a_checkpoint_of_an_earlier_format_are_those_of_its_ids(workplace):
     run = train_run("memory", "model.ngrams=[2]", "train.max_steps=1")
     checkpoint = load_checkpoint(run.best)
