@@ -19,7 +19,6 @@ class DataConfig:
     corpus: Annotated[str, Mark.RESOLVED] = "shakespeare"
     # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
     val_corpus: Annotated[str | None, Mark.RESOLVED] = None
-    fallback: Annotated[str | None, Mark.RESOLVED] = None  # corpus to use if the download fails
     # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
     # characters
     split: Annotated[tuple[NotNegative, ...], Mark.FIXED] = DEFAULT_SPLIT

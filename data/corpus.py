@@ -1,6 +1,5 @@
 """A corpus: a text as character ids, and its training, validation and test parts."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from cli.errors import UserError
 from data.config import DataConfig
 from data.encoded_text import cached_text, combined
-from data.sources import DownloadError, cache_folder, find_files
+from data.sources import cache_folder, find_files
 from data.vocabulary import Vocabulary
 
 
@@ -35,7 +34,6 @@ class Corpus:
     digest: SHA-256 of the file, or of the digests of several files in order.
     n_files: the number of files that were read. n_train: the length of the training text, if the rest of ids is a
     separate validation text, whose digest is val_digest. encoding: of the files.
-    fallback_reason: why the config's fallback corpus is used; None if this is the requested corpus.
     """
 
     name: str
@@ -46,7 +44,6 @@ class Corpus:
     n_files: int
     n_train: int | None = None
     val_digest: str = ""
-    fallback_reason: str | None = None
 
     def split(self, split: Sequence[float], block_size: int) -> Split:
         """Return the text's three parts by `data.split`, which does not matter if there is a separate validation text.
@@ -94,18 +91,11 @@ class Corpus:
 def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
 
-    If the download fails and the config names a fallback, open that. Raises UserError if the text is missing, empty,
-    or not in data.encoding.
+    Raises UserError if the text is missing, cannot be downloaded, is empty, or is not in data.encoding.
     """
     cache, val_corpus = cache or cache_folder(), config.val_corpus
-    try:
-        train_files = find_files(config.corpus, cache=cache)
-        val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
-    except DownloadError as error:
-        if config.fallback is None:
-            raise
-        instead = dataclasses.replace(config, corpus=config.fallback, fallback=None)
-        return dataclasses.replace(open_corpus(instead, cache=cache), fallback_reason=str(error))
+    train_files = find_files(config.corpus, cache=cache)
+    val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
     folder, characters = cache / "encoded", config.characters or ""
     text = cached_text(train_files + val_files, config.encoding, folder, characters=characters)
     n_train = sum(text.file_characters[: len(train_files)])

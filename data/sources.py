@@ -21,10 +21,6 @@ TXT = (".txt", *(f".txt{suffix}" for suffix in PACKED))  # the files that a fold
 TIMEOUT_S = 20  # without any data
 
 
-class DownloadError(UserError):
-    """A named corpus is not in the cache and cannot be downloaded."""
-
-
 class MissingTextError(UserError):
     """There is nothing at the path of a corpus."""
 
@@ -69,8 +65,8 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     corpus: a key of NAMED, a file, a folder or a glob; data/README.md says which files the last two stand for.
     setting: its name in errors.
 
-    Raises DownloadError if a named corpus cannot be downloaded, MissingTextError if there is nothing at the path,
-    UserError if it has no text file, and OSError if a folder may not be read.
+    Raises MissingTextError if there is nothing at the path, UserError if it has no text file or a named corpus cannot
+    be downloaded, and OSError if a folder may not be read.
     """
     path = NAMED.get(corpus, Path(os.path.expanduser(corpus)))  # noqa: PTH111 - an unknown user's folder is missing
     if isinstance(path, Download):
@@ -133,7 +129,7 @@ def _downloaded(name: str, source: Download, cache: Path) -> Path:
 
 
 def _download(name: str, source: Download, target: Path) -> bytes:
-    """Return the text of a named corpus. Raises DownloadError, with the reasons, if no URL has it."""
+    """Return the text of a named corpus. Raises UserError, with the reasons, if no URL has it."""
     urls, reasons = [source.url], []
     if mirror := os.environ.get("CORPUS_MIRROR"):
         if "://" not in mirror:
@@ -149,7 +145,7 @@ def _download(name: str, source: Download, target: Path) -> bytes:
             reasons.append(f"{url}: {len(content):,} bytes without the SHA-256 {source.sha256[:12]}...")
         except (OSError, ValueError, HTTPException) as error:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
-    raise DownloadError(
+    raise UserError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "
         f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
         "data.corpus=selmere"

@@ -184,15 +184,21 @@ def test_in_latin_1_a_model_trains_on_any_file(workplace, capsys):
     assert capsys.readouterr().out.startswith("naïve")
 
 
-def test_if_the_download_fails_the_run_trains_on_the_fallback_and_names_it_everywhere(workplace, monkeypatch, capsys):
+def test_if_the_download_fails_nothing_is_trained_and_the_error_says_what_to_do(workplace, monkeypatch, capsys):
     monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64))
-    train_run("tiny", "data.corpus=story", "data.fallback=text.txt", "train.max_steps=20")
-    captured = capsys.readouterr()
-    assert "this run trains on the corpus text.txt INSTEAD, so its results are not comparable" in captured.err
-    assert "Finished on the corpus text.txt" in captured.out
-    run = RunFolder(workplace / "runs" / "tiny-on-text")
+    assert train.main(["--config", "tiny.yaml", "data.corpus=story"]) == 2
+    *downloads, error = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("Downloading ") for line in downloads)
+    assert error.startswith("train.py: the corpus story could not be downloaded (")
+    assert "set CORPUS_MIRROR to a folder or URL" in error
+    assert error.endswith("or train on the bundled text with data.corpus=selmere")
+    assert not (workplace / "runs").exists()
+
+
+def test_the_text_of_a_run_is_named_at_its_end_and_in_its_records(workplace, capsys):
+    run = train_run("tiny", "train.max_steps=20")
+    assert "Finished on the corpus text.txt" in capsys.readouterr().out
     assert {record["corpus"] for record in metrics(run.path)} == {"text.txt"}
-    resume(run, "train.max_steps=30")
 
 
 def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):

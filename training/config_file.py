@@ -35,6 +35,7 @@ GONE: dict[str, Any] = {
     "model.temperature": 1.0,
     "model.counted_characters": 0,
     "data.level": "character",
+    "data.fallback": None,
     "optim.ngram_lr": 0.2,
     "optim.muon_momentum": 0.95,
     "optim.beta1": 0.9,

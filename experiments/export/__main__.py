@@ -52,7 +52,7 @@ def published(checkpoint: Checkpoint, *, half: bool = False) -> Checkpoint:
     """
     data, train = checkpoint.config.data, checkpoint.config.train
     val_corpus = data.val_corpus and _plain_name(data.val_corpus)
-    data = dataclasses.replace(data, corpus=_plain_name(data.corpus), val_corpus=val_corpus, fallback=None)
+    data = dataclasses.replace(data, corpus=_plain_name(data.corpus), val_corpus=val_corpus)
     train = dataclasses.replace(train, ancestor=train.ancestor and _plain_name(train.ancestor))
     config = dataclasses.replace(checkpoint.config, data=data, train=train)
     text = {**checkpoint.corpus, "name": _plain_name(checkpoint.corpus["name"])}

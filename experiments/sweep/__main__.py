@@ -62,7 +62,7 @@ def open_sweep(options: Namespace) -> SweepFolder:
     if plan is None:
         raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
     for point in plan.points:
-        open_corpus(dataclasses.replace(point.config.data, fallback=None))  # a sweep never changes its text
+        open_corpus(point.config.data)
         prepare_machine(point.config)
     if options.resume:
         return SweepFolder(options.resume, plan)

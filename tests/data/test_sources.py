@@ -14,7 +14,7 @@ from cli.errors import UserError
 from data import sources
 from data.config import DataConfig
 from data.corpus import open_corpus
-from data.sources import Download, DownloadError, MissingTextError, cache_folder, find_files
+from data.sources import Download, MissingTextError, cache_folder, find_files
 
 TEXT = b"Once upon a time there was a corpus.\n" * 100
 CHANGED = TEXT.replace(b"time", b"mime", 1)
@@ -71,7 +71,7 @@ def test_a_mirror_is_tried_first_and_then_the_origin(served, cache, monkeypatch,
 @pytest.mark.parametrize("content", [None, b"<html>Please log in</html>", TEXT[:100], TEXT + b"more", CHANGED])
 def test_a_download_with_the_wrong_content_leaves_no_file(served, cache, content):
     (served / "origin.txt").write_bytes(content) if content else (served / "origin.txt").unlink()
-    with pytest.raises(DownloadError, match=r"could not be downloaded .*put the file at .*story.txt.*CORPUS_MIRROR"):
+    with pytest.raises(UserError, match=r"could not be downloaded .*put the file at .*story.txt.*CORPUS_MIRROR"):
         story(cache)
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
@@ -89,21 +89,18 @@ def test_a_download_that_stalls_or_ends_early_is_an_error_and_leaves_no_file(ser
     monkeypatch.setattr(SimpleHTTPRequestHandler, "do_GET", send_a_part)
     for limit_s, reason in ((0.5, "timed out"), (60, r"IncompleteRead\(1000 bytes read")):
         monkeypatch.setattr(sources, "TIMEOUT_S", limit_s)
-        with pytest.raises(DownloadError, match=reason):
+        with pytest.raises(UserError, match=reason):
             story(cache)
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
 
-def test_the_fallback_replaces_only_a_corpus_whose_download_fails_and_gives_the_reason(cache, monkeypatch):
+def test_the_error_for_a_failed_download_gives_the_reason_and_a_missing_file_is_another_error(cache, monkeypatch):
     name_story(monkeypatch, "http://127.0.0.1:9/x")
     monkeypatch.delenv("CORPUS_MIRROR", raising=False)
-    corpus = open_corpus(DataConfig(corpus="story", fallback="selmere"), cache=cache)
-    assert corpus.name == "selmere"
-    assert "story could not be downloaded (http://127.0.0.1:9/x: [Errno 111]" in corpus.fallback_reason
-    with pytest.raises(DownloadError, match="refused"):
+    with pytest.raises(UserError, match=r"story could not be downloaded \(http:.*Errno 111\].*refused"):
         open_corpus(DataConfig(corpus="story"), cache=cache)
     with pytest.raises(MissingTextError, match="no such file"):
-        open_corpus(DataConfig(corpus="no/such/file.txt", fallback="selmere"), cache=cache)
+        open_corpus(DataConfig(corpus="no/such/file.txt"), cache=cache)
 
 
 def test_the_cache_of_a_clone_that_cannot_be_written_is_in_the_folder_of_the_user(tmp_path, monkeypatch):

@@ -26,7 +26,6 @@ SAME_RUN = {
     "train.sample_length": "0",
     "train.logger": "tensorboard",
     "data.corpus": "copy.txt",
-    "data.fallback": "selmere",
     "data.characters": "beer",
     "data.lines": "true",
     "train.device": "cpu",

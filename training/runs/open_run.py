@@ -3,7 +3,6 @@
 import codecs
 import contextlib
 import dataclasses
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,14 +31,9 @@ def create_run(config_file: Path, overrides: Sequence[str]) -> RunFolder:
 
     Raises UserError, before there is a folder, if the settings cannot work on this machine and with this text.
     """
-    config, corpus = prepare_text(load_config(config_file, overrides))
+    config, _ = prepare_text(load_config(config_file, overrides))
     prepare_machine(config)
-    name = config.train.name or config_file.stem
-    if corpus.fallback_reason:
-        instead = f"this run trains on the corpus {corpus.name} INSTEAD, so its results are not comparable"
-        _warn(f"{corpus.fallback_reason}; {instead}")
-        name += "-on-" + re.sub(r"[^\w.]+", "-", Path(corpus.name).stem)
-    run = RunFolder.create(name)
+    run = RunFolder.create(config.train.name or config_file.stem)
     run.lay_out(to_yaml(config))
     return run
 
@@ -147,8 +141,8 @@ def _warn(warning: str) -> None:
 def prepare_text(config: Config) -> tuple[Config, Corpus]:
     """Return the config of a new run, and its text.
 
-    If the corpus is the fallback, the config names it. With `train.ancestor`, it also has the ancestor's characters.
-    Raises UserError if the text is missing or too short, or the ancestor has another shape.
+    With `train.ancestor`, the config also has the ancestor's characters. Raises UserError if the text is missing or too
+    short, or the ancestor has another shape.
     """
     ancestor = open_ancestor(config) if config.train.ancestor else None
     data = config.data
@@ -156,15 +150,13 @@ def prepare_text(config: Config) -> tuple[Config, Corpus]:
         characters = {*(data.characters or ""), *ancestor.vocabulary.characters}
         data = dataclasses.replace(data, characters="".join(sorted(characters)))
     corpus = open_corpus(data)
-    if corpus.fallback_reason:
-        data = dataclasses.replace(data, corpus=corpus.name, fallback=None)
     corpus.split(data.split, config.model.block_size)
     return dataclasses.replace(config, data=data), corpus
 
 
 def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
-    """Open the text of a run, which has no fallback. Raises UserError with the advice if the text was moved."""
+    """Open the text of a run. Raises UserError with the advice if the text was moved."""
     try:
-        return open_corpus(dataclasses.replace(data, fallback=None))
+        return open_corpus(data)
     except MissingTextError as error:
         raise UserError(f"{error}; if you moved the text, {advice}") from None
