@@ -14,8 +14,7 @@ DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
-    # `shakespeare`, `names`, `selmere`, a file (.bz2, .gz, .xz, .zip and .zst are unpacked), a folder of .txt files,
-    # or a glob pattern
+    # `shakespeare`, `names`, `selmere`, a text file, a folder of .txt files, or a glob pattern
     corpus: Annotated[str, Mark.RESOLVED] = "shakespeare"
     # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
     val_corpus: Annotated[str | None, Mark.RESOLVED] = None

@@ -1,14 +1,12 @@
 """A text as character ids in a file that is mapped into memory: it may be larger than memory.
 
 A text is encoded once, and again if it changes. The file is one line of JSON, which describes the text, and the ids.
-`head -1` shows the line. Text files may be compressed, which the end of their name tells.
+`head -1` shows the line.
 """
 
 import codecs
 import hashlib
 import json
-import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +15,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from cli.errors import UserError, checking_values, optional_library
+from cli.errors import UserError, checking_values
 from data.files import exclusive, refuse_pointer, remove_partial_files, replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
-PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
 CHUNK_BYTES = 1 << 18  # a chunk, and each array made from it, stays in the CPU's cache
 UNICODE = 0x110000
 
@@ -30,7 +27,7 @@ UNICODE = 0x110000
 class CachedText:
     """An encoded text.
 
-    digests: SHA-256 of each file, without compression; "" for a file that repeats a later one and is left out.
+    digests: SHA-256 of each file; "" for a file that repeats a later one and is left out.
     characters: of the vocabulary. file_characters: the number of characters from each file.
     """
 
@@ -64,8 +61,10 @@ def _open(path: Path, source: list) -> CachedText | None:
     """Return the text of this file if the file is whole and was made from this source."""
     try:
         with path.open("rb") as file:
-            header, first_byte = json.loads(file.readline()), file.tell()
-        dtype, length = Vocabulary(header["characters"]).dtype, sum(header["file_characters"])
+            header = json.loads(file.readline())
+            first_byte = file.tell()
+        dtype = Vocabulary(header["characters"]).dtype
+        length = sum(header["file_characters"])
         if header.pop("source") != source or path.stat().st_size != first_byte + length * dtype.itemsize:
             return None
         return CachedText(**header, ids=np.memmap(path, dtype, "r", first_byte, (length,)))
@@ -76,7 +75,7 @@ def _open(path: Path, source: list) -> CachedText | None:
 def _encode(files: list[Path], encoding: str, characters: str, source: list, path: Path) -> None:
     """Read the files twice: for their characters and SHA-256, and to write their ids."""
     changed = UserError(f"{files[0]}: the text changed while it was being read; start again")
-    n_bytes = None if any(map(is_packed, files)) else 2 * sum(file.stat().st_size for file in files)
+    n_bytes = 2 * sum(file.stat().st_size for file in files)
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Encoding", disable=None, delay=1, leave=False) as bar:
         header = _scan(files, encoding, bar)
         with checking_values(f"{files[0]} in {encoding}: "):
@@ -84,13 +83,15 @@ def _encode(files: list[Path], encoding: str, characters: str, source: list, pat
         header |= {"source": source, "characters": vocabulary.characters}
         with replacing(path) as out:
             out.write(json.dumps(header).encode() + b"\n")
-            kept = [file for file, digest in zip(files, header["digests"], strict=True) if digest]
-            for content, text in (piece for file in kept for piece in read_text(file, encoding)):
-                try:
-                    out.write(vocabulary.encode(text).data)
-                except UnknownCharacterError:
-                    raise changed from None
-                bar.update(len(content))
+            for file, digest in zip(files, header["digests"], strict=True):
+                if not digest:  # it repeats a later file
+                    continue
+                for content, text in read_text(file, encoding):
+                    try:
+                        out.write(vocabulary.encode(text).data)
+                    except UnknownCharacterError:
+                        raise changed from None
+                    bar.update(len(content))
             if list(map(_stat, files)) != source[2:]:
                 raise changed
 
@@ -113,7 +114,8 @@ def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
     last = {digest: i for i, digest in enumerate(digests)}
     for i, digest in enumerate(digests):
         if last[digest] != i:
-            digests[i], file_characters[i] = "", 0
+            digests[i] = ""
+            file_characters[i] = 0
     characters = "".join(map(chr, np.flatnonzero(seen)))
     return {"digests": digests, "characters": characters, "file_characters": file_characters}
 
@@ -128,11 +130,6 @@ def _stat(path: Path) -> list:
     """Return the path, size, mtime and ctime of a file, which reveal a change."""
     status = path.stat()
     return [str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-
-
-def is_packed(path: Path) -> bool:
-    """Return whether a file is compressed, by its name."""
-    return path.suffix.lower() in PACKED
 
 
 def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
@@ -158,22 +155,8 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
-    """Yield the unpacked content of a file in chunks; the last one is empty."""
-    from fsspec.implementations.local import LocalFileSystem  # slow, and a text is encoded once
-
-    suffix = path.suffix.lower()
-    if suffix == ".zst" and sys.version_info < (3, 14):
-        optional_library("backports.zstd", f"{path}: a .zst file")
-    try:
-        if suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                if (n_files := len(archive.namelist())) != 1:
-                    raise OSError(f"it contains {n_files} files or folders")
-        with LocalFileSystem().open(str(path), "rb", compression="infer" if is_packed(path) else None) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
-    except Exception as error:  # each library has its own
-        if not is_packed(path):
-            raise
-        raise UserError(f"{path} cannot be unpacked ({error}); unpack it yourself, or restore it") from None
+    """Yield the content of a file in chunks; the last one is empty."""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
     yield b""

@@ -5,6 +5,7 @@ import fnmatch
 import glob
 import hashlib
 import os
+import shlex
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,11 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cli.errors import UserError
-from data.encoded_text import PACKED, is_packed
 from data.files import exclusive, replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
-TXT = (".txt", *(f".txt{suffix}" for suffix in PACKED))  # the files that a folder stands for
+UNPACK = {".bz2": "bunzip2", ".gz": "gunzip", ".xz": "unxz", ".zip": "unzip", ".zst": "unzstd"}  # the commands
 TIMEOUT_S = 20  # without any data
 
 
@@ -65,26 +65,29 @@ def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> lis
     corpus: a key of NAMED, a file, a folder or a glob; data/README.md says which files the last two stand for.
     setting: its name in errors.
 
-    Raises MissingTextError if there is nothing at the path, UserError if it has no text file or a named corpus cannot
-    be downloaded, and OSError if a folder may not be read.
+    Raises MissingTextError if there is nothing at the path, UserError if it has no text file, a file is packed or a
+    named corpus cannot be downloaded, and OSError if a folder may not be read.
     """
     path = NAMED.get(corpus, Path(os.path.expanduser(corpus)))  # noqa: PTH111 - an unknown user's folder is missing
     if isinstance(path, Download):
         return [_downloaded(corpus, path, cache)]
     if path.is_dir():
-        files = _without_runs_and_packed_copies(p for p in _matching(path, ["**"]) if p.name.lower().endswith(TXT))
+        files = _without_runs(file for file in _matching(path, ["**"]) if file.suffix.lower() == ".txt")
         if not files:
             raise UserError(f"{setting}={corpus}: the folder contains no .txt file; give a file or a glob")
     elif path.is_file():
         files = [path]
     else:
         folder = next(filter(Path.is_dir, path.parents), path.parents[-1])  # a [ in its name is no wildcard
-        files = _without_runs_and_packed_copies(_matching(folder, path.relative_to(folder).parts))
+        files = _without_runs(_matching(folder, path.relative_to(folder).parts))
         if not files:
             close = difflib.get_close_matches(corpus, NAMED, n=1)
             hint = f"did you mean {close[0]}?" if close else f"named corpora: {', '.join(NAMED)}"
             raise MissingTextError(f"{setting}={corpus}: no such file, folder or named corpus in {Path.cwd()}; {hint}")
-    return [p.absolute() for p in files]  # a link keeps its name, whose end tells how the file is compressed
+    for file in files:
+        if command := UNPACK.get(file.suffix.lower()):
+            raise UserError(f"{setting}={corpus}: unpack the file first: {command} {shlex.quote(str(file))}")
+    return [file.absolute() for file in files]
 
 
 def _matching(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
@@ -108,14 +111,14 @@ def _matching(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
             yield from _matching(path, rest)
 
 
-def _without_runs_and_packed_copies(paths: Iterable[Path]) -> list[Path]:
-    """Return the files among the paths, sorted, without those of run folders and without a.txt.gz beside a.txt."""
-    files: dict[Path, Path] = {}
+def _without_runs(paths: Iterable[Path]) -> list[Path]:
+    """Return the files among the paths, sorted, without those of run folders."""
+    files = []
     for path in sorted(paths, key=lambda path: path.parts):  # the same order on every system
         is_of_run = all((path.parent / name).is_file() for name in ("config.yaml", "metrics.jsonl"))
         if path.is_file() and not is_of_run:
-            files.setdefault(path.with_suffix("") if is_packed(path) else path, path)
-    return list(files.values())
+            files.append(path)
+    return files
 
 
 def _downloaded(name: str, source: Download, cache: Path) -> Path:

@@ -108,16 +108,13 @@ def libraries(nodes):
     return {name.partition(".")[0] for name in found} - sys.stdlib_module_names
 
 
-LATE = {"fsspec"}  # imported in a function, because that is slow
-
-
 def test_every_command_checks_the_libraries_that_it_imports():
     used = {name: set() for name in (*PACKAGES, "train.py", "sample.py")}
     for file in product_files():
         used[file.relative_to(ROOT).parts[0]] |= libraries(ast.parse(file.read_text(encoding="utf-8")).body) - {*used}
     assert used.pop("textbook") - {*LIBRARIES} == {"matplotlib"}
     assert used.pop("experiments") - {*LIBRARIES} == {"jinja2", "matplotlib", "scipy"}
-    assert set().union(*used.values()) - {"train", "sample"} | LATE == {*LIBRARIES}
+    assert set().union(*used.values()) - {"train", "sample"} == {*LIBRARIES}
 
 
 def declared(*files):
@@ -136,7 +133,7 @@ def test_every_library_that_is_imported_is_declared():
         anywhere |= libraries(ast.walk(tree))
         always |= libraries(tree.body) if file in product else set()
     ours = {*PACKAGES, "tests", *(file.stem for file in files)}
-    assert always - ours | LATE == declared("requirements.txt") - {"pyyaml", "pytest"}
+    assert always - ours == declared("requirements.txt") - {"pyyaml", "pytest"}
     assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
 
 

@@ -1,4 +1,3 @@
-import gzip
 import hashlib
 import os
 
@@ -68,8 +67,8 @@ def test_a_file_that_repeats_another_counts_once_and_never_as_training_text_if_i
     alone = load_corpus(write(a="abcd" * 5), cache=cache)
     write(copy="abcd" * 5, val="wxyz")
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
-    (tmp_path / "val.txt.gz").write_bytes(gzip.compress(b"wxyz"))
-    folder = load_corpus(tmp_path, val_corpus=str(tmp_path / "val.txt.gz"), cache=cache)
+    (tmp_path / "validation").write_bytes(b"wxyz")
+    folder = load_corpus(tmp_path, val_corpus=str(tmp_path / "validation"), cache=cache)
     assert texts(folder, folder.split(DataConfig().split, 2)) == ["abcd" * 5, "wxyz", "z"]
     assert folder.n_files == 2
     (tmp_path / "val.txt").unlink()

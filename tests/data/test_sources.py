@@ -123,9 +123,9 @@ def test_the_cache_of_a_clone_that_cannot_be_written_is_in_the_folder_of_the_use
 
 
 def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(tmp_path, cache):
-    left_out = [".ipynb_checkpoints/a.txt", "._a.txt", "b.txt.gz", "b.txt.zst", "notes.md", "notes.txt.html"]
+    left_out = [".ipynb_checkpoints/a.txt", "._a.txt", "notes.md", "notes.txt.html"]
     of_runs = ["runs/tiny/config.yaml", "runs/tiny/metrics.jsonl", "runs/tiny/samples.txt"]
-    for name in ["a.txt", "b.txt", "config.yaml", "sub/D.TXT", "sub/c.txt", "z.txt.gz", *left_out, *of_runs]:
+    for name in ["a.txt", "b.txt", "config.yaml", "sub/D.TXT", "sub/c.txt", "b.txt.gz", *left_out, *of_runs]:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).touch()
     (tmp_path / "linked").symlink_to(tmp_path / "sub")
@@ -133,9 +133,10 @@ def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(
     def found(corpus):
         return [str(path.relative_to(tmp_path)) for path in find_files(corpus, cache=cache)]
 
-    assert found(str(tmp_path)) == ["a.txt", "b.txt", "sub/D.TXT", "sub/c.txt", "z.txt.gz"]
+    assert found(str(tmp_path)) == ["a.txt", "b.txt", "sub/D.TXT", "sub/c.txt"]
     assert found(f"{tmp_path}/*.md") == ["notes.md"]
-    assert found(f"{tmp_path}/*.txt*") == ["a.txt", "b.txt", "notes.txt.html", "z.txt.gz"]
+    assert found(f"{tmp_path}/*.txt") == ["a.txt", "b.txt"]
+    assert found(f"{tmp_path}/n*") == ["notes.md", "notes.txt.html"]
     assert found(f"{tmp_path}/[rs]*/**/*.txt") == ["sub/c.txt"]
     assert found(f"{tmp_path}/**/[!ab].txt") == ["sub/c.txt"]
     assert found(f"{tmp_path}/*/c.txt") == ["linked/c.txt", "sub/c.txt"]
@@ -143,6 +144,26 @@ def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(
     assert found(f"{tmp_path}/.i*/*") == left_out[:1]
     for file in left_out:
         assert found(f"{tmp_path}/{file}") == [file]
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("my.txt.bz2", "bunzip2 {folder}/my.txt.bz2"),
+        ("my.txt.gz", "gunzip {folder}/my.txt.gz"),
+        ("MY.TXT.XZ", "unxz {folder}/MY.TXT.XZ"),
+        ("my texts.zip", "unzip '{folder}/my texts.zip'"),
+        ("my.txt.zst", "unzstd {folder}/my.txt.zst"),
+    ],
+)
+def test_the_error_for_a_packed_file_gives_the_command_that_unpacks_it(tmp_path, cache, name, command):
+    (tmp_path / name).touch()
+    (tmp_path / "my.txt").touch()
+    for corpus in (f"{tmp_path}/{name}", f"{tmp_path}/*"):
+        with pytest.raises(UserError) as raised:
+            find_files(corpus, cache=cache, setting="data.val_corpus")
+        assert str(raised.value).startswith(f"data.val_corpus={corpus}: unpack the file first: ")
+        assert str(raised.value).endswith(command.format(folder=tmp_path))
 
 
 @pytest.mark.parametrize("rest", ["", "**/*.txt", "*/*.txt"])
