@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import select
-import statistics
 import subprocess
 import sys
 import time
@@ -128,21 +127,26 @@ def test_sampling_ends_before_the_first_stop_text(written, samples):
         assert after == (before.removesuffix(ending).split(" b")[0] + ending if before else "")
 
 
-def test_what_is_copied_is_named_beside_what_is_usual(written, trained, capsys):
-    assert sample.main(["--length", "80", "--samples", "2", "--temperature", "0.1", "--prompt", "7", "--copied"]) == 0
+@pytest.mark.parametrize("samples", [1, 2])
+def test_the_longest_copied_stretch_of_each_sample_is_named(trained, monkeypatch, capsys, samples):
+    monkeypatch.chdir(trained)
+    options = ["--length", "80", "--samples", str(samples), "--temperature", "0.1", "--prompt", "7", "--copied"]
+    assert sample.main(options) == 0
     printed = capsys.readouterr()
-    texts = [text.removeprefix("7") for text in re.findall(r"--- sample \d ---\n(.{81})\n\n", printed.out, re.DOTALL)]
-    training, validation = TINY_TEXT[: int(0.9 * len(TINY_TEXT))], TINY_TEXT[int(0.9 * len(TINY_TEXT)) - 1 :]
-    pieces = [validation[int(i * (len(validation) - 80) / 14) :][:80] for i in range(15)]
-    usual = statistics.median(n_copied(piece, training) for piece in pieces)
-    sentences = re.findall(
-        r"^Sample \d: the longest stretch .* has (\d+) characters: (\'.*\'|\".*\"); .* is (\d+)$", printed.err, re.M
+    texts = re.findall(r"^7(.{80})\n" if samples == 1 else r"--- sample \d ---\n7(.{80})\n\n", printed.out, re.DOTALL)
+    training = TINY_TEXT[: int(0.9 * len(TINY_TEXT))]
+    *_, sentences = printed.err.partition("characters/s\n")
+    found = re.findall(
+        r"^(Sample \d: the|The) longest stretch that stands in the training text has (\d+) characters: (.*)$",
+        sentences,
+        re.MULTILINE,
     )
-    assert len(sentences) == len(texts) == 2
-    for text, (n, stretch, median) in zip(texts, sentences, strict=True):
-        assert ast.literal_eval(stretch) in text
-        assert ast.literal_eval(stretch) in training
-        assert (int(n), int(median)) == (n_copied(text, training), usual) == (len(ast.literal_eval(stretch)), usual)
+    assert [which for which, _, _ in found] == (["The"] if samples == 1 else ["Sample 1: the", "Sample 2: the"])
+    for text, (_, n, stretch) in zip(texts, found, strict=True):
+        stretch = ast.literal_eval(stretch)
+        assert stretch in text
+        assert stretch in training
+        assert int(n) == len(stretch) == n_copied(text, training)
 
 
 def n_copied(text, training):
@@ -160,7 +164,7 @@ def test_texts_that_are_lines_end_with_their_lines_and_the_new_ones_are_counted(
     assert len(lines) == 30
     n_known = sum(line in {"anna", "bob", "eve", "otto"} for line in lines)
     assert 0 < n_known < 30
-    assert f"\nNew: {30 - n_known} of 30, " in printed.err
+    assert f"\n{30 - n_known} of 30 texts are new: " in printed.err
     assert sample.main(["--prompt", "ot", "--temperature", "0"]) == 0
     assert capsys.readouterr().out == "otto\n"
     assert load_model("runs/names").generate("ot", temperature=0) == "otto"
