@@ -35,7 +35,7 @@ def main(options: Namespace) -> None:
         name = opened.text if whole else f"the {options.split or 'validation'} split of {opened.corpus.name}"
         perplexity = torch.tensor(result.loss, dtype=torch.float64).exp().item()  # infinite rather than an error
         print(
-            f"{opened.path} on {name}: {result.loss:.4f} nats ({result.calibrated}), "
+            f"{opened.path} on {name}: {result.loss:.4f} nats, "
             f"{result.bits_per_character:.4f} bits per character, perplexity {perplexity:.3f}, "
             f"over {result.n_characters:,} characters, context length {result.context}",
             flush=True,

@@ -12,7 +12,6 @@ from tqdm import tqdm
 
 from data.batches import Ids, evaluation_windows, to_device
 from model.gpt import GPT
-from training.calibration import Calibration
 from training.runtime import Runtime
 
 CHARACTERS_AT_ONCE = {"cpu": 8192, "mps": 8192, "cuda": 65536}  # a GPU needs more to be busy
@@ -23,24 +22,17 @@ LOGITS_AT_ONCE = 1 << 25  # limits the characters at once for large vocabularies
 class Evaluation:
     """A loss in nats per character over n_characters, each predicted from up to `context` earlier characters.
 
-    n_available: the characters of the whole text. calibrated_loss: that at the temperature which makes it lowest, see
-    `Calibration`; NaN if it was not measured.
+    n_available: the characters of the whole text.
     """
 
     loss: float
     n_characters: int
     n_available: int
     context: int
-    calibrated_loss: float = math.nan
-    temperature: float = math.nan
 
     @property
     def bits_per_character(self) -> float:
         return self.loss / math.log(2)
-
-    @property
-    def calibrated(self) -> str:
-        return f"{self.calibrated_loss:.4f} at temperature {self.temperature:.2f}"
 
     @property
     def extent(self) -> str:
@@ -58,8 +50,6 @@ class Evaluation:
         return {
             "val_loss": self.loss,
             "val_bits_per_char": self.bits_per_character,
-            "val_calibrated_loss": self.calibrated_loss,
-            "val_temperature": self.temperature,
             "val_characters": self.n_characters,
             "val_split_characters": self.n_available,
             "val_context": self.context,
@@ -82,23 +72,21 @@ def evaluate(
     check_stop: called between windows; it may raise an exception to end the evaluation.
     """
     total: Tensor | float = 0.0
-    calibration = Calibration()
     n_scored, n_available = 0, len(ids) - 1
     bar = tqdm(total=n_available, desc=progress, unit_scale=True, disable=None if progress else True, leave=False)
     with bar, evaluation_mode(model):
-        for logits, targets, losses in scored_windows(model, ids, runtime, n_characters):
+        for targets, losses in scored_windows(model, ids, runtime, n_characters):
             check_stop()
             total = total + losses.sum()
-            calibration.add(logits, targets)
             n_scored += targets.numel()
             bar.update(targets.numel())
-    return Evaluation(float(total) / n_scored, n_scored, n_available, model.config.block_size, *calibration.best())
+    return Evaluation(float(total) / n_scored, n_scored, n_available, model.config.block_size)
 
 
 def scored_windows(
     model: GPT, ids: Ids, runtime: Runtime, n_characters: int | None = None
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield logits (B, T, V), targets (B, T) and losses (B, T), float64, of some of the windows of an evaluation."""
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield targets (B, T) and losses (B, T), float64, of some of the windows of an evaluation."""
     size = model.config.block_size
     characters = min(CHARACTERS_AT_ONCE[runtime.device.type], LOGITS_AT_ONCE // model.lm_head.out_features)
     at_once = max(1, characters // size)
@@ -107,7 +95,7 @@ def scored_windows(
         with runtime.autocast():
             logits = model(inputs)
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
-        yield logits, targets, losses.to("cpu" if runtime.device.type == "mps" else runtime.device).double()
+        yield targets, losses.to("cpu" if runtime.device.type == "mps" else runtime.device).double()
 
 
 @contextlib.contextmanager

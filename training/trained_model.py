@@ -158,7 +158,7 @@ class TrainedModel:
         losses = [torch.zeros(0, dtype=torch.float64)]
         with evaluation_mode(self.model):
             windows = scored_windows(self.model, self.vocabulary.encode(text), self.runtime)
-            losses += [each.flatten().cpu() for _, _, each in windows]
+            losses += [each.flatten().cpu() for _, each in windows]
         return -torch.cat(losses).numpy()
 
     def attention_weights(self, text: str) -> list[Tensor]:

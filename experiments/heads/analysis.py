@@ -68,7 +68,7 @@ def losses_of_windows(model: GPT, ids: Ids, runtime: Runtime, n_characters: int 
     """Return the sum of losses in each window of `evaluate`, (windows,) float64, and the characters of each."""
     sums, sizes = [], []
     with evaluation_mode(model):
-        for _, targets, losses in scored_windows(model, ids, runtime, n_characters):
+        for targets, losses in scored_windows(model, ids, runtime, n_characters):
             sums.append(losses.sum(-1).cpu())
             sizes += [targets.size(1)] * len(targets)
     return torch.cat(sums), torch.tensor(sizes)

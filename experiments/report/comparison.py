@@ -40,13 +40,6 @@ class Row:
     def loss_error(self) -> float | None:
         return standard_error([*self.variant.losses.values()])
 
-    @property
-    def calibrated_loss(self) -> float | None:
-        """The mean over the runs, or None if a run has none."""
-        runs = self.variant.runs.values()
-        losses = [run.calibrated_loss for run in runs if run.calibrated_loss is not None]
-        return fmean(losses) if len(losses) == len(runs) else None
-
     def median(self, of: Callable[[Run], Any]) -> Any:
         """Return the median of a figure over the runs, or None if a run has none."""
         values = [of(run) for run in self.variant.runs.values()]

@@ -21,16 +21,14 @@ class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). calibrated_loss: see `Calibration`, of the best evaluation; None in runs of older code. end: the last
-    record of a finished run, see `RunLog.finished`; {} for an unfinished run. identity: see `identity_of`. measured_on:
-    of the evaluations, in words.
+    character). end: the last record of a finished run, see `RunLog.finished`; {} for an unfinished run. identity: see
+    `identity_of`. measured_on: of the evaluations, in words.
     """
 
     folder: RunFolder
     config: Config
     step: int
     evaluations: list[tuple[int, float, float]]
-    calibrated_loss: float | None
     tokens_per_s: float
     end: dict[str, Any]
     corpus: str
@@ -77,7 +75,6 @@ def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Co
         config,
         records[-1]["step"],
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
-        min(evaluations, key=lambda record: record["val_loss"]).get("val_calibrated_loss"),
         harmonic_mean(rates) if rates else float("nan"),
         dict(records[-1]) if records[-1].get("finished") else {},
         newest["corpus"],

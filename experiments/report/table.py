@@ -66,7 +66,6 @@ RESULTS = [
 ]
 COLUMNS = [
     *RESULTS,
-    Column("calibrated loss", lambda row: row.calibrated_loss, "{:.4f}".format),
     Column("parameters", _parameters, "{:,}".format, "unknown"),
     Column("characters/s", lambda row: row.median(lambda run: run.tokens_per_s), "{:,.0f}".format),
     Column("memory", lambda row: row.median(_memory), lambda n: f"{n / 1e6:,.0f} MB", "unknown"),

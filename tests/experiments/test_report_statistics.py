@@ -46,7 +46,7 @@ class Loss(Variant):
     def __init__(self, label, *losses):
         rest = RunFolder(Path(label)), None, 3
         curves = [[(1, 0.1, x + 0.3), (2, 0.2, x), (3, 0.3, x + 0.1 * seed)] for seed, x in enumerate(losses)]
-        runs = {seed: Run(*rest, curve, None, 1.0, {"step": 3}, "", "", "") for seed, curve in enumerate(curves)}
+        runs = {seed: Run(*rest, curve, 1.0, {"step": 3}, "", "", "") for seed, curve in enumerate(curves)}
         super().__init__({"variants": label}, runs)
 
 

@@ -11,7 +11,7 @@ from experiments.score import main as score_command
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 
 LINE = re.compile(
-    r"(\S+) on (.+): ([\d.]+) nats \([\d.]+ at temperature [\d.]+\), "
+    r"(\S+) on (.+): ([\d.]+) nats, "
     r"([\d.]+) bits per character, perplexity ([\d.]+|inf), over ([\d,]+) char"
 )
 

@@ -145,7 +145,7 @@ class RunLog:
         if self._last_sample:
             self.run.add_sample(f"step {step:,}, validation loss {result.loss:.4f}", self._last_sample)
         self._console.say(
-            f"step {step:,}  validation loss {result.loss:.4f} ({result.calibrated}){' best' if is_best else ''}  "
+            f"step {step:,}  validation loss {result.loss:.4f}{' best' if is_best else ''}  "
             f"{result.bits_per_character:.3f} bits per character  {result.extent}  "
             f"{self.elapsed_s:.0f} s"
         )

@@ -55,7 +55,7 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, monkey
         state.loss_count += 10
         state.loss_sum += 24.0
         log.step()
-        log.evaluation(Evaluation(2.5, 203, 203, 16, 2.4, 1.25), is_best=True)
+        log.evaluation(Evaluation(2.5, 203, 203, 16), is_best=True)
         log.finished()
 
     training, second, evaluation, end = metrics(run.path)
@@ -68,12 +68,11 @@ def test_the_log_records_a_run_without_changing_its_state(workplace, now, monkey
     assert (second["tokens_per_s"], second["product_share"]) == (5 * 160 / 1, round(share, 4))
     assert second["elapsed_s"] == 28.0
     assert (evaluation["val_loss"], evaluation["val_characters"]) == (2.5, 203)
-    assert (evaluation["val_calibrated_loss"], evaluation["val_temperature"]) == (2.4, 1.25)
     assert (end["finished"], end["best_val_loss"]) == (True, 2.5)
     assert end["n_parameters"] == sum(weight.numel() for weight in weights.values())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", end["date"])
     printed = capsys.readouterr().out
-    assert "validation loss 2.5000 (2.4000 at temperature 1.25) best  " in printed
+    assert "validation loss 2.5000 best  " in printed
     assert "24 s left" in printed  # 10 steps took 12 s with the pause, and 20 are left
     assert "  400 characters/s, 80% of the product rate  " in printed
     assert "2.5000 nats (3.607 bits) per character, context 16, at step 7\n" in printed  # 2.5 / ln 2
