@@ -22,7 +22,7 @@ from experiments.command import command, option
 from training.config_file import build_config, to_yaml
 from training.runs.checkpoint import Checkpoint, check_weights, save_checkpoint
 from training.runs.run_folder import RunFolder
-from training.state import Progress
+from training.state import Progress, fingerprint
 
 OPTIM = {"name": "adamw", "lr": 1e-3, "beta2": 0.99, "weight_decay": 0.1, "warmup_steps": 100, "grad_clip": 1.0}
 
@@ -67,7 +67,15 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
     Raises UserError if it is not one, or if it has fewer ids than characters.
     """
     digest = open_corpus(DataConfig(corpus=corpus)).digest if corpus else "unknown"
-    text, vocabulary = {"name": corpus or "unknown", "digest": digest}, Vocabulary(characters)
+    text = {"name": corpus or "unknown", "digest": digest, "n_train": None}
+    vocabulary = Vocabulary(characters)
+    origin: dict[str, Any] = {
+        "text": digest[:16],
+        "vocabulary": fingerprint(vocabulary.characters),
+        "ancestor": None,
+        "arithmetic": "nanoGPT",
+        "earlier": {},
+    }
     content = io.BytesIO(read_file(path))
     with _reading(path, "a checkpoint of nanoGPT"):
         saved = torch.load(content, map_location="cpu", weights_only=True)
@@ -88,7 +96,7 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
                 raise ValueError(f"it has {len(weights[name])} ids, but the vocabulary {len(characters)}")
             weights[name] = weights[name][order]  # without the ids that fill up to a multiple of 64
         tensors = {f"model.{name}": value for name, value in weights.items()}
-        checkpoint = Checkpoint(config, vocabulary, text, {}, Progress(step=step, best_step=step), tensors)
+        checkpoint = Checkpoint(config, vocabulary, text, origin, Progress(step=step, best_step=step), tensors)
         check_weights(checkpoint)
     return checkpoint
 

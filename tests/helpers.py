@@ -29,7 +29,7 @@ from model.generate import Sampling, _draw, _uniform_draws, window_start
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import load_config
-from training.runs.checkpoint import Checkpoint, load_checkpoint
+from training.runs.checkpoint import FORMAT, Checkpoint, load_checkpoint
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
@@ -156,12 +156,13 @@ def make_checkpoint(step=7, *, model=None, characters="\n ab🙂"):
     tensors = {f"model.{name}": value.clone() for name, value in model.state_dict().items()}
     tensors["optimizer.exp_avg.lm_head.weight"] = torch.randn(5, 4).bfloat16()
     text = {"name": "x", "digest": "d", "n_train": None}
-    return Checkpoint(Config(model=model.config), Vocabulary(characters), text, {}, Progress(step=step), tensors)
+    origin = {"text": "d", "vocabulary": "v", "ancestor": None, "arithmetic": "a", "earlier": {}}
+    return Checkpoint(Config(model=model.config), Vocabulary(characters), text, origin, Progress(step=step), tensors)
 
 
 def header_of(checkpoint):
     """Return the texts in the header of a checkpoint, without its checksum."""
-    fields = {name: getattr(checkpoint, name) for name in ("corpus", "origin")}
+    fields = {"format": FORMAT} | {name: getattr(checkpoint, name) for name in ("corpus", "origin")}
     fields |= {"settings": dataclasses.asdict(checkpoint.config), "vocabulary": checkpoint.vocabulary.characters}
     return {name: json.dumps(value) for name, value in (fields | {"progress": vars(checkpoint.progress)}).items()}
 

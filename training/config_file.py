@@ -24,26 +24,8 @@ from data.files import read_file
 from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
-# Settings of earlier versions, and the value with which they did what this version always does.
-GONE: dict[str, Any] = {
-    "model.rope_base": 10_000.0,
-    "model.ngram_width": 32,
-    "model.qk_scale": "learned",
-    "model.score_hidden": 16,
-    "model.score_width": None,
-    "model.ngram_scale": 1.0,
-    "model.temperature": 1.0,
-    "model.counted_characters": 0,
-    "data.level": "character",
-    "data.fallback": None,
-    "optim.ngram_lr": 0.2,
-    "optim.muon_momentum": 0.95,
-    "optim.beta1": 0.9,
-    "train.deterministic": False,
-    "train.tensorboard": False,
-    "train.processes": 1,
-}
 KEYS = [f"{section}.{field.name}" for section, kind in SECTIONS.items() for field in dataclasses.fields(kind)]
+LAST_READER = "8237b76"  # the commit that reads the settings and checkpoints of earlier versions
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -70,6 +52,16 @@ def naming(file: Path, *, alone: Callable[[], object]) -> Iterator[None]:
         except ValueError as of_file:
             place = f"{file}: " if str(of_file) == str(error) else ""
         raise UserError(f"{place}{error}") from None
+
+
+@contextlib.contextmanager
+def naming_last_reader() -> Iterator[None]:
+    """Add to a ValueError about settings that the project itself wrote which commit reads those of earlier versions."""
+    try:
+        yield
+    except ValueError as error:
+        reader = f"commit {LAST_READER} of this project can read it"
+        raise UserError(f"{error}; if an earlier version wrote it, {reader}") from None
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -119,12 +111,6 @@ def build_config(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> 
         if values not in (None, "") and not isinstance(values, Mapping):
             raise UserError(f"{section} must be a section of settings, not {shown(values)}")
         sections[section] = dict(values or {})
-    for key, always in GONE.items():
-        section, _, name = key.partition(".")
-        if name in sections.get(section, {}):
-            value = sections[section].pop(name)
-            if _convert(key, value, type(always)) != always:
-                raise UserError(f"{key}={shown(value)} is no longer possible: this version always has {shown(always)}")
     for override in overrides:
         section, name, value = split_override(override)
         sections.setdefault(section, {})[name] = value
@@ -187,8 +173,6 @@ def _check_key(key: str, known: Sequence[str]) -> None:
     names = {known_key.rpartition(".")[2]: known_key for known_key in [*KEYS, *SECTIONS]}
     close = difflib.get_close_matches(key.rpartition(".")[2], names, n=1)
     hint = f"did you mean {names[close[0]]}?" if close else "configs/README.md lists all settings"
-    if key in GONE:
-        hint = f"it was a setting, and always has {shown(GONE[key])} now"
     raise UserError(f"unknown key {key}; {hint}")
 
 

@@ -42,8 +42,8 @@ def earlier_values(now: Mapping[str, Any], before: Mapping[str, Any], step: int)
     """
     if not step:
         return {}
-    earlier = dict(before.get("earlier", {}))
-    changed = {key: before[key] for key in sorted(before.keys() & now.keys() - {"earlier"})}
+    earlier = dict(before["earlier"])
+    changed = {key: before[key] for key in sorted(before.keys() - {"earlier"})}
     changed |= earlier.pop(str(step), {})
     changed = {key: value for key, value in changed.items() if value != now[key]}
     return earlier | ({str(step): changed} if changed else {})

@@ -110,11 +110,7 @@ def describe(trained: TrainedModel, all_steps: bool, analysis: Analysis | None) 
 
 def warning(opened: Sequence[TrainedModel]) -> str:
     """Return what a page says if its models' losses do not compare, or nothing."""
-    identities = [
-        {"text": each.checkpoint.corpus["digest"][:16]} | each.checkpoint.identity  # earlier files have no origin
-        for each in opened
-    ]
-    differing = ", ".join(what_differs([measurement_of(each) for each in identities]))
+    differing = ", ".join(what_differs([measurement_of(each.checkpoint.identity) for each in opened]))
     sentence = "Do not compare the losses or surprise of models A and B: they were measured with another"
     return differing and f"{sentence} {differing}."
 

@@ -1,6 +1,6 @@
 // Keeps a model that was trained here: as a checkpoint of this project, or as this page with the model in it.
 
-const FORMAT = "3"; // of the files that training/runs/checkpoint.py reads
+const FORMAT = "7"; // of the files that training/runs/checkpoint.py reads
 const READ_MS = 60_000; // after which a browser has read what it saves
 const NO_CHECKSUM = "0".repeat(64); // in place of the checksum while it is computed
 

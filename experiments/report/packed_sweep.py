@@ -12,6 +12,7 @@ from experiments.command import MARK
 from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import read_plan
+from training.config_file import naming_last_reader
 from training.identity import ORIGIN, identity_of
 from training.runs.json_values import checked
 from training.runs.metrics import check_record, read_lines, read_records
@@ -62,7 +63,8 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
         for n, run in enumerate(runs, start=2):
             checked(run, kinds := {"point": str, "records": list}, kinds)
             packed[run["point"]] = [check_record(record, f"line {n}") for record in run["records"]]
-        plan = make_plan(checked(settings, {}))
+        with naming_last_reader():
+            plan = make_plan(checked(settings, {}))
         if missing := [point.name for point in plan.points if point.name not in packed]:
             raise UserError(f"it lacks the run {missing[0]}")
     return plan, packed

@@ -50,7 +50,7 @@ def others(tmp_path_factory):
     for i, digest in enumerate("ab"):
         checkpoint = make_checkpoint(model=make_model(4, **SHAPE), characters="\n\rab")
         files.append(folder / f"{i}.safetensors")
-        save_checkpoint(replace(checkpoint, corpus=checkpoint.corpus | {"digest": digest}), files[-1])
+        save_checkpoint(replace(checkpoint, origin=checkpoint.origin | {"text": digest}), files[-1])
     file = folder / "page.html"
     file.write_text(make_page([load_model(each, "cpu") for each in files]), "utf-8")
     return file

@@ -21,14 +21,13 @@ from data.files import read_file, replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import build_config
+from training.config_file import LAST_READER, build_config, naming_last_reader
 from training.identity import identity_of
 from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
-FORMAT = 7  # of the files; it rises when a setting is removed or a tensor is added
-LAST_READERS = {1: "6d72dbe", 6: "8237b76"}  # the commit that reads all files of an earlier format
+FORMAT = 7  # of the files; it rises, and LAST_READER changes, when a setting is removed or a tensor is added
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 # What the files of other programs begin with, and the command that helps.
 FOREIGN = {
@@ -39,7 +38,7 @@ FOREIGN = {
     ),
 }
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-CORPUS = {"name": str, "digest": str, "n_train": int | None}  # earlier versions lack the last one
+CORPUS = {"name": str, "digest": str, "n_train": int | None}
 MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
@@ -52,8 +51,8 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    corpus: name, digest and n_train of the text, see `Corpus`. origin: see `origin_of`; {} in files of earlier
-    versions. progress, tensors: see `TrainingState.state_dict`.
+    corpus: name, digest and n_train of the text, see `Corpus`. origin: see `origin_of`. progress, tensors: see
+    `TrainingState.state_dict`.
     """
 
     config: Config
@@ -137,15 +136,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     content = read_file(path)
     _verify(content, path)
-    size, number = int.from_bytes(content[:8], "little"), FORMAT
+    size = int.from_bytes(content[:8], "little")
     try:
         header = read_json(content[8 : 8 + size])["__metadata__"]
-        number = int(header.get("format", 1))
+        _check_format(header.get("format"))
         checkpoint = _parse(header, content)
         check_weights(checkpoint)
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
-        advice = f"; commit {LAST_READERS[number]} of this project can read it" if number in LAST_READERS else ""
-        raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error}){advice}") from None
+        raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error})") from None
     return checkpoint
 
 
@@ -163,21 +161,26 @@ def _verify(content: bytes, path: Path) -> None:
         raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
 
 
+def _check_format(number: str | None) -> None:
+    """Raise ValueError, which says what reads the file, if it has another format; the first one had no number."""
+    if number == str(FORMAT):
+        return
+    if number is not None and int(number) > FORMAT:
+        raise ValueError(f"a later version wrote it, with format {number}; update the project")
+    raise ValueError(f"an earlier version wrote it; commit {LAST_READER} of this project can read it")
+
+
 def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
-    if int(header.get("format", 1)) > FORMAT:
-        raise ValueError(f"a later version wrote it, with format {header['format']}; update the project")
-    config = build_config(read_json(header["settings"]))
+    with naming_last_reader():
+        config = build_config(read_json(header["settings"]))
     characters = read_json(header["vocabulary"])
     vocabulary = Vocabulary(characters)
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
-    corpus = checked(read_json(header["corpus"]), CORPUS, ("name", "digest"))
-    origin = checked_origin(read_json(header.get("origin", "{}")))
+    corpus = checked(read_json(header["corpus"]), CORPUS, CORPUS)
+    origin = checked_origin(read_json(header["origin"]))
     progress = _progress(read_json(header["progress"]))
-    tensors = safetensors.torch.load(content)
-    if config.model.ngrams:  # earlier formats lack the symbols
-        tensors.setdefault("model.ngrams.symbols", torch.arange(1, len(vocabulary) + 1))
-    return Checkpoint(config, vocabulary, corpus, origin, progress, tensors)
+    return Checkpoint(config, vocabulary, corpus, origin, progress, safetensors.torch.load(content))
 
 
 def _progress(values: Any) -> Progress:

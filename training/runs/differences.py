@@ -38,7 +38,7 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
     pairs = {
         "the text's SHA-256": (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}..."),
         # of a text with a separate validation text
-        "the length of the training text": (checkpoint.corpus.get("n_train"), corpus.n_train),
+        "the length of the training text": (checkpoint.corpus["n_train"], corpus.n_train),
         "the vocabulary": (f"with {_characters(saved - known)}", f"with {_characters(known - saved)}"),
     }
     others = [f"{name} was {shown(a)} and is {shown(b)}" for name, (a, b) in pairs.items() if a != b]

@@ -33,10 +33,9 @@ def checked(values: Any, kinds: Mapping[str, Any], needed: Iterable[str] = ()) -
 
 
 def checked_origin(values: Any) -> dict[str, Any]:
-    """Return the origin of a run, which may be {}; see `origin_of`. Raises ValueError as `checked` does."""
-    origin = checked(values, ORIGIN, ORIGIN if values else ())
-    earlier = origin.get("earlier", {})
-    checked(earlier, dict.fromkeys(earlier, dict))
+    """Return the origin of a run, see `origin_of`. Raises ValueError as `checked` does."""
+    origin = checked(values, ORIGIN, ORIGIN)
+    checked(origin["earlier"], dict.fromkeys(origin["earlier"], dict))
     return origin
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from cli.errors import UserError, checking_values
 from data.files import read_file
-from training.config_file import build_config
+from training.config_file import build_config, naming_last_reader
 from training.runs.json_values import checked, checked_origin, read_json
 
 FIELDS: dict[str, Any] = {  # the types of the fields that are read
@@ -53,7 +53,7 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
             checked_origin(record["origin"])
     except ValueError as error:
         raise UserError(f"{place}: is damaged ({error}); remove the line, or restore the file") from None
-    with checking_values(f"{place}: this version cannot read its settings: "):
+    with checking_values(f"{place}: this version cannot read its settings: "), naming_last_reader():
         build_config(record.get("settings", {}))
     return record
 

@@ -113,7 +113,7 @@ def _open_state(run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequen
 def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
     """Load a checkpoint into a new state, and return the settings that have changed since it was saved."""
     state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
-    state.origin["ancestor"] = checkpoint.origin.get("ancestor")
+    state.origin["ancestor"] = checkpoint.origin["ancestor"]
     now = identity_of(state.config, state.origin)
     state.origin["earlier"] = earlier_values(now, checkpoint.identity, checkpoint.step)
     return [*changed_settings(checkpoint.config, state.config).values()]

@@ -119,7 +119,8 @@ def test_only_the_import_of_nanogpts_files_can_read_a_pickle():
         ("progress", {"elapsed_s": math.inf}, "elapsed_s cannot be inf"),
         ("progress", {"log_sizes": [0]}, "log_sizes cannot be"),
         ("corpus", {"name": "x", "digest": 7}, "digest cannot be 7"),
-        ("corpus", {"name": "x"}, "without digest"),
+        ("corpus", {"name": "x", "n_train": None}, "without digest"),
+        ("origin", {}, "without ancestor"),
         ("vocabulary", [functools.reduce(lambda inner, _: [inner], range(500))], "nested too deeply"),
     ],
 )
@@ -139,25 +140,14 @@ def test_a_tensor_of_another_name_or_shape_is_an_error(tmp_path, name):
         load_checkpoint(tmp_path / "a")
 
 
-def test_a_file_with_a_setting_that_is_gone_loads_if_today_does_the_same_and_else_names_the_commit_that_reads_it(
-    tmp_path,
-):
+@pytest.mark.parametrize(
+    "change", [{"format": None}, {"format": "6"}, {"settings": '{"model": {"rope_base": 10000.0}}'}], ids=str
+)
+def test_the_error_for_a_file_of_an_earlier_version_names_the_commit_that_reads_it(tmp_path, change):
     checkpoint = make_checkpoint()
-    header = {
-        name: value for name, value in header_of(checkpoint).items() if name != "format"
-    }  # as files once had none
-    settings = json.loads(header["settings"])
-
-    def save(**gone):
-        settings["model"] |= gone
-        write_sealed(tmp_path / "a", checkpoint.tensors, header | {"settings": json.dumps(settings)})
-
-    save(rope_base=10_000.0, score_width=None)
-    assert load_checkpoint(tmp_path / "a").config == checkpoint.config
-    save(rope_base=100.0)
-    with pytest.raises(
-        CheckpointError, match=r"model.rope_base=100.0 is no longer possible.*commit 6d72dbe .*can read"
-    ):
+    header = {name: value for name, value in (header_of(checkpoint) | change).items() if value}  # the first had none
+    write_sealed(tmp_path / "a", checkpoint.tensors, header)
+    with pytest.raises(CheckpointError, match=r"earlier version wrote it.* commit 8237b76 of this project can read it"):
         load_checkpoint(tmp_path / "a")
 
 

@@ -11,7 +11,7 @@ import train
 from experiments.export.__main__ import main as export
 from experiments.report.__main__ import main as report
 from experiments.sweep.__main__ import main as sweep
-from training.runs.checkpoint import load_checkpoint, save_checkpoint
+from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.trained_model import load_model
 
@@ -84,16 +84,6 @@ def test_rows_of_memories_are_kept_and_counts_of_ngrams_add_up_wherever_a_new_ch
     records = [metrics(begun[name].path) for name in ("among", "last")]
     losses = [[record["train_loss"] for record in each if "train_loss" in record] for each in records]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-
-
-def test_the_symbols_of_a_checkpoint_of_an_earlier_format_are_those_of_its_ids(workplace):
-    run = train_run("memory", "model.ngrams=[2]", "train.max_steps=1")
-    checkpoint = load_checkpoint(run.best)
-    symbols = checkpoint.tensors.pop("model.ngrams.symbols")
-    save_checkpoint(checkpoint, run.latest)
-    assert symbols.tolist() == [i + 1 for i in range(len(checkpoint.vocabulary))]
-    assert torch.equal(load_checkpoint(run.latest).tensors["model.ngrams.symbols"], symbols)
-    resume(run, "train.max_steps=2")
 
 
 def test_it_resumes_exactly_even_without_its_ancestor(ancestor):
