@@ -1,7 +1,6 @@
 """Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, explain, one_line
 from cli.prompt import read_line
 from data.files import read_file
-from model.generate import Sampler, Sampling
+from model.generate import Sampling
 from training.copied import how_much_is_copied
 from training.sampling import TextSampler, prepared_for_sampling
 from training.trained_model import load_model
@@ -65,10 +64,8 @@ def run(options: argparse.Namespace) -> int:
     prompt = "" if options.interactive else read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
     options.stop += trained.stops
-    n_streams = math.ceil(options.samples / math.ceil(options.samples / AT_ONCE))  # equal batches
     with prepared_for_sampling(trained.model, options.samples):
-        streams = Sampler(trained.model, n_streams, sampling=sampling, cuda_graph=True)
-        sampler = TextSampler(streams, trained.vocabulary)
+        sampler = TextSampler(trained.model, trained.vocabulary, sampling)
         if options.interactive:
             interact(sampler, options)
             return 0
@@ -112,10 +109,11 @@ def write(
         show("\n")
         return [text]
     sampled: list[str] = []
-    for first in range(0, options.samples, sampler.sampler.n_streams):
-        pieces = sampler.stream(prompt, options.length, seed=seed, first=first, stops=options.stop)
+    for first in range(0, options.samples, AT_ONCE):
+        streams = range(first, min(first + AT_ONCE, options.samples))
+        pieces = sampler.stream(prompt, options.length, seed=seed, streams=streams, stops=options.stop)
         texts = ["".join(text) for text in zip(*pieces, strict=True)]
-        for number, text in enumerate(texts[: options.samples - first], first + 1):
+        for number, text in enumerate(texts, first + 1):
             show(f"{prompt}{text}\n" if lines else f"--- sample {number} ---\n{prompt}{text}\n\n")
             sampled.append(text)
     return sampled

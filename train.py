@@ -11,12 +11,11 @@ from cli.command import CommandParser, Stopped, StopRequest, report_errors, run_
 from cli.hints import PROJECT, shortened
 from training.evaluation import evaluate
 from training.log.run_log import RunLog
-from training.processes import follow, join_processes, make_step
-from training.runs.find_checkpoint import find_run
-from training.runs.open_run import create_run, open_run
+from training.runs.open_run import open_run
 from training.runs.run_folder import RunFolder
 from training.runtime import begin_memory
 from training.state import TrainingState
+from training.step import TrainingStep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,29 +45,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, started_s: float) -> int:
-    """Create the run that the options describe, or find the one that they name, and train it to its end."""
+    """Train the run that the options describe or name to its end."""
     begin_memory()
-    with join_processes() as number:
-        if number > 0:
-            return follow()
-        if options.config:
-            folder, overrides = create_run(options.config, options.overrides), []
-        else:
-            folder, overrides = find_run(options.resume), options.overrides
-        with open_run(folder, overrides) as opened:
-            return train(*opened, started_s)
+    with open_run(options.config, options.resume, options.overrides) as opened:
+        return train(*opened, started_s)
 
 
-def train(run: RunFolder, state: TrainingState, changes: Sequence[str], started_s: float) -> int:
+def train(run: RunFolder, state: TrainingState, step: TrainingStep, changes: Sequence[str], started_s: float) -> int:
     """Train to the end of the run and return the exit status.
 
     changes: settings that differ from earlier sessions. started_s: `time.perf_counter()` when the command began.
     """
-    settings, progress = state.config.train, state.progress
-    model, runtime, n_characters = state.average.model, state.runtime, settings.eval_characters
-    val_ids = state.split.validation
+    progress, n_characters = state.progress, state.config.train.eval_characters
+    model, val_ids, runtime = state.average.model, state.split.validation, state.runtime
     with contextlib.closing(RunLog(run, state, started_s)) as log, StopRequest() as stop:
-        step = make_step(state)
         run.keep(state)
         log.introduce(changes)
         try:
@@ -77,18 +67,16 @@ def train(run: RunFolder, state: TrainingState, changes: Sequence[str], started_
                 if not progress.evaluation_due:
                     step.run()
                     log.step()
-                with log.pause():
-                    is_best = False
+                with log.clock.pause():
                     if progress.evaluation_due:
                         state.check_finite()
                         result = evaluate(model, val_ids, runtime, n_characters=n_characters, check_stop=stop.check)
                         is_best = state.note_evaluation(result.loss)
                         log.evaluation(result, is_best=is_best)
-                    if is_best or state.is_due(settings.checkpoint_every_steps) or state.is_finished():
-                        run.save(state, elapsed_s=log.elapsed_s, is_best=is_best)
+                        run.save(state, elapsed_s=log.clock.elapsed_s, is_best=is_best)
                     run.keep(state)
         except Stopped as stopped:
-            run.save(state, elapsed_s=log.elapsed_s)
+            run.save(state, elapsed_s=log.clock.elapsed_s)
             log.stopped(stopped.signal.name)
             return 128 + stopped.signal
         log.finished()

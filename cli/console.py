@@ -30,15 +30,10 @@ class Console:
     def advance(self) -> None:
         self.bar.update()
 
-    def training(
-        self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, product_share: float, left_s: float
-    ) -> None:
-        """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal.
-
-        product_share: of the rate at which the machine multiplies matrices.
-        """
+    def training(self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, left_s: float) -> None:
+        """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal."""
         shown = "unknown" if loss is None else f"{loss:.4f}"
-        speed = f"{tokens_per_s:,.0f} characters/s, {product_share:.0%} of the product rate"
+        speed = f"{tokens_per_s:,.0f} characters/s"
         self.bar.set_postfix_str(f"loss {shown}, {speed}")
         if self.prints_lines:
             self.say(f"step {step:,}/{self.max_steps:,}  loss {shown}  lr {lr:.2e}  {speed}  {left_s:.0f} s left")

@@ -1,9 +1,8 @@
 """Attention: each query is compared with the keys, and the result is an average of the values weighted by the match.
 
-`attend` is the definition; `model.kernels.attention` computes the same faster. `SelfAttention` is the layer of the GPT.
+`attend` is the definition, and `fused` the same by PyTorch's kernels. `SelfAttention` is the layer of the GPT.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,12 +11,12 @@ from torch import Tensor, nn
 
 from model.cache import LayerCache
 from model.config import LayerShape, ModelConfig
-from model.dropout import dropout as drop
-from model.kernels import hand_written
-from model.kernels.attention import choose_form, fused
 from model.norm import QueryKeyNorm
 from model.positions import Places
 from model.scoring import Score, make_score, scaled_dot
+
+# In bfloat16, training on a CPU is faster with the T x S weights in memory up to this number of keys.
+LONGEST_EXPLICIT = 512
 
 
 def causal_mask(T: int, S: int, device: torch.device | None = None) -> Tensor:
@@ -66,7 +65,6 @@ def attend(
     bias: Tensor | None = None,
     dropout: float = 0.0,
     form: str = "auto",
-    tap: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Return the sum of the values, weighted by softmax(score(q, k)) ("Attention Is All You Need", 2017, eq. 1).
 
@@ -77,16 +75,42 @@ def attend(
     visible, causal: see `masked_softmax`. bias: added to the scores, broadcasts to (..., T, S). dropout: probability of
     dropping a weight. form: "explicit" computes the definition, the last lines of this function; "fused" calls
     PyTorch's fused kernels, which know `scaled_dot` only; "auto" chooses the fastest. All give the same result; the
-    fused kernels round a bias to q's type. tap: receives the weights of the explicit form, and returns those to use.
+    fused kernels round a bias to q's type.
     """
-    form = choose_form(form, q, k, score, only_causal=causal and visible is None and bias is None, dropout=dropout)
-    if form == "fused":
+    if score is scaled_dot and (form == "fused" or (form == "auto" and fused_is_faster(q, k, dropout))):
         return fused(q, k, v, visible, causal, bias, dropout)
-    if form == "hand-written":
-        return hand_written.causal_attention(q, k, v, dropout)
     weights = attention_weights(q, k, score=score, visible=visible, causal=causal, bias=bias)
-    weights = drop(tap(weights) if tap else weights, dropout)
+    weights = F.dropout(weights, dropout)
     return (_join_groups(weights, v) @ v).reshape(*q.shape[:-1], v.size(-1))
+
+
+def fused_is_faster(q: Tensor, k: Tensor, dropout: float) -> bool:
+    """Return whether the fused kernels were measured to be the fastest form for these tensors.
+
+    They are, with two exceptions on a CPU: their backward pass in bfloat16 takes 2 to 4 times as long at short lengths,
+    and with dropout they have no fast path.
+    """
+    slow_backward = q.requires_grad and q.dtype == torch.bfloat16 and k.size(-2) <= LONGEST_EXPLICIT
+    return q.device.type != "cpu" or not (slow_backward or dropout)
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool, bias: Tensor | None, dropout: float
+) -> Tensor:
+    """Compute `attend` by PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
+    T, S = q.size(-2), k.size(-2)
+    grouped = q.ndim == 4 and q.size(1) != k.size(1)
+    mask, is_causal = visible, causal and T > 1  # a single query, the last position, sees all keys
+    # PyTorch's is_causal aligns the first query with the first key, and allows no mask.
+    if is_causal and (T < S or visible is not None or bias is not None):
+        past = causal_mask(T, S, q.device)
+        mask, is_causal = past if mask is None else mask & past, False
+    if bias is not None:
+        bias = bias.to(q.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=grouped
+    )
 
 
 def _join_groups(x: Tensor, k: Tensor) -> Tensor:
@@ -115,7 +139,6 @@ class SelfAttention(nn.Module):
         self.score = make_score(config.score, D)
         # The other scoring functions have no scale, or learn their own.
         self.qk_norm = QueryKeyNorm(layer, learned=config.score == "scaled_dot") if config.qk_norm else None
-        self.weights = nn.Identity()  # with form="explicit", the attention weights pass through it, for hooks
         self.qkv = nn.Linear(config.n_embd, (H + 2 * K) * D, bias=config.bias)
         self.proj = nn.Linear(H * D, config.n_embd, bias=config.bias)
 
@@ -130,11 +153,11 @@ class SelfAttention(nn.Module):
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), (B, K, T, D), (B, K, T, D)
         if cache is not None:
             k, v = cache.update(k, v, places.index)  # (B, K, S, D)
-        visible, bias = places.visible, places.position_embedding.bias(H, places, k.size(2))
-        options: dict[str, Any] = {"score": self.score, "visible": visible, "causal": visible is None, "bias": bias}
+        bias = places.position_embedding.bias(H, places, k.size(2))
+        options: dict[str, Any] = {"score": self.score, "causal": True, "bias": bias}
         if places.weights is not None:
             places.weights.append(attention_weights(q, k, **options))  # (B, H, T, S)
         p = self.dropout if self.training else 0.0
-        y = attend(q, k, v, **options, dropout=p, form=self.form, tap=self.weights)  # (B, H, T, D)
+        y = attend(q, k, v, **options, dropout=p, form=self.form)  # (B, H, T, D)
         y = y.transpose(1, 2).flatten(2)  # (B, T, H D): the heads side by side
-        return drop(self.proj(y), self.dropout, training=self.training)
+        return F.dropout(self.proj(y), self.dropout, self.training)

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from model.attention import SelfAttention
 from model.cache import LayerCache
 from model.config import LayerShape, ModelConfig
-from model.dropout import dropout
-from model.kernels import hand_written
 from model.norm import make_norm
 from model.positions import Places
 
@@ -65,7 +63,7 @@ class CausalConv(nn.Module):
 
 def squared_relu(x: Tensor) -> Tensor:
     """Return max(x, 0)^2 (So et al., 2021)."""
-    return hand_written.squared_relu(x) if hand_written.is_faster(x) else F.relu(x).square()
+    return F.relu(x).square()
 
 
 def swiglu(x: Tensor) -> Tensor:
@@ -93,4 +91,4 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.activate(self.up(x))  # (B, T, 4 C), or (B, T, 8/3 C)
-        return dropout(self.proj(hidden), self.dropout, training=self.training)  # (B, T, C)
+        return F.dropout(self.proj(hidden), self.dropout, self.training)  # (B, T, C)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from cli.marks import InGPT2, Mark
 from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
-from model.copy_memory import SHORTEST
+
+SHORTEST_COPY = 3  # shorter stretches recur by chance, and what follows them says little
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class ModelConfig:
             )
         if len(set(self.ngrams)) < len(self.ngrams):
             raise ValueError(f"model.ngrams={list(self.ngrams)} names a length twice")
-        if 0 < self.longest_copy < SHORTEST:
-            raise ValueError(f"model.longest_copy={self.longest_copy} must be 0, for none, or at least {SHORTEST}")
+        if 0 < self.longest_copy < SHORTEST_COPY:
+            raise ValueError(f"model.longest_copy={self.longest_copy} must be 0, for none, or at least {SHORTEST_COPY}")
         for layer in dict.fromkeys(self.layers):  # equal layers have the same mistake
             self._check_heads(layer)
 

@@ -7,41 +7,47 @@ there (induction heads: Olsson et al., 2022), but need long training to do so; h
 import torch
 from torch import Tensor, nn
 
+from model.config import SHORTEST_COPY, ModelConfig
 from model.embedding import TokenEmbedding
+from model.memory import Memory
+from model.positions import Places
 
-SHORTEST = 3  # shorter stretches recur by chance, and what follows them says little
 
-
-class CopyMemory(nn.Module):
-    """ids of the window -> vectors (B, T, C) of the characters that followed earlier copies of the last ones.
+class CopyMemory(Memory):
+    """Vectors (B, T, C) of the characters that followed earlier copies of the last ones.
 
     The copy of a position is the earlier place whose last characters equal those of the position for the longest
     stretch, of up to `longest` characters; of several, the newest. Let n be its length, f the vector of the character
     after that place, and s_n the vector of copies of length n. Their product f s_n, channel by channel, is added to the
-    embedding. If n is below SHORTEST, nothing is added.
+    embedding. If n is below SHORTEST_COPY, nothing is added.
     """
 
-    def __init__(self, longest: int, n_embd: int, vocab_size: int):
+    def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.longest, self.n_before = longest, longest - 1
-        self.followers = TokenEmbedding(vocab_size, n_embd)  # f
-        self.strengths = nn.Parameter(torch.ones(longest - SHORTEST + 1, n_embd))  # s_n, the shortest first
+        self.longest, self.n_before = config.longest_copy, config.longest_copy - 1
+        self.followers = TokenEmbedding(vocab_size, config.n_embd)  # f
+        # s_n, the shortest first
+        self.strengths = nn.Parameter(torch.ones(self.longest - SHORTEST_COPY + 1, config.n_embd))
 
-    def forward(self, recent: Tensor, window: Tensor, index: slice | Tensor) -> Tensor:
-        """Return the vectors (B, T, C) at the last T of recent (B, n_before + T): ids plus 1, 0 before the window.
-
-        window (B, n_before + S): the same for the whole window, in which the T are at positions `index` (see `Places`).
-        What it holds at later positions does not matter.
-        """
-        positions = torch.arange(index.start, index.stop, device=recent.device) if isinstance(index, slice) else index
-        lengths, following = self.find(recent, window, positions)
-        numbers = torch.arange(SHORTEST, self.longest + 1, device=lengths.device)
+    def forward(self, places: Places) -> Tensor:
+        """Search the window for copies of the characters that end at these positions."""
+        recent, index = places.characters(self.n_before), places.index
+        window = places.characters(self.n_before + index.start)  # all of it
+        lengths, following = self.find(recent, window, torch.arange(index.start, index.stop, device=recent.device))
+        numbers = torch.arange(SHORTEST_COPY, self.longest + 1, device=lengths.device)
         is_of_length = (lengths.unsqueeze(-1) == numbers).to(self.strengths.dtype)  # (B, T, n)
         with torch.autocast(lengths.device.type, enabled=False):
             return self.followers(following) * (is_of_length @ self.strengths)
 
+    def init_weights(self) -> None:
+        nn.init.zeros_(self.followers.weight)
+        nn.init.ones_(self.strengths)
+
     def find(self, recent: Tensor, window: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the length of the longest copy at each of the positions (T,), 0: none, and the id after it: (B, T)."""
+        """Return the length of the longest copy at each of the positions (T,), 0: none, and the id after it: (B, T).
+
+        recent (B, n_before + T), window (B, n_before + S): see `Places`.
+        """
         T, S = recent.size(1) - self.n_before, window.size(1) - self.n_before
         same = (recent.unsqueeze(-1) == window.unsqueeze(-2)).to(torch.uint8)  # (B, n_before + T, n_before + S)
         lengths = same.new_zeros(len(same), T, S)

@@ -12,7 +12,6 @@ from torch import Tensor
 from cli.rules import Count, Fraction, Within, check_rules
 from model.cache import KVCache
 from model.gpt import GPT
-from model.kernels.cuda_graph import CapturedFunction
 
 LOWEST_TEMPERATURE = 1e-6  # a lower one counts as 0: only the likeliest could be drawn, and logits might overflow
 ROUNDING = 1e-6  # tolerance for sums in float32, so that 0.5 + 0.3 reaches 0.8
@@ -61,54 +60,38 @@ class Sampling:
         return probabilities / probabilities.sum(-1, keepdim=True)
 
 
-class Sampler:
-    """Samples B texts (streams) from a model at once; `generate` starts new ones and ends those before.
+PLAIN = Sampling()
 
-    The weights may change between two texts, in place. cuda_graph: on a GPU, record the step of a single character once
-    and replay it in all texts, which is faster; only one thread of a process may do so.
+
+@torch.inference_mode()
+def generate(
+    model: GPT, prompt: Tensor, length: int, *, sampling: Sampling = PLAIN, seed: int = 0, streams: range = range(1)
+) -> Iterator[Tensor]:
+    """Yield the next ids (B,), `length` times, of B streams that continue prompt (B, T), or (1, T), independently.
+
+    streams: their numbers. The random numbers of stream i depend on (seed, i) only, so its text does not depend on the
+    other streams. The context of a character depends on its position only (see `window_start`). Memory does not grow
+    with the length.
     """
-
-    @torch.inference_mode()
-    def __init__(self, model: GPT, n_streams: int, *, sampling: Sampling = Sampling(), cuda_graph: bool = False):
-        device, dtype = model.lm_head.weight.device, model.lm_head.weight.dtype
-        on_gpu = device.type == "cuda"
-        cache = KVCache(model.config, n_streams, dtype=dtype, device=device, static=on_gpu)
-        drawn = torch.zeros(n_streams, dtype=torch.long, device=device)
-
-        # It holds local names only: in a reference cycle, graph and cache would outlive the sampler.
-        def draw(ids: Tensor, uniform: Tensor) -> None:
-            """Set `drawn` to the characters (B,) that follow ids (B, T)."""
-            drawn.copy_(_draw(sampling.probabilities(model(ids, cache)[:, -1]), uniform))
-
-        self.model, self.n_streams, self.cache, self.drawn, self.draw = model, n_streams, cache, drawn, draw
-        self.draw_one = CapturedFunction(draw, model) if cuda_graph and on_gpu else draw
-
-    @torch.inference_mode()
-    def generate(self, prompt: Tensor, length: int, *, seed: int = 0, first: int = 0) -> Iterator[Tensor]:
-        """Yield the next ids (B,), `length` times: B streams that continue prompt (B, T) independently.
-
-        The streams have the numbers first, first + 1, ... The random numbers of stream i depend on (seed, i) only, so
-        its text does not depend on the other streams. The context of a character depends on its position only (see
-        `window_start`). Memory does not grow with the length.
-        """
-        self.cache.clear()
-        draws = _uniform_draws(seed, range(first, first + len(prompt)), prompt.device)
-        n_seen, block_size = prompt.size(1), self.model.config.block_size
-        start = window_start(n_seen, block_size)
-        unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
-        context = [unread]
-        for _ in range(length):
-            (self.draw_one if unread.size(1) == 1 else self.draw)(unread, next(draws))
-            ids = self.drawn.clone()
-            yield ids
-            n_seen += 1
-            unread = ids[:, None]
-            context.append(unread)
-            new_start = window_start(n_seen, block_size)
-            if new_start > start:
-                unread = torch.cat(context, dim=1)[:, new_start - start :]
-                start, context = new_start, [unread]
-                self.cache.clear()  # every character has a new position in the window
+    weight, n_streams = model.lm_head.weight, len(streams)
+    cache = KVCache(model.config, n_streams, dtype=weight.dtype, device=weight.device)
+    draws = uniform_draws(seed, streams, weight.device)
+    n_seen, block_size = prompt.size(1), model.config.block_size
+    start = window_start(n_seen, block_size)
+    unread = prompt[:, start:]  # the model reads this next: the whole context, or what the cache does not have yet
+    context = [unread.expand(n_streams, -1)]
+    for _ in range(length):
+        probabilities = sampling.probabilities(model(unread, cache)[:, -1])
+        ids = draw(probabilities.expand(n_streams, -1), next(draws))
+        yield ids
+        n_seen += 1
+        unread = ids[:, None]
+        context.append(unread)
+        new_start = window_start(n_seen, block_size)
+        if new_start > start:
+            unread = torch.cat(context, dim=1)[:, new_start - start :]
+            start, context = new_start, [unread]
+            cache.clear()  # every character has a new position in the window
 
 
 def window_start(n_seen: int, block_size: int) -> int:
@@ -118,13 +101,11 @@ def window_start(n_seen: int, block_size: int) -> int:
     the model reads it again, because positions count from the window's start. So each character costs one position
     between moves, and its context is at least half a window.
     """
-    if n_seen <= block_size:
-        return 0
     stride = max(1, block_size // 2)
-    return math.ceil((n_seen - block_size) / stride) * stride
+    return max(0, math.ceil((n_seen - block_size) / stride) * stride)
 
 
-def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[Tensor]:
+def uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[Tensor]:
     """Yield numbers (B,) for B streams, from (0, 1], drawn on the CPU so that they are the same for every device."""
     # PyTorch's CPU generator uses 32 bits of a seed, so seed and stream are hashed into one number.
     seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in streams]
@@ -134,7 +115,7 @@ def _uniform_draws(seed: int, streams: range, device: torch.device) -> Iterator[
         yield from portion.to(device).unbind(1)
 
 
-def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Return ids (B,) by inverting the cumulative probabilities (B, V) at numbers (B,) from (0, 1]."""
     # Sums of whole numbers are exact in any order, so a GPU draws the same characters every time.
     cumulative = (probabilities * UNITS).round().long().cumsum(-1)

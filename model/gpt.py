@@ -15,7 +15,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 """
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -26,24 +26,13 @@ from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.copy_memory import CopyMemory
-from model.dropout import dropout
 from model.embedding import TokenEmbedding
+from model.memory import Memory
 from model.ngrams import NgramMemory
 from model.norm import QueryKeyNorm, make_norm
 from model.positions import POSITIONS, Places
 
 INITIAL_QK_SCALE = 12.0  # of learned scales (experiments/studies/RECORDS.md)
-
-
-@dataclass(frozen=True)
-class Intermediates:
-    """Lists that `GPT.forward` fills, one entry per layer.
-
-    weights: attention weights (B, H, T, S), without dropout. outputs: of the blocks (B, T, C).
-    """
-
-    weights: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
 
 
 class GPT(nn.Module):
@@ -57,10 +46,9 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
-        self.ngrams = NgramMemory(config, vocab_size) if config.ngrams else None
-        self.copies = CopyMemory(config.longest_copy, config.n_embd, vocab_size) if config.longest_copy else None
+        # Type checkers do not know what these containers hold.
+        self.memories = cast("Mapping[str, Memory]", nn.ModuleDict(make_memories(config, vocab_size)))
         self.position_embedding = POSITIONS[config.positions](config)
-        # Type checkers do not know what a ModuleList holds.
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
         self.norm = make_norm(config)
         self.lm_head = nn.Linear(config.n_embd, vocab_size, bias=False)
@@ -98,43 +86,46 @@ class GPT(nn.Module):
                 nn.init.constant_(module.log_scale, math.log(INITIAL_QK_SCALE))
             elif isinstance(module, CausalConv):
                 nn.init.zeros_(module.weight)
-        if self.copies is not None:
-            nn.init.zeros_(self.copies.followers.weight)
-            nn.init.ones_(self.copies.strengths)
+        for memory in self.memories.values():
+            memory.init_weights()
         for block in self.blocks:
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)
         nn.init.zeros_(self.lm_head.weight)
 
-    def forward(self, ids: Tensor, cache: KVCache | None = None, kept: Intermediates | None = None) -> Tensor:
+    def forward(self, ids: Tensor, cache: KVCache | None = None, weights: list[Tensor] | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
 
-        Logits are float32, or float64 for a float64 model. kept: receives each layer's attention weights and output.
-        Raises ValueError if ids are not two-dimensional or the positions exceed block_size.
+        Logits are float32, or float64 for a float64 model. weights: a list that receives the attention weights
+        (B, H, T, S) of each layer, without dropout. Raises ValueError if ids are not two-dimensional or the positions
+        exceed block_size.
         """
-        if ids.ndim != 2:
-            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")
-        T, block_size = ids.size(1), self.config.block_size
-        if cache is None and block_size < T:
-            raise ValueError(f"{T} positions do not fit into model.block_size={block_size}")
-        index, visible = (slice(0, T), None) if cache is None else cache.places(T)
-        places = Places(index, self.position_embedding, visible, None if kept is None else kept.weights)
+        places = self.places(ids, cache, weights)
         x = self.position_embedding.embed(self.token_embedding(ids), places)  # (B, T, C)
-        n_before, recent = self.config.n_before, ids + 1  # 0: a position before the window
-        recent = F.pad(recent, (n_before, 0)) if cache is None else cache.recent.update(recent, index)
-        if self.ngrams is not None:
-            x = x + self.ngrams(recent[:, n_before - self.ngrams.n_before :])
-        if self.copies is not None:
-            start, window = n_before - self.copies.n_before, recent if cache is None else cache.recent.stored
-            x = x + self.copies(recent[:, start:], window[:, start:], index)
-        x = dropout(x, self.config.dropout, training=self.training)
+        for memory in self.memories.values():
+            x = x + memory(places)  # (B, T, C)
+        x = F.dropout(x, self.config.dropout, self.training)
         for i, block in enumerate(self.blocks):
             x = block(x, places, None if cache is None else cache.layers[i])
-            if kept is not None:
-                kept.outputs.append(x)
         if cache is not None:
-            cache.length += T
+            cache.length += ids.size(1)
         return self.predict(x)
+
+    def places(self, ids: Tensor, cache: KVCache | None = None, weights: list[Tensor] | None = None) -> Places:
+        """Return the positions of ids and what all parts of the model share; see `forward`."""
+        if ids.ndim != 2:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")
+        start, n_before = cache.length if cache else 0, self.config.n_before
+        index = slice(start, start + ids.size(1))
+        if index.stop > self.config.block_size:
+            raise ValueError(f"{index.stop} positions do not fit into model.block_size={self.config.block_size}")
+        window = ids + 1  # 0: a position before the window
+        if cache is None:
+            window = F.pad(window, (n_before, 0))
+        else:
+            cache.symbols.update(window, index)
+            window = cache.symbols.stored[: len(ids), : n_before + index.stop]
+        return Places(index, window, self.position_embedding, weights)
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the logits (B, T, V) of the last block's output x (B, T, C), or of an earlier block's (logit lens)."""
@@ -149,21 +140,22 @@ class GPT(nn.Module):
 
         They are neither averaged nor clipped, and have an optimiser of their own.
         """
-        return [] if self.ngrams is None else [self.ngrams.rows.weight]
+        return [p for memory in self.memories.values() for p in memory.sparse_parameters()]
 
     def count(self, ids: Any) -> None:
-        """Count the n-grams of the training text ids (N,)."""
-        if self.ngrams is not None:
-            self.ngrams.count(ids)
+        """Count in the training text ids (N,) what the memories need to know about it."""
+        for memory in self.memories.values():
+            memory.count(ids)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())
 
-    def flops_per_character(self, block_size: int) -> int:
-        """Return the operations per character of a training step (PaLM: Chowdhery et al., 2022, appendix B).
 
-        These are 6 for each weight of a linear map and, masked scores included, 12 T for each channel of all heads.
-        """
-        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear))
-        channels = sum(layer.n_head * layer.head_size for layer in self.config.layers)
-        return 6 * weights + 12 * block_size * channels
+def make_memories(config: ModelConfig, vocab_size: int) -> dict[str, Memory]:
+    """Return the memories of a config by their names; most models have none."""
+    memories: dict[str, Memory] = {}
+    if config.ngrams:
+        memories["ngrams"] = NgramMemory(config, vocab_size)
+    if config.longest_copy:
+        memories["copies"] = CopyMemory(config, vocab_size)
+    return memories

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.dropout import dropout
+from model.memory import Memory
+from model.positions import Places
 
 WIDTH = 32  # of a row
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
@@ -24,8 +25,8 @@ COUNTED, BATCH = 1 << 24, 1 << 15  # characters to count, and how many of them a
 MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 
 
-class NgramMemory(nn.Module):
-    """recent ids -> vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
+class NgramMemory(Memory):
+    """Vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
     Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, so a row
     that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
@@ -54,9 +55,9 @@ class NgramMemory(nn.Module):
         self.register_buffer("powers", torch.tensor(powers).flip(0), persistent=False)  # (longest, N), the oldest first
         self.proj = nn.Linear(len(self.lengths) * WIDTH, config.n_embd, bias=False)
 
-    def forward(self, recent: Tensor) -> Tensor:
-        """Look up the n-grams that end at the last T of recent (B, n_before + T): ids plus 1, 0 before the window."""
-        symbols = F.pad(self.symbols, (1, 0))[recent]  # 0: a position before the window
+    def forward(self, places: Places) -> Tensor:
+        """Look up the n-grams that end at these positions."""
+        symbols = F.pad(self.symbols, (1, 0))[places.characters(self.n_before)]  # 0: a position before the window
         index = self.index(symbols)  # (B, T, N)
         if index.device.type == "cpu":
             rows = self.rows(index)  # (B, T, N, WIDTH)
@@ -66,8 +67,14 @@ class NgramMemory(nn.Module):
         if self.training:
             seen = (seen - 1).clamp(min=0)
         share = seen / (seen + PRIOR)  # (B, T, N, 1)
-        share = dropout(share, self.dropout) if self.training else share
+        share = F.dropout(share, self.dropout, self.training)
         return self.proj((rows * share).flatten(2))
+
+    def init_weights(self) -> None:  # the linear map starts like others
+        nn.init.zeros_(self.rows.weight)
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        return [self.rows.weight]
 
     @torch.no_grad()
     def count(self, ids: Any) -> None:

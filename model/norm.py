@@ -5,22 +5,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import LayerShape, ModelConfig
-from model.kernels import hand_written
 
-EPS = {dtype: torch.tensor(torch.finfo(dtype).eps, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+EPS = {dtype: torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 
 
 def rms_norm(x: Tensor, factor: Tensor | None = None) -> Tensor:
     """Return x / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich, 2019), times a factor (..., 1)."""
-    if x.device.type == "cpu" and hand_written.is_faster(x):
-        return hand_written.rms_norm(x, factor)
-    if x.dtype in EPS and x.device.type == "cpu" and not torch.compiler.is_compiling():
-        # `F.rms_norm` makes twice as many calls, and for a single position only calls take time.
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # (..., 1)
-        y = x * torch.addcmul(EPS[x.dtype], norm, norm, value=1 / x.size(-1)).rsqrt_()
-    else:
-        with torch.autocast(x.device.type, enabled=False):  # from PyTorch 2.12 on, autocast would convert x to float32
-            y = F.rms_norm(x, (x.size(-1),))
+    if x.device.type == "cpu":  # where `F.rms_norm` makes twice as many calls
+        precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 is too coarse for the sum
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=precise)  # (..., 1)
+        scale = (norm.square() / x.size(-1) + EPS[precise]).rsqrt()
+        return x * (scale if factor is None else scale * factor).to(x.dtype)
+    with torch.autocast(x.device.type, enabled=False):  # from PyTorch 2.12 on, autocast would convert x to float32
+        y = F.rms_norm(x, (x.size(-1),))
     return y if factor is None else (y * factor).to(y.dtype)
 
 

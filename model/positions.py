@@ -34,19 +34,24 @@ class PositionEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class Places:
-    """The T positions of the window that a forward pass computes, and what its layers share.
+    """The T positions of the window that a forward pass computes, and what its parts share.
 
-    index: the positions, as a slice or as a tensor (T,); both select rows of a table of positions.
-    visible: (T, S), the positions that each query may attend to, with a static `KVCache`; None means causal attention.
-    weights: receives the attention weights of each layer.
+    index: the positions.
+    window: (B, n_before + S), the characters up to the last of them, as ids plus 1; 0 before the window.
+    weights: receives the attention weights of each layer, if it is a list.
     rotations: the cosines and sines of these positions, by the size of a head.
     """
 
-    index: slice | Tensor
+    index: slice
+    window: Tensor
     position_embedding: PositionEmbedding
-    visible: Tensor | None = None
     weights: list[Tensor] | None = None
     rotations: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+
+    def characters(self, n_before: int) -> Tensor:
+        """Return (B, n_before + T) of the window: the characters at these positions, after those before them."""
+        n = self.index.stop - self.index.start + n_before
+        return self.window[:, self.window.size(1) - n :]
 
 
 class Learned(PositionEmbedding, nn.Embedding):

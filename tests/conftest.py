@@ -20,8 +20,7 @@ MIRROR = ROOT.parent / "shared" / "corpora"
 TINY_CONFIG = """
 model: {n_layer: 2, n_head: 3, n_embd: 24, block_size: 16, dropout: 0.1, ngram_rows: 1000}
 data: {corpus: text.txt}
-train: {max_steps: 40, batch_size: 5, log_every_steps: 10, eval_every_steps: 20, checkpoint_every_steps: 20,
-  sample_length: 30}
+train: {max_steps: 40, batch_size: 5, log_every_steps: 10, eval_every_steps: 20, sample_length: 30}
 """
 TINY_TEXT = "".join(f"{i} bottles of beer on the wall, {i} bottles of beer;\n" for i in range(99, 60, -1))
 

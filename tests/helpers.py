@@ -25,7 +25,7 @@ from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
 from experiments.sweep.sweep_folder import SweepFolder
 from model.config import ModelConfig
-from model.generate import Sampling, _draw, _uniform_draws, window_start
+from model.generate import Sampling, draw, uniform_draws, window_start
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import load_config
@@ -37,7 +37,7 @@ from training.state import Progress, TrainingState
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 # These differ between any two runs.
-MEASURED = ("elapsed_s", "tokens_per_s", "product_share", "peak_memory_bytes", "log_sizes", "date", "commit")
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit")
 MEASURED += ("settings",)
 
 
@@ -55,12 +55,22 @@ def make_model(vocab_size=29, **settings):
 @torch.inference_mode()
 def recomputed(model, prompt, length, *, seed=0, sampling=None):
     """Return the text (B, length) of a sampler that has no cache: it reads the context anew for each character."""
-    ids, draws = prompt, _uniform_draws(seed, range(len(prompt)), prompt.device)
+    ids, draws = prompt, uniform_draws(seed, range(len(prompt)), prompt.device)
     for _ in range(length):
         context = ids[:, window_start(ids.size(1), model.config.block_size) :]
-        drawn = _draw((sampling or Sampling()).probabilities(model(context)[:, -1]), next(draws))
+        drawn = draw((sampling or Sampling()).probabilities(model(context)[:, -1]), next(draws))
         ids = torch.cat((ids, drawn[:, None]), dim=1)
     return ids[:, prompt.size(1) :]
+
+
+def block_outputs(model, ids):
+    """Return the output (B, T, C) of each block for ids (B, T)."""
+    outputs = []
+    hooks = [block.register_forward_hook(lambda _, inputs, output: outputs.append(output)) for block in model.blocks]
+    model(ids)
+    for hook in hooks:
+        hook.remove()
+    return outputs
 
 
 def load_corpus(name, encoding="utf-8", *, cache=None, **settings):

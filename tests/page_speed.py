@@ -40,7 +40,7 @@ def main() -> None:
 def train(n_steps: int) -> tuple[float, float]:
     """Return the characters per second of train.py, evaluations apart, and its validation loss."""
     with tempfile.TemporaryDirectory() as folder:
-        steps = [f"train.{name}={n_steps}" for name in ("max_steps", "eval_every_steps", "checkpoint_every_steps")]
+        steps = [f"train.{name}={n_steps}" for name in ("max_steps", "eval_every_steps")]
         command = [sys.executable, ROOT / "train.py", "--config", ROOT / "configs/page.yaml", *SETTINGS, *steps]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -23,8 +23,9 @@ def packed(config):
             x.add_(torch.randn_like(x), alpha=0.3)
             x.mul_(10 ** -random.Random(len(x)).uniform(0, 4) if "embedding" in name or "ngrams.proj" in name else 1)
         if config.ngrams:
-            model.ngrams.counts.random_(0, 9)
-            model.ngrams.symbols.copy_(1 + torch.randperm(len(vocabulary)))  # as in a model that was fine-tuned
+            memory = model.memories["ngrams"]
+            memory.counts.random_(0, 9)
+            memory.symbols.copy_(1 + torch.randperm(len(vocabulary)))  # as in a model that was fine-tuned
     header, weights = packing.payload(make_checkpoint(model=model, characters=vocabulary.characters))
     header = json.loads(json.dumps(header))
     rounded = GPT(config, len(vocabulary)).double().eval()

@@ -29,7 +29,7 @@ from experiments.report.runs import make_run
 from experiments.report.table import table
 from experiments.sweep.plan import make_plan
 from model.config import ModelConfig
-from model.generate import Sampler, Sampling
+from model.generate import Sampling
 from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
@@ -136,7 +136,7 @@ def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, sampling)
     model, vocabulary = tiny
     try:
         chosen = Sampling(**sampling)
-        pieces = TextSampler(Sampler(model, 1, sampling=chosen), vocabulary).stream(prompt, 6, seed=1)
+        pieces = TextSampler(model, vocabulary, chosen).stream(prompt, 6, seed=1)
     except ValueError as error:
         assert_one_line(error)
         return

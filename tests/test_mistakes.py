@@ -18,7 +18,7 @@ IN_A_FILE = [
     ("model: {n_head: " + "[" * 3000 + "]" * 3000 + "}", "(line 1: aliases and deep nesting"),
     ("- " * 3000, "(line 1: aliases and deep nesting"),
     ("optim: {lr: .nan}", "optim.lr=.nan must be a finite number"),
-    ("train: {compile: maybe}", "train.compile=maybe must be true or false"),
+    ("data: {lines: maybe}", "data.lines=maybe must be true or false"),
     ("data: {corpus: }", "data.corpus= must be text"),
     ("model: 3", "model must be a section of settings, not 3"),
     *((f'data: {{corpus: "C:\\{x}"}}', "write the backslashes of a path as /") for x in ("Users", "my.txt", "x.txt")),

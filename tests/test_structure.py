@@ -77,18 +77,6 @@ def test_no_two_classes_share_a_name():
     assert [name for name, n in classes.items() if n > 1] == []
 
 
-def test_each_hand_written_operation_is_called_from_one_place():
-    tree = ast.parse((ROOT / "model" / "kernels" / "hand_written.py").read_text(encoding="utf-8"))
-    operations = {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
-    assert len(operations) == 3
-    calls = Counter()
-    for file in product_files():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("hand_written."):
-                calls[node.func.attr] += 1
-    assert {name: calls[name] for name in operations} == dict.fromkeys(operations, 1)
-
-
 def test_only_the_run_and_the_optimiser_share_the_name_of_a_setting_so_labels_of_sweeps_can_leave_out_the_section():
     sections = typing.get_type_hints(Config).values()
     counts = Counter(field.name for section in sections for field in dataclasses.fields(section))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import ROOT, TINY_TEXT, run_script
-from helpers import assert_same_state, losses, make_state, metrics, resume, run_differences, train_run, untimed
+from conftest import ROOT, TINY_TEXT
+from helpers import assert_same_state, losses, make_state, metrics, resume, run_differences, train_run
 
 import cli.startup
 import sample
@@ -245,20 +245,6 @@ def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace
     lower = "lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows"
     assert capsys.readouterr().err == f"train.py: out of memory; {lower}\n"
     assert (workplace / "runs/tiny/error.txt").read_text().startswith("RuntimeError: ")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
-def test_a_compiled_run_has_nearly_the_losses_of_an_eager_run_and_is_repeatable(workplace):
-    settings = ["model.dropout=0", "model.conv_width=3", "optim.average_fraction=0.2", "train.dtype=float32"]
-    for compiled in ("false", "true", "true"):
-        command = ["train.py", "--config", "tiny.yaml", *settings, f"train.compile={compiled}"]
-        finished = run_script(*command, env=os.environ | {"OMP_NUM_THREADS": "2"})
-        assert finished.returncode == 0, finished.stderr
-    runs = [workplace / "runs" / name for name in ("tiny", "tiny-2", "tiny-3")]
-    assert untimed(metrics(runs[1])) == untimed(metrics(runs[2]))
-    for name in ("train_loss", "val_loss"):
-        assert losses(runs[1], name) == pytest.approx(losses(runs[0], name), rel=5e-3)
 
 
 def test_accumulated_batches_equal_one_large_batch(workplace):

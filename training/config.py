@@ -69,14 +69,10 @@ class TrainConfig:
     # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the device has it and, on a CPU, multiplies
     # faster with it; NVIDIA GPUs older than Ampere, such as Colab's T4, only emulate it, so auto is float32 there
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], Mark.RESOLVED] = "auto"
-    compile: bool = False  # use `torch.compile`, which starts slowly and pays off in long runs
-    # on an NVIDIA GPU, record the operations of a step once and repeat them with one call, which is faster
-    cuda_graphs: Annotated[bool, Mark.WITHOUT_EFFECT] = True
     log_every_steps: Annotated[Count, Mark.WITHOUT_EFFECT] = 50  # steps between training lines
-    eval_every_steps: Count = 250  # steps between evaluations
+    eval_every_steps: Count = 250  # steps between evaluations, each of which also samples and saves a checkpoint
     # characters to evaluate on: whole windows, evenly spread and always the same; null: the whole validation split
     eval_characters: Annotated[Count | None, Mark.FIXED] = None
-    checkpoint_every_steps: Annotated[Count, Mark.WITHOUT_EFFECT] = 250  # steps between checkpoints
     # number of steps, most of them early, whose weights are kept to see how heads form
     # ([`experiments/README.md`](../experiments/README.md)): 3 or more; 0 disables this
     keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000), Mark.WITHOUT_EFFECT] = 0

@@ -9,6 +9,7 @@ import dataclasses
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,16 +26,23 @@ from training.step import TrainingStep
 
 
 @contextlib.contextmanager
-def join_processes() -> Iterator[int]:
-    """Connect this process with the others, if there are any, and yield its number. When process 0 ends, all end."""
+def joined_processes() -> Iterator[None]:
+    """Connect this process with the others, if there are any. When process 0 leaves the context, all end.
+
+    The others never enter it: they follow process 0, and exit.
+    """
     if n_processes() == 1:
-        yield 0
+        yield
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group()
+    if dist.get_rank() > 0:
+        _follow()
+        dist.destroy_process_group()
+        sys.exit(0)
     try:
-        yield dist.get_rank()
+        yield
     except UserError:
         _give(None)
         raise
@@ -54,8 +62,8 @@ def make_step(state: TrainingState) -> TrainingStep:
     return SharedStep(state)
 
 
-def follow() -> int:
-    """Take each step of process 0 in another process, and return the exit status."""
+def _follow() -> None:
+    """Take each step of process 0 in another process."""
     for number in (signal.SIGINT, signal.SIGTERM):  # process 0 decides when all end
         signal.signal(number, signal.SIG_IGN)
     if received := _receive():
@@ -65,28 +73,28 @@ def follow() -> int:
         step = SharedStep(state)
         while _receive():
             step.run()
-    return 0
 
 
 class SharedStep(TrainingStep):
     """A step that all processes take together: the gradients are means over their shares of the batch."""
 
     def __init__(self, state: TrainingState):
-        model = DistributedDataParallel(state.model, broadcast_buffers=False, gradient_as_bucket_view=True)
-        super().__init__(state, model=model)
+        super().__init__(state)
+        self.model = DistributedDataParallel(state.model, broadcast_buffers=False, gradient_as_bucket_view=True)
+        self.update = self.update_weights  # which waits for the other processes, so it cannot be a graph
 
     def run(self) -> None:
         _give("step")
         super().run()
 
-    def _update(self, inputs: Tensor, targets: Tensor) -> None:
-        rank, size = dist.get_rank(), dist.get_world_size()
+    def update_weights(self, inputs: Tensor, targets: Tensor) -> None:
+        rank, size, loss_sum = dist.get_rank(), dist.get_world_size(), self.state.loss_sum
         torch.manual_seed(torch.initial_seed() + rank)  # each share has its own dropout
-        super()._update(inputs.chunk(size, dim=1)[rank], targets.chunk(size, dim=1)[rank])
-
-    def shared(self, loss: Tensor) -> Tensor:
-        dist.all_reduce(loss)
-        return loss / dist.get_world_size()
+        before = loss_sum.clone()
+        loss_sum.zero_()
+        super().update_weights(inputs.chunk(size, dim=1)[rank], targets.chunk(size, dim=1)[rank])
+        dist.all_reduce(loss_sum)
+        loss_sum.div_(size).add_(before)
 
 
 def _give(value: Any) -> None:

@@ -2,21 +2,14 @@
 
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib.util
-import math
 import os
 import platform
-import secrets
-import signal
 import sys
-import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -113,49 +106,9 @@ def prepare_machine(config: Config) -> Runtime:
     runtime = replace(choose_runtime(settings.device, settings.dtype), n_processes=n_processes())
     if runtime.n_processes > 1:
         check_several(settings, runtime)
-    if settings.compile:
-        check_compiler(runtime.device)
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
-
-
-@contextlib.contextmanager
-def compiled_code(device: torch.device) -> Iterator[None]:
-    """Run compiled code, which may start a compiler.
-
-    Ctrl-C reaches all processes of a terminal, but a compiler that is started here ignores it, so that the step can
-    end. On a CPU, compiled code adds in a fixed order. Without this, two compiled runs differ in the last bits.
-    """
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows; threads and processes that are started inherit the mask
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    settings: Any = torch.utils.deterministic  # whose attributes are added at run time
-    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = settings.fill_uninitialized_memory
-    if device.type == "cpu":
-        torch.use_deterministic_algorithms(True)
-        settings.fill_uninitialized_memory = False
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warns)
-        settings.fill_uninitialized_memory = fills
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@functools.cache
-def check_compiler(device: torch.device) -> None:
-    """Raise UserError if `torch.compile` cannot compile a function here, whatever the reason."""
-    number = secrets.randbelow(1 << 20)  # a new function, so that nothing is found in the cache
-    try:
-        with compiled_code(device):
-            torch.compile(lambda x: x + number, dynamic=False)(torch.zeros(8, device=device))
-    except Exception as error:  # of PyTorch, the compiler or the system
-        message = str(error).partition("Output:\n")[2] or str(error)  # what the compiler said
-        advice = f"install {'g++' if device.type == 'cpu' else 'gcc'}, or set train.compile=false"
-        reason = next(iter(message.splitlines()), type(error).__name__)
-        raise UserError(f"train.compile=true does not work here ({reason}); {advice}") from None
 
 
 def check_several(settings: TrainConfig, runtime: Runtime) -> None:
@@ -206,23 +159,6 @@ def peak_memory_bytes(device: torch.device) -> int:
     except ImportError:
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def product_rate(runtime: Runtime) -> float:
-    """Measure how fast the device multiplies matrices, in operations per second: the best of a few products.
-
-    They grow until a product takes 2 ms or has 8,192 rows: a small one shows less than the device can do.
-    """
-    best, fastest_ns, size = 0.0, 0.0, 256
-    while fastest_ns < 2e6 and size < 8192:
-        size, fastest_ns = 2 * size, math.inf
-        matrix = torch.ones(size, size, device=runtime.device, dtype=runtime.dtype)
-        for _ in range(4):
-            began_ns = time.perf_counter_ns()
-            torch.mm(matrix, matrix)[0, 0].item()  # which waits for the device
-            fastest_ns = min(fastest_ns, time.perf_counter_ns() - began_ns)
-        best = max(best, 2e9 * size**3 / fastest_ns)
-    return best
 
 
 def processor_name() -> str:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
 from data.vocabulary import Vocabulary
-from model.generate import Sampler
+from model.generate import Sampling, generate
 from model.gpt import GPT
 from model.norm import QueryKeyNorm
 from training.evaluation import evaluation_mode
@@ -17,23 +16,14 @@ from training.evaluation import evaluation_mode
 
 @contextlib.contextmanager
 def prepared_for_sampling(model: GPT, n_samples: int) -> Iterator[None]:
-    """Make sampling faster inside the context, if the model is on a CPU. Its weights keep their values.
-
-    Give the model no other layers or parameters afterwards.
-    """
+    """Make sampling faster inside the context. The weights must not change there."""
     n_threads = torch.get_num_threads()
     norms = [module for module in model.modules() if isinstance(module, QueryKeyNorm)]
-    if model.lm_head.weight.device.type == "cpu":
-        for module in model.modules():
-            if isinstance(module, nn.Linear):  # weights stored by columns multiply one vector up to twice as fast
-                module.weight.data = module.weight.data.t().contiguous().t()
-            # Python finds these sooner than through nn.Module.__getattr__.
-            vars(module).update(module._modules | module._parameters)
-        with torch.no_grad():
-            for norm in norms:
-                norm.kept_factors = norm.factors()
-        if n_samples == 1:
-            torch.set_num_threads(1)  # one character is too little work to share
+    with torch.no_grad():
+        for norm in norms:
+            norm.kept_factors = norm.factors()
+    if n_samples == 1:
+        torch.set_num_threads(1)  # one character is too little work to share
     try:
         yield
     finally:
@@ -44,32 +34,34 @@ def prepared_for_sampling(model: GPT, n_samples: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TextSampler:
-    """Continue a prompt: encode it, let the sampler draw ids for each of its streams, and decode them."""
+    """Continue a prompt: encode it, draw ids for each stream, and decode them."""
 
-    sampler: Sampler
+    model: GPT
     vocabulary: Vocabulary
+    sampling: Sampling
 
     def stream(
-        self, prompt: str, length: int, *, seed: int = 0, first: int = 0, stops: Sequence[str] = ()
+        self, prompt: str, length: int, *, seed: int = 0, streams: range = range(1), stops: Sequence[str] = ()
     ) -> Iterator[list[str]]:
         """Return an iterator over the pieces of the continuations, without the prompt: one of each stream at a time.
 
         The continuations have `length` characters, or end before their first stop text. A piece is the next character,
-        or empty while more characters decide whether a stop text follows. first: the number of the first stream; a
-        continuation depends on the prompt, the seed and its number only. An empty prompt means the start of a line.
+        or empty while more characters decide whether a stop text follows. streams: their numbers; a continuation
+        depends on the prompt, the seed and its number only. An empty prompt means the start of a line.
 
         This call encodes, and raises UnknownCharacterError if a character of the prompt is not in the vocabulary.
         Reading the iterator samples; at its end, the model's training mode is restored.
         """
         ids = self.vocabulary.encode(prompt or self.vocabulary.default_prompt)
-        return self._pieces(ids, length, seed, first, stops)
+        return self._pieces(ids, length, seed, streams, stops)
 
-    def _pieces(self, ids: np.ndarray, length: int, seed: int, first: int, stops: Sequence[str]) -> Iterator[list[str]]:
-        n_streams, device = self.sampler.n_streams, self.sampler.drawn.device
-        prompts = torch.from_numpy(ids.astype(np.int64)).to(device).expand(n_streams, -1)  # (B, T)
-        texts = [StopText(stops) for _ in range(n_streams)]
-        with evaluation_mode(self.sampler.model):
-            for drawn in self.sampler.generate(prompts, length, seed=seed, first=first):
+    def _pieces(
+        self, ids: np.ndarray, length: int, seed: int, streams: range, stops: Sequence[str]
+    ) -> Iterator[list[str]]:
+        prompt = torch.from_numpy(ids.astype(np.int64))[None].to(self.model.lm_head.weight.device)  # (1, T)
+        texts = [StopText(stops) for _ in streams]
+        with evaluation_mode(self.model):
+            for drawn in generate(self.model, prompt, length, sampling=self.sampling, seed=seed, streams=streams):
                 characters = self.vocabulary.decode(drawn.tolist())
                 yield [text.add(character) for text, character in zip(texts, characters, strict=True)]
                 if all(text.reached for text in texts):

@@ -1,6 +1,5 @@
 """The state of a run: everything that training changes."""
 
-import copy
 import dataclasses
 import hashlib
 import math
@@ -75,10 +74,9 @@ class TrainingState:
         # Initialised on the CPU: a seed gives the same weights on every device.
         torch.manual_seed(config.train.seed)
         self.model = GPT(config.model, len(corpus.vocabulary))
-        fraction = config.optim.average_fraction
-        averaged = copy.deepcopy(self.model).requires_grad_(False) if fraction else self.model
-        self.average = WeightAverage(self.model.to(runtime.device), averaged.to(runtime.device), fraction)
         self.model.count(self.split.train)
+        self.model.to(runtime.device)
+        self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.optimizers: list[Optimizer] = make_optimizers(
             self.model, config.optim, characters=config.tokens_per_step, dtype=runtime.dtype
         )

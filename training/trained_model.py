@@ -17,15 +17,15 @@ from torch import Tensor
 from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
 from data.batches import Ids
-from data.corpus import Corpus
+from data.corpus import Corpus, open_corpus
 from data.files import read_file
+from data.sources import MissingTextError
 from data.vocabulary import Vocabulary
-from model.generate import Sampler, Sampling
-from model.gpt import GPT, Intermediates
+from model.generate import Sampling
+from model.gpt import GPT
 from training.evaluation import evaluation_mode, scored_windows
 from training.runs.checkpoint import Checkpoint, load_checkpoint
 from training.runs.find_checkpoint import BUNDLED_MODEL, EXPORTED, find_checkpoint
-from training.runs.open_run import open_text_of_run
 from training.runs.run_folder import RUNS
 from training.runtime import Runtime, choose_runtime
 from training.sampling import TextSampler
@@ -59,7 +59,10 @@ class TrainedModel:
             data = replace(data, corpus=str(self.text), val_corpus=None)
         elif not self.run_folder and self.path.resolve() != BUNDLED_MODEL.resolve():
             raise UserError(f"{self.path} is not in a run folder, so no text that it names is read; add --text FILE")
-        corpus = open_text_of_run(data, "put it back")
+        try:
+            corpus = open_corpus(data)
+        except MissingTextError as error:
+            raise UserError(f"{error}; if you moved the text, put it back") from None
         if corpus.digest != self.checkpoint.corpus["digest"]:
             advice = "leave out --split to measure all of it" if self.text else "restore the original text"
             raise UserError(f"the text {corpus.name} is not the one that {self.path} was trained on; {advice}")
@@ -145,7 +148,7 @@ class TrainedModel:
         if length < 0:
             raise ValueError(f"length={length} must be at least 0")
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        sampler = TextSampler(Sampler(self.model, 1, sampling=sampling), self.vocabulary)
+        sampler = TextSampler(self.model, self.vocabulary, sampling)
         return prompt + sampler.text(prompt, length, seed=seed, stops=self.stops)
 
     @torch.inference_mode()
@@ -182,10 +185,10 @@ class TrainedModel:
 @torch.inference_mode()
 def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
     """Return each layer's attention weights (H, T, T) for ids (T,), float32, on the CPU."""
-    kept = Intermediates()
+    weights: list[Tensor] = []
     with evaluation_mode(model):
-        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device), kept=kept)
-    return [weights[0].float().cpu() for weights in kept.weights]
+        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device), weights=weights)
+    return [each[0].float().cpu() for each in weights]
 
 
 def load_model(path: Path | str | None = None, device: str = "auto", *, text: Path | None = None) -> TrainedModel:

@@ -32,7 +32,7 @@ def all_heads(model: GPT) -> list[HeadIndex]:
 
 def memories(model: GPT) -> list[str]:
     """Return which of `NGRAMS` and `COPIES` the model has."""
-    return [NGRAMS] * (model.ngrams is not None) + [COPIES] * (model.copies is not None)
+    return [{"ngrams": NGRAMS, "copies": COPIES}[name] for name in model.memories]
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def silenced(model: GPT, parts: Sequence[HeadIndex | str]) -> Iterator[None]:
 def _output_weights(model: GPT, part: HeadIndex | str) -> Tensor:
     """Return the columns of the output projection that read a head, or what a memory is multiplied by: a view."""
     if isinstance(part, str):
-        name = {NGRAMS: "ngrams.proj.weight", COPIES: "copies.strengths"}[part]
+        name = {NGRAMS: "memories.ngrams.proj.weight", COPIES: "memories.copies.strengths"}[part]
         return model.get_parameter(name).detach()
     layer, h = part
     attention = model.blocks[layer].attention

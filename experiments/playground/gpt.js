@@ -179,9 +179,9 @@ class GPT {
     this.logits = this.store(); // (t, V)
     this.residuals = this.stores(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
-    const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`ngrams.${name}`]); // (V,), (rows,)
-    this.memory = { symbols, counts, rows: part("ngrams.rows").weight, proj: part("ngrams.proj") };
-    this.copies = { followers: part("copies.followers"), strengths: { weight: tensors["copies.strengths"] } }; // (V, C), (n, C)
+    const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`memories.ngrams.${name}`]); // (V,), (rows,)
+    this.memory = { symbols, counts, rows: part("memories.ngrams.rows").weight, proj: part("memories.ngrams.proj") };
+    this.copies = { followers: part("memories.copies.followers"), strengths: { weight: tensors["memories.copies.strengths"] } }; // (V, C), (n, C)
     this.norm = NORMS[config.norm];
     this.finalNorm = part("norm");
     this.lmHead = part("lm_head");

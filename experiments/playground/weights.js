@@ -12,7 +12,7 @@ async function unpack(tensors, text) {
     const numbers = new NUMBERS_OF[dtype](content.slice(offset, offset + size));
     weights[name] = dtype === "float16" ? Float32Array.from(numbers, (bits) => halves[bits]) : numbers;
   }
-  if (weights["ngrams.counts"]) weights["ngrams.rows.weight"] = everyRow(weights);
+  if (weights["memories.ngrams.counts"]) weights["memories.ngrams.rows.weight"] = everyRow(weights);
   return weights;
 }
 
@@ -64,7 +64,7 @@ function fromHalf(bits) {
 }
 
 // Returns the table of n-grams, in which the rows that the training text never reads are 0.
-function everyRow({ "ngrams.rows.weight": stored, "ngrams.scales": scales, "ngrams.counts": counts }) {
+function everyRow({ "memories.ngrams.rows.weight": stored, "memories.ngrams.scales": scales, "memories.ngrams.counts": counts }) {
   const width = stored.length / scales.length;
   const rows = new Float32Array(counts.length * width);
   let n = 0; // of the row among those that are stored

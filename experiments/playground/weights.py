@@ -11,8 +11,8 @@ from torch import Tensor
 from training.runs.checkpoint import Checkpoint
 
 LEVELS = 127  # of a number of 8 bits, on either side of 0
-ROWS, COUNTS, SCALES = "ngrams.rows.weight", "ngrams.counts", "ngrams.scales"
-SYMBOLS = "ngrams.symbols"
+ROWS, COUNTS, SCALES = "memories.ngrams.rows.weight", "memories.ngrams.counts", "memories.ngrams.scales"
+SYMBOLS = "memories.ngrams.symbols"
 
 
 def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
@@ -40,7 +40,7 @@ def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors that a page stores: weights in float16, and of the table of n-grams the rows that count.
 
     Rows that the training text never reads have the weight 0 and are left out. The n others have 8 bits a number and
-    one scale a row: they are ngrams.rows.weight (n, width) times ngrams.scales (n, 1).
+    one scale a row: they are the rows (n, width) times the scales (n, 1).
     """
     small = {name: x.half() if x.is_floating_point() else x for name, x in weights.items()}
     if COUNTS in weights:

@@ -20,7 +20,7 @@ from experiments.report.__main__ import main as report
 from experiments.sweep.sweep_folder import SweepFolder, load_plan, read_plan
 from experiments.sweep.workers import train_runs
 from training.runs.metrics import read_newest_record
-from training.runs.open_run import prepare_text
+from training.runs.open_run import with_ancestor
 from training.runs.run_folder import RunFolder
 from training.runtime import prepare_machine
 
@@ -61,14 +61,16 @@ def open_sweep(options: Namespace) -> SweepFolder:
     plan = read_plan(options.resume) if options.resume else load_plan(options.config, options.values)
     if plan is None:
         raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
-    for point in plan.points:
-        open_corpus(point.config.data)
-        prepare_machine(point.config)
+    points = plan.points
+    if options.config:
+        points = tuple(dataclasses.replace(point, config=with_ancestor(point.config)[0]) for point in points)
+    for config in (point.config for point in points):
+        open_corpus(config.data).split(config.data.split, config.model.block_size)
+        prepare_machine(config)
     if options.resume:
         return SweepFolder(options.resume, plan)
-    points = [dataclasses.replace(point, config=prepare_text(point.config)[0]) for point in plan.points]
     name = points[0].config.train.name or options.config.stem
-    folder = SweepFolder.open(name, dataclasses.replace(plan, points=tuple(points)))
+    folder = SweepFolder.open(name, dataclasses.replace(plan, points=points))
     if folder.path.name != name:
         other = folder.path.with_name(name)
         print(f"{other} contains another run or sweep; using {folder.path}", file=sys.stderr)

@@ -58,9 +58,9 @@ def test_the_drawing_has_the_shapes_of_the_model_and_all_of_it_fits(empty, setti
     words = drawn["words"].removeprefix("The model: ").partition(". The chosen head: none.")[0]
     places = {Learned: f"T x C = {T} x {C}", Rotary: "heads rotate q and k", Alibi: "scores fall with distance"}
     expected += [f"positions: {how}" for kind, how in places.items() if isinstance(model.position_embedding, kind)]
-    if model.ngrams:
+    if "ngrams" in model.memories:
         expected.append(f"n-grams of {', '.join(map(str, model.config.ngrams))}")
-    if model.copies:
+    if "copies" in model.memories:
         expected.append(f"copies of 3 to {model.config.longest_copy} characters")
     for number, block in enumerate(model.blocks):
         H, K, D = block.attention.n_head, block.attention.n_kv_head, block.attention.head_size

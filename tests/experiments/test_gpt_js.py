@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from helpers import block_outputs
 from page_weights import packed
 from pages_in_browser import open_page
 from torch.testing import assert_close
@@ -18,8 +19,7 @@ from experiments.heads.measures import TARGETS, measure_heads, role_of, target_m
 from experiments.heads.silence import all_heads, memories, silenced
 from model import norm
 from model.config import ModelConfig
-from model.generate import Sampler, Sampling, window_start
-from model.gpt import Intermediates
+from model.generate import Sampling, generate, window_start
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
 
@@ -112,29 +112,29 @@ def check(page, config):
     message = {"header": header, "weights": weights, "texts": texts, "off": [*map(str, off)], "prompt": long[:3]}
     answer = page.execute_async_script(ASK, message | {"length": LENGTH, "scored": scored})
     assert "error" not in answer, answer["error"]
-    run = lambda ids, kept=None: model(torch.tensor([ids]), kept=kept)[0]  # noqa: E731
+    run = lambda ids, weights=None: model(torch.tensor([ids]), weights=weights)[0]  # noqa: E731
     windows = [ids[window_start(len(ids), B) :] for ids in texts]
     for before, window, found in zip([[], *windows], windows, answer["read"], strict=False):
         assert_close(torch.tensor(found["logits"]).double(), run(window), atol=1e-4, rtol=0)
         same = [a == b for a, b in zip(before, window, strict=False)]
         assert found["steps"] == len(window) - [*same, False].index(False)
-    run(windows[-1], kept := Intermediates())
+    run(windows[-1], weights := [])
     outputs = [torch.tensor(x).double() for x in answer["outputs"]]
-    assert_close(outputs, [x[0] for x in kept.outputs], atol=1e-4, rtol=1e-4)
-    expected = [row[: t + 1] for layer in kept.weights for head in layer[0] for t, row in enumerate(head)]
+    assert_close(outputs, [x[0] for x in block_outputs(model, torch.tensor([windows[-1]]))], atol=1e-4, rtol=1e-4)
+    expected = [row[: t + 1] for layer in weights for head in layer[0] for t, row in enumerate(head)]
     found = [torch.tensor(row).double() for head in answer["heads"] for row in head]
     assert_close(found, expected, atol=1e-4, rtol=0)
     with silenced(model, off):
         assert_close(torch.tensor(answer["off"]).double(), run(texts[1]), atol=1e-4, rtol=0)
     runtime = choose_runtime("cpu", "float32")
     assert answer["loss"] == pytest.approx(evaluate(model, np.array(scored), runtime).loss, abs=1e-4)
-    sampler = Sampler(model.float(), 1, sampling=Sampling(temperature=0))
-    assert answer["ids"][3:] == [ids.item() for ids in sampler.generate(torch.tensor([long[:3]]), LENGTH)]
+    greedy = generate(model.float(), torch.tensor([long[:3]]), LENGTH, sampling=Sampling(temperature=0))
+    assert answer["ids"][3:] == [ids.item() for ids in greedy]
 
 
 @pytest.mark.parametrize("n", [8, pytest.param(N_CONFIGS, marks=pytest.mark.slow)])
 def test_the_page_computes_what_the_model_computes(page, monkeypatch, n):
-    monkeypatch.setitem(norm.EPS, torch.float64, torch.tensor(2**-23, dtype=torch.float64))  # that of float32
+    monkeypatch.setitem(norm.EPS, torch.float64, 2**-23)  # that of float32
     for config in drawn()[:n]:
         check(page, config)
 

@@ -187,7 +187,10 @@ def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows
         assert n_characters is None or error == pytest.approx(scipy.stats.sem(losses(zeroed) - whole))
     assert result.measures.n_characters == 3 * 15
     assert (ngrams, copies) == (NGRAMS, COPIES)
-    for name, weight in (NGRAMS, model.ngrams.proj.weight), (COPIES, model.copies.followers.weight):
+    for name, weight in (
+        (NGRAMS, model.memories["ngrams"].proj.weight),
+        (COPIES, model.memories["copies"].followers.weight),
+    ):
         before = weight.clone()
         weight.data.zero_()
         assert result.evaluation.loss + result.increases[name][0] == loss(model)

@@ -8,7 +8,7 @@ from model.config import ModelConfig
 
 def test_weights_are_rounded_to_16_bits_and_rows_of_ngrams_to_8():
     model, header, _, rounded = packed(ModelConfig(n_embd=12, n_head=2, ngrams=(1, 2), ngram_rows=90))
-    found, counts = rounded.state_dict(), model.ngrams.counts
+    found, counts = rounded.state_dict(), model.memories["ngrams"].counts
     unread = counts == 0
     assert header["tensors"][packing.ROWS]["shape"] == [(~unread).sum(), 32]
     assert (found[packing.ROWS][unread] == 0).all()

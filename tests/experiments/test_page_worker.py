@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT
+from helpers import block_outputs
 from page_weights import packed
 from pages_in_browser import open_page
 from torch import nn
@@ -13,7 +14,6 @@ from torch.testing import assert_close
 
 from model import norm
 from model.config import ModelConfig
-from model.gpt import Intermediates
 from model.positions import alibi_slopes
 
 PAGE = ROOT / "experiments/playground"
@@ -47,7 +47,7 @@ MODELS = {  # with other code in each
 
 @pytest.fixture(autouse=True)
 def eps_of_the_page(monkeypatch):
-    monkeypatch.setitem(norm.EPS, torch.float64, torch.tensor(2**-23, dtype=torch.float64))  # that of float32
+    monkeypatch.setitem(norm.EPS, torch.float64, 2**-23)  # that of float32
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,7 @@ def loaded(page, settings):
 def test_the_lens_shows_what_the_model_would_predict_after_each_layer(page):
     model, _, ids = loaded(page, {"n_layer": 3})
     lens = page.execute_async_script(ASK, "inside", {"text": TEXT, "off": []})["lens"]
-    model(torch.tensor([ids]), kept=(kept := Intermediates()))
-    for layer, outputs in zip(lens, kept.outputs, strict=True):
+    for layer, outputs in zip(lens, block_outputs(model, torch.tensor([ids])), strict=True):
         likeliest = model.predict(outputs[0]).softmax(-1).topk(3)
         shown = [[(ord(text), share) for _, text, share in after] for after in layer]  # (T, 3, 2)
         expected = [[ord(CHARACTERS[id_]) for id_ in row] for row in likeliest.indices]

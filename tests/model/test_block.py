@@ -54,7 +54,7 @@ def test_a_gpt2_block_equals_pytorchs_transformer_layer(float64):
     state |= {f"self_attn.in_proj_{key}": p for key, p in block.attention.qkv.state_dict().items()}
     oracle.load_state_dict(state)
     x = torch.randn(B, T, C)
-    places = Places(slice(0, T), PositionEmbedding(settings))
+    places = Places(slice(0, T), x[..., 0], PositionEmbedding(settings))
     torch.testing.assert_close(block(x, places), oracle(x, src_mask=~causal_mask(T, T)))
 
 
@@ -64,7 +64,7 @@ def test_the_convolution_equals_pytorchs_with_one_group_per_channel(width, float
     torch.nn.init.normal_(conv.weight)
     filters = torch.cat((conv.weight.flip(0), torch.ones(1, 1, C))).permute(2, 1, 0)  # (C, 1, W), the oldest first
     expected = F.conv1d(F.pad(x.mT, (width - 1, 0)), filters, groups=C).mT
-    torch.testing.assert_close(conv(x, Places(slice(0, T), PositionEmbedding(config()))), expected)
+    torch.testing.assert_close(conv(x, Places(slice(0, T), x[..., 0], PositionEmbedding(config()))), expected)
 
 
 def test_the_weights_of_the_convolution_are_not_matrices_and_so_are_not_orthogonalised():

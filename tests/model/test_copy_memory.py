@@ -3,7 +3,7 @@
 import torch
 from helpers import make_model
 
-from model.copy_memory import SHORTEST
+from model.config import SHORTEST_COPY
 from model.gpt import GPT
 
 V, BLOCK_SIZE, LONGEST = 4, 24, 5
@@ -19,7 +19,7 @@ def copied(ids):
             n += 1
         if n and n >= best[0]:
             best = n, ids[end]
-    return best if best[0] >= SHORTEST else (0, None)
+    return best if best[0] >= SHORTEST_COPY else (0, None)
 
 
 def expected_embedding(model, ids):
@@ -29,7 +29,8 @@ def expected_embedding(model, ids):
         y = model.token_embedding.weight[i]
         length, following = copied(ids[: t + 1])
         if length:
-            y = y + model.copies.followers.weight[following] * model.copies.strengths[length - SHORTEST]
+            memory = model.memories["copies"]
+            y = y + memory.followers.weight[following] * memory.strengths[length - SHORTEST_COPY]
         found.append(y)
     return torch.stack(found)
 
@@ -42,7 +43,7 @@ def test_logits_equal_those_of_a_search_through_the_window():
     ids = torch.randint(V, (6, BLOCK_SIZE))
     assert {copied(window.tolist()[:t])[0] for window in ids for t in range(BLOCK_SIZE + 1)} == {
         0,
-        *range(SHORTEST, LONGEST + 1),
+        *range(SHORTEST_COPY, LONGEST + 1),
     }
     given = torch.stack([expected_embedding(model, window.tolist()) for window in ids])
     plain.token_embedding.register_forward_hook(lambda *_: given)

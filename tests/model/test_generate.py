@@ -3,7 +3,7 @@ import pytest
 import torch
 from helpers import recomputed
 
-from model.generate import Sampler, Sampling, window_start
+from model.generate import Sampling, generate, window_start
 from model.positions import POSITIONS
 
 V, BLOCK_SIZE = 13, 8
@@ -14,7 +14,7 @@ def make_model(**settings):
 
 
 def write(model, prompt, length, *, seed=0, **options):
-    ids = Sampler(model, len(prompt), **options).generate(prompt, length, seed=seed)
+    ids = generate(model, prompt, length, seed=seed, streams=range(len(prompt)), **options)
     return torch.stack(list(ids), dim=1)  # (B, length)
 
 
@@ -37,16 +37,13 @@ def test_the_context_is_the_whole_text_until_the_window_is_full_and_then_at_leas
     assert sorted(set(moves)) == [0, 4, 8, 12]
 
 
-def test_a_sampler_writes_a_second_text_with_weights_that_have_changed():
-    model, prompt = make_model(conv_width=3), torch.randint(V, (2, 3))
-    sampler = Sampler(model, 2)
-    for _ in range(2):
-        written = torch.stack(list(sampler.generate(prompt, 20, seed=3)), dim=1)
-        assert torch.equal(written, write(model, prompt, 20, seed=3))
-        next(sampler.generate(prompt, 20))  # a text that nobody reads to its end
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1.5)
+def test_one_prompt_begins_all_streams():
+    model, prompt = make_model(conv_width=3), torch.randint(V, (1, 5))
+    texts = torch.stack(list(generate(model, prompt, 40, streams=range(2, 6))), dim=1)
+    assert torch.equal(texts, torch.stack(list(generate(model, prompt.expand(4, -1), 40, streams=range(2, 6))), dim=1))
+    alone = torch.stack(list(generate(model, prompt, 40, streams=range(3, 4))), dim=1)
+    assert torch.equal(texts[1], alone[0])
+    assert len({tuple(text) for text in texts.tolist()}) == 4
 
 
 def test_each_seed_and_each_stream_draws_another_text():

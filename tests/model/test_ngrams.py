@@ -26,10 +26,10 @@ def row_of(symbols):
 
 def expected_embedding(model, ids):
     """Return the embeddings (T, C) of a window of ids, with one vector per n-gram."""
-    rows = model.ngrams.rows.weight.detach().double().numpy()
-    proj = model.ngrams.proj.weight.detach().double().numpy().reshape(-1, 3, WIDTH)  # (C, n-grams, width)
-    counts = model.ngrams.counts.numpy()
-    symbols = [0] * 3 + model.ngrams.symbols[ids].tolist()
+    rows = model.memories["ngrams"].rows.weight.detach().double().numpy()
+    proj = model.memories["ngrams"].proj.weight.detach().double().numpy().reshape(-1, 3, WIDTH)  # (C, n-grams, width)
+    counts = model.memories["ngrams"].counts.numpy()
+    symbols = [0] * 3 + model.memories["ngrams"].symbols[ids].tolist()
     result = []
     for t, i in enumerate(ids):
         y = model.token_embedding.weight[i].detach().double().numpy()
@@ -42,8 +42,8 @@ def expected_embedding(model, ids):
 
 def test_log_probabilities_equal_those_of_looking_up_each_ngram_in_float64():
     model = make_model(V, **SETTINGS).double()
-    model.ngrams.counts.random_(9)
-    model.ngrams.symbols.copy_(1 + torch.randperm(V))
+    model.memories["ngrams"].counts.random_(9)
+    model.memories["ngrams"].symbols.copy_(1 + torch.randperm(V))
     plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
     plain.load_state_dict({name: x for name, x in model.state_dict().items() if "ngrams" not in name})
     ids = torch.randint(V, (2, BLOCK_SIZE))
@@ -58,17 +58,17 @@ def test_a_step_changes_only_the_rows_that_its_windows_read():
     symbols = [0, 0, 0, 4, 6, 4, 6]
     read = {row_of(symbols[t + 4 - n : t + 4]) for n in (1, 2, 4) for t in range(4)}
     assert len(read) == 2 + 3 + 4
-    assert set(model.ngrams.rows.weight.grad.coalesce().indices()[0].tolist()) <= read
+    assert set(model.memories["ngrams"].rows.weight.grad.coalesce().indices()[0].tolist()) <= read
 
 
 def test_counts_are_those_of_each_ngram_of_the_training_text(monkeypatch):
     monkeypatch.setattr(ngrams, "BATCH", 7)
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
-    model.ngrams.symbols.copy_(1 + torch.randperm(V))
-    model.ngrams.count(ids)
-    symbols = [0, 0, 0, *model.ngrams.symbols[ids].tolist()]
+    model.memories["ngrams"].symbols.copy_(1 + torch.randperm(V))
+    model.memories["ngrams"].count(ids)
+    symbols = [0, 0, 0, *model.memories["ngrams"].symbols[ids].tolist()]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in range(40))
-    assert {row: c for row, c in enumerate(model.ngrams.counts.tolist()) if c} == expected
+    assert {row: c for row, c in enumerate(model.memories["ngrams"].counts.tolist()) if c} == expected
 
 
 @pytest.mark.parametrize(("training", "values"), [(True, [0, 1]), (False, [pytest.approx(5 / 9)])])
@@ -76,11 +76,11 @@ def test_in_training_half_of_the_rows_are_dropped_and_the_others_doubled_without
     """A row that the text reads 5 times has the weight 5 / (5 + 4), and in training 4 / (4 + 4)."""
     model = make_model(V, **SETTINGS | {"ngrams": (1,)})
     with torch.no_grad():
-        model.ngrams.counts.fill_(5)
-        model.ngrams.rows.weight.fill_(1)
-        model.ngrams.proj.weight.zero_()[:3, :3].copy_(torch.eye(3))
+        model.memories["ngrams"].counts.fill_(5)
+        model.memories["ngrams"].rows.weight.fill_(1)
+        model.memories["ngrams"].proj.weight.zero_()[:3, :3].copy_(torch.eye(3))
     ids = torch.randint(V, (100, BLOCK_SIZE))
-    y = model.train(training).ngrams(ids + 1)[..., :3].detach()
+    y = model.train(training).memories["ngrams"](model.places(ids))[..., :3].detach()
     assert torch.equal(y, y[..., :1].expand_as(y))  # a row is dropped as a whole
     assert all(any(value == expected for expected in values) for value in y.unique().tolist())
     assert y.mean() == pytest.approx(0.5 if training else 5 / 9, abs=0.08)

@@ -12,7 +12,7 @@ CONFIG = ModelConfig(n_layer=2, n_head=(2, 3), n_embd=C, block_size=T)  # heads 
 
 
 def places(start, end):
-    return Places(slice(start, end), PositionEmbedding(CONFIG))
+    return Places(slice(start, end), torch.zeros(1, end), PositionEmbedding(CONFIG))
 
 
 def test_rotation_multiplies_complex_pairs_by_unit_numbers_with_the_published_angles():
@@ -44,7 +44,7 @@ def test_alibi_slopes_are_those_of_the_paper():
 @pytest.mark.parametrize("index", [slice(2, 5), torch.tensor([2, 3, 4])], ids=["slice", "tensor"])
 def test_alibi_lowers_each_score_by_slope_times_distance(index):
     alibi = Alibi(replace(CONFIG, n_head=3))
-    bias = alibi.bias(3, Places(index, alibi), 5)
+    bias = alibi.bias(3, Places(index, torch.zeros(1, 5), alibi), 5)
     slopes = alibi_slopes(3).flatten().tolist()
     for h in range(3):
         for t in range(3):

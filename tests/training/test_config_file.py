@@ -16,10 +16,10 @@ def load(tmp_path, text, *overrides):
 
 
 def test_values_are_converted_to_the_types_of_their_settings(tmp_path):
-    config = load(tmp_path, "optim: {lr: 3e-4}\ntrain: {max_steps: 012, compile: yes}\nmodel: {head_size: null}")
+    config = load(tmp_path, "optim: {lr: 3e-4}\ntrain: {max_steps: 012}\ndata: {lines: yes}\nmodel: {head_size: null}")
     assert config.optim.lr == 0.0003
     assert config.train.max_steps == 12
-    assert config.train.compile is True
+    assert config.data.lines is True
     assert config.model.head_size is None
 
 

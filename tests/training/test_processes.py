@@ -14,7 +14,7 @@ from training.processes import SharedStep
 from training.runs.run_folder import RunFolder
 from training.step import TrainingStep
 
-LONG = ["train.max_steps=150", "train.checkpoint_every_steps=10", "train.eval_every_steps=50"]
+LONG = ["train.max_steps=150", "train.eval_every_steps=10"]
 
 
 def torchrun(n, *command):

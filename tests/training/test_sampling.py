@@ -1,11 +1,11 @@
-"""Sampled text, compared with the ids that a `Sampler` draws."""
+"""Sampled text, compared with the ids that `generate` draws."""
 
 import pytest
 import torch
 from helpers import make_model
 
 from data.vocabulary import Vocabulary
-from model.generate import Sampler, Sampling
+from model.generate import Sampling, generate
 from model.gpt import GPT
 from training.sampling import TextSampler, prepared_for_sampling
 
@@ -18,22 +18,22 @@ def model():
     return make_model(len(VOCABULARY), n_layer=1, n_embd=12, block_size=8, dropout=0.5)
 
 
-def sampler(model, n=1):
-    return TextSampler(Sampler(model, n, sampling=SAMPLING), VOCABULARY)
+def sampler(model):
+    return TextSampler(model, VOCABULARY, SAMPLING)
 
 
 def drawn(model, prompt, n):
     """Return the texts of n streams, decoded one by one."""
     ids = torch.tensor([[VOCABULARY.characters.index(c) for c in prompt]] * n)
-    steps = list(sampler(model.eval(), n).sampler.generate(ids, 20, seed=3))
+    steps = list(generate(model.eval(), ids, 20, sampling=SAMPLING, seed=3, streams=range(n)))
     return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]
 
 
 def test_texts_equal_the_drawn_ids_for_any_number_of_samples(model):
     one = sampler(model).text("abc", 20, seed=3)
     assert [one] == drawn(model, "abc", 1)
-    pieces = list(sampler(model, 3).stream("abc", 20, seed=3))
-    third = sampler(model).stream("abc", 20, seed=3, first=2)
+    pieces = list(sampler(model).stream("abc", 20, seed=3, streams=range(3)))
+    third = sampler(model).stream("abc", 20, seed=3, streams=range(2, 3))
     assert [piece for (piece,) in third] == [each[2] for each in pieces]
     assert ["".join(text) for text in zip(*pieces, strict=True)] == drawn(model, "abc", 3)
     assert one == "".join(piece[0] for piece in pieces)

@@ -94,9 +94,9 @@ def test_n_grams_are_counted_in_the_training_text_alone(workplace):
     state = make_state("model.ngrams=[1]")
     seen = Counter(TINY_TEXT[: int(0.9 * len(TINY_TEXT))])
     ids = torch.arange(len(state.corpus.vocabulary))[None]
-    rows = state.model.ngrams.index(ids + 1)[0, :, 0]
+    rows = state.model.memories["ngrams"].index(ids + 1)[0, :, 0]
     assert len(set(rows.tolist())) == ids.numel()  # no two characters share a row
-    counts = state.model.ngrams.counts[rows].tolist()
+    counts = state.model.memories["ngrams"].counts[rows].tolist()
     assert counts == [seen[character] for character in state.corpus.vocabulary.characters]
 
 
@@ -124,7 +124,10 @@ def test_a_step_moves_rows_of_n_grams_by_their_rate_times_the_gradient_summed_ov
     for window in (0, 5):
         inputs, targets = batches.at(window)
         F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum").backward()
-    before, gradient = model.ngrams.rows.weight.detach(), model.ngrams.rows.weight.grad.to_dense()
+    before, gradient = (
+        model.memories["ngrams"].rows.weight.detach(),
+        model.memories["ngrams"].rows.weight.grad.to_dense(),
+    )
     assert gradient.abs().sum() > 1
     TrainingStep(state).run()
-    torch.testing.assert_close(state.model.ngrams.rows.weight.detach(), before - 0.2 * gradient)
+    torch.testing.assert_close(state.model.memories["ngrams"].rows.weight.detach(), before - 0.2 * gradient)

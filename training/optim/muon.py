@@ -21,33 +21,10 @@ def orthogonalise(matrices: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> T
     a, b, c = COEFFICIENTS
     x = matrices.to(dtype)
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)  # the iteration converges for a spectral norm up to 1
-    rows, columns = x.shape[1:]
-    # Products of factors are faster for matrices that are wide and not tiny; bfloat16 is too coarse for them.
-    if dtype != torch.bfloat16 and rows >= 48 and columns > 1.5 * rows:
-        for iterations in (3, 2):  # not all five at once: rounding grows in G at every iteration
-            x = _product_of_factors(x @ x.mT, iterations) @ x
-        return x
     for _ in range(5):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x
-
-
-def _product_of_factors(gram: Tensor, iterations: int) -> Tensor:
-    """Return the product (n, rows, rows) of all iterations' factors a + b G + c G^2, given G = x x^T of the first x."""
-    factor = product = _factor(gram)
-    for _ in range(iterations - 1):
-        gram = factor @ gram @ factor  # of the next x, which is factor @ x
-        factor = _factor(gram)
-        product = factor @ product
-    return product
-
-
-def _factor(gram: Tensor) -> Tensor:
-    a, b, c = COEFFICIENTS
-    factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-    factor.diagonal(dim1=1, dim2=2).add_(a)
-    return factor
 
 
 class Muon(Optimizer):

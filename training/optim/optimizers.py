@@ -3,9 +3,10 @@
 A new optimiser is a `torch.optim.Optimizer`, best one of `quick_start`, with a branch in `make_optimizers` and a line
 in `REMEMBERED`. It changes weights and what it remembers in place, because a CUDA graph freezes the addresses of
 tensors. On a GPU, the graph also freezes every value of a group but the learning rate, which is a tensor there. A run
-that finds anything else changed ends with an error at its next log line.
+that finds anything else changed ends with an error.
 """
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -82,19 +83,17 @@ class WeightAverage:
     Karras et al., 2024, section 3.1). At any time, an average predicts about like a model whose learning rate has
     fallen, and overfits less.
 
-    trained: the model that training changes. model: another one, which receives the averages, or the same one, if there
-    are none. names: of the parameters that are averaged; both models have the same buffers and sparse parameters.
+    trained: the model that training changes. model: a copy with the averages or, if fraction is 0, the same one. names:
+    of the parameters that are averaged; both models share the others, which are sparse, and all buffers.
     """
 
-    def __init__(self, trained: GPT, model: GPT, fraction: float):
-        self.trained, self.model, self.fraction = trained, model, fraction
-        sparse = set(trained.sparse_parameters())
-        parameters = dict(trained.named_parameters())
-        self.names = [name for name, p in parameters.items() if p not in sparse and model is not trained]
-        for name, x in [*parameters.items(), *trained.named_buffers()]:
-            if name not in self.names:
-                owner, _, own_name = name.rpartition(".")
-                setattr(model.get_submodule(owner), own_name, x)
+    def __init__(self, trained: GPT, fraction: float):
+        self.trained, self.model, self.fraction = trained, trained, fraction
+        self.names: list[str] = []
+        if fraction:
+            sparse = trained.sparse_parameters()
+            self.model = copy.deepcopy(trained, {id(x): x for x in (*sparse, *trained.buffers())})  # without these
+            self.names = [name for name, p in trained.named_parameters() if p not in {*sparse}]
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:

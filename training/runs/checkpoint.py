@@ -210,7 +210,7 @@ def check_weights(checkpoint: Checkpoint) -> None:
     if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
         raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
-        may_count = name.startswith("optimizer.") or name == "model.ngrams.symbols"
+        may_count = name.startswith("optimizer.") or name == "model.memories.ngrams.symbols"
         is_number = x.dtype in REAL or (may_count and not x.is_floating_point())
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")

@@ -4,10 +4,11 @@ import dataclasses
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from cli.marks import Mark
 from data.corpus import Corpus
-from model.ngrams import MOST
+from model.ngrams import MOST, NgramMemory
 from training.config import Config, settings_with
 from training.config_file import shown
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
@@ -96,9 +97,10 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
             new = known.mean(0) if known.is_floating_point() else torch.arange(len(before), len(now)) + 1
             weights[name] = torch.empty(x.shape, dtype=known.dtype)
             weights[name][is_known], weights[name][~is_known] = known, new
-    if (memory := state.model.ngrams) is not None:
-        memory.symbols.copy_(weights["ngrams.symbols"])
-        memory.count(state.split.train)
-        weights["ngrams.counts"] = (weights["ngrams.counts"] + memory.counts.cpu()).clamp(max=MOST)
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
+    for memory in state.model.memories.values():
+        if isinstance(memory, NgramMemory):
+            of_ancestor: Tensor = memory.counts.clone()
+            memory.count(state.split.train)
+            memory.counts.add_(of_ancestor).clamp_(max=MOST)
     state.origin["ancestor"] = ancestor.weights_digest()[:16]

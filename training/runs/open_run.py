@@ -1,65 +1,108 @@
-"""Create a run, and open it to train it. Starting is resuming at step 0: a new run gets a folder and is then opened."""
+"""Open a run to train it: a new one from a config, or one to resume from its folder."""
 
 import codecs
 import contextlib
 import dataclasses
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
-from cli.errors import UserError, explain
+from cli.errors import UserError
 from data.config import DataConfig
 from data.corpus import Corpus, open_corpus
 from data.files import remove_partial_files
 from data.sources import MissingTextError
 from training.config import Config
-from training.config_file import build_config, load_config, to_yaml
+from training.config_file import build_config, load_config
 from training.identity import earlier_values, identity_of
+from training.processes import joined_processes, make_step
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.differences import adopt, changed_settings, check_resumable, open_ancestor
+from training.runs.find_checkpoint import find_run
 from training.runs.metrics import read_newest_record
-from training.runs.run_folder import RunFolder
+from training.runs.run_folder import RUNS, RunFolder
 from training.runtime import has_fast_bfloat16, prepare_machine
-from training.state import TrainingError, TrainingState
+from training.state import TrainingState
+from training.step import TrainingStep
 
-
-def create_run(config_file: Path, overrides: Sequence[str]) -> RunFolder:
-    """Return the folder of a new run, with its settings; `open_run` starts it.
-
-    Raises UserError, before there is a folder, if the settings cannot work on this machine and with this text.
-    """
-    config, _ = prepare_text(load_config(config_file, overrides))
-    prepare_machine(config)
-    run = RunFolder.create(config.train.name or config_file.stem)
-    run.lay_out(to_yaml(config))
-    return run
+MOVED = "add data.corpus=NEW_PATH"
 
 
 @contextlib.contextmanager
-def open_run(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
-    """Yield the locked folder of a run, its state, and the settings that have changed since the last session.
+def open_run(
+    config_file: Path | None, folder: Path | None, overrides: Sequence[str]
+) -> Iterator[tuple[RunFolder, TrainingState, TrainingStep, list[str]]]:
+    """Yield the locked folder of a run, its state, its step, and the settings that have changed since the last session.
 
-    overrides: of the run's settings. Raises UserError if the run cannot be opened with them. Inside the context, an
-    error of the machine becomes a TrainingError that says how to resume.
+    config_file: of a new run. folder: of a run to resume. overrides: of the settings of either. Raises UserError if the
+    run cannot be opened with them; then a new run has no folder. Inside the context, an error of the machine becomes a
+    TrainingError that says how to resume.
     """
+    with joined_processes():
+        opened = start(config_file, overrides) if config_file else resume(find_run(folder or RUNS), overrides)
+        with opened as (run, state, changes):
+            yield run, state, make_step(state), changes
+
+
+@contextlib.contextmanager
+def start(config_file: Path, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
+    """Open a new run; see `open_run`."""
+    state = new_state(load_config(config_file, overrides))
+    warn(doubts(state))
+    run = RunFolder.create(state.config.train.name or config_file.stem)
+    with run.lock(), run.session(state):
+        yield run, state, []
+
+
+@contextlib.contextmanager
+def resume(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
+    """Open a run again, or for the first time if it has nothing but its settings; see `open_run`."""
     with run.lock():
         checkpoint, warnings = load_newest(run)
-        state = _open_state(run, checkpoint, overrides)
-        changes = _resume(state, checkpoint) if checkpoint else []
-        for warning in [*warnings, *doubts(state)]:
-            _warn(warning)
-        try:
-            if changes or not (state.is_finished() and run.is_finished()):  # or there is nothing to do
-                run.begin_session(state, changes, is_new=not checkpoint or state.origin != checkpoint.origin)
+        if checkpoint:
+            state, changes = continued_state(checkpoint, overrides)
+        else:
+            state, changes = new_state(load_config(run.config, overrides)), []
+        warn([*warnings, *doubts(state)])
+        has_same_origin = checkpoint is not None and state.origin == checkpoint.origin
+        with run.session(state, changes, is_new=not has_same_origin):
             yield run, state, changes
-        except TrainingError:
-            raise
-        except (OSError, UserError) as error:
-            run.check_held()  # a folder that is gone is the reason of other errors
-            raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {run.path}") from error
+
+
+def new_state(config: Config) -> TrainingState:
+    """Return the state of a run at step 0. Raises UserError if its settings cannot work here and with their text."""
+    runtime = prepare_machine(config)
+    config, ancestor = with_ancestor(config)
+    state = TrainingState(config, open_text_of_run(config.data, MOVED), runtime)
+    if ancestor:
+        adopt(state, ancestor)
+    return state
+
+
+def continued_state(checkpoint: Checkpoint, overrides: Sequence[str]) -> tuple[TrainingState, list[str]]:
+    """Return the state that a checkpoint holds, and the settings that have changed since it was saved."""
+    config = build_config(dataclasses.asdict(checkpoint.config), overrides)
+    corpus = open_text_of_run(config.data, MOVED)
+    check_resumable(checkpoint, config, corpus)
+    state = TrainingState(config, corpus, prepare_machine(config))
+    state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
+    state.origin["ancestor"] = checkpoint.origin["ancestor"]
+    now = identity_of(state.config, state.origin)
+    state.origin["earlier"] = earlier_values(now, checkpoint.identity, checkpoint.step)
+    return state, [*changed_settings(checkpoint.config, state.config).values()]
+
+
+def with_ancestor(config: Config) -> tuple[Config, Checkpoint | None]:
+    """Return the config of a new run with the characters of its ancestor, if it has one, and the ancestor."""
+    if not config.train.ancestor:
+        return config, None
+    ancestor = open_ancestor(config)
+    characters = {*(config.data.characters or ""), *ancestor.vocabulary.characters}
+    data = dataclasses.replace(config.data, characters="".join(sorted(characters)))
+    return dataclasses.replace(config, data=data), ancestor
 
 
 def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
@@ -95,30 +138,6 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
     return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
 
 
-def _open_state(run: RunFolder, checkpoint: Checkpoint | None, overrides: Sequence[str]) -> TrainingState:
-    """Return the state of a run at step 0, with the settings of its checkpoint or, before the first, of its folder."""
-    if checkpoint:
-        config = build_config(dataclasses.asdict(checkpoint.config), overrides)
-    else:
-        config = load_config(run.config, overrides)
-    corpus = open_text_of_run(config.data, "add data.corpus=NEW_PATH")
-    if checkpoint:
-        check_resumable(checkpoint, config, corpus)
-    state = TrainingState(config, corpus, prepare_machine(config))
-    if config.train.ancestor and not checkpoint:
-        adopt(state, open_ancestor(config))
-    return state
-
-
-def _resume(state: TrainingState, checkpoint: Checkpoint) -> list[str]:
-    """Load a checkpoint into a new state, and return the settings that have changed since it was saved."""
-    state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
-    state.origin["ancestor"] = checkpoint.origin["ancestor"]
-    now = identity_of(state.config, state.origin)
-    state.origin["earlier"] = earlier_values(now, checkpoint.identity, checkpoint.step)
-    return [*changed_settings(checkpoint.config, state.config).values()]
-
-
 def doubts(state: TrainingState) -> Iterator[str]:
     """Yield warnings about what is probably a mistake of the user."""
     config, runtime, corpus = state.config, state.runtime, state.corpus
@@ -134,24 +153,9 @@ def doubts(state: TrainingState) -> Iterator[str]:
         yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as {other}"
 
 
-def _warn(warning: str) -> None:
-    print(f"train.py: warning: {warning}", file=sys.stderr)
-
-
-def prepare_text(config: Config) -> tuple[Config, Corpus]:
-    """Return the config of a new run, and its text.
-
-    With `train.ancestor`, the config also has the ancestor's characters. Raises UserError if the text is missing or too
-    short, or the ancestor has another shape.
-    """
-    ancestor = open_ancestor(config) if config.train.ancestor else None
-    data = config.data
-    if ancestor:
-        characters = {*(data.characters or ""), *ancestor.vocabulary.characters}
-        data = dataclasses.replace(data, characters="".join(sorted(characters)))
-    corpus = open_corpus(data)
-    corpus.split(data.split, config.model.block_size)
-    return dataclasses.replace(config, data=data), corpus
+def warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"train.py: warning: {warning}", file=sys.stderr)
 
 
 def open_text_of_run(data: DataConfig, advice: str) -> Corpus:

@@ -90,6 +90,19 @@ class RunFolder:
             return bool(read_newest_record(self.metrics).get("finished"))
         return False
 
+    @contextlib.contextmanager
+    def session(self, state: TrainingState, changes: Sequence[str] = (), *, is_new: bool = True) -> Iterator[None]:
+        """Begin a session, see `begin_session`; an error inside becomes a TrainingError that says how to resume."""
+        try:
+            if is_new or changes or not (state.is_finished() and self.is_finished()):  # or there is nothing to do
+                self.begin_session(state, changes, is_new=is_new)
+            yield
+        except TrainingError:
+            raise
+        except (OSError, UserError) as error:
+            self.check_held()  # a folder that is gone is the reason of other errors
+            raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {self.path}") from error
+
     def begin_session(self, state: TrainingState, changes: Sequence[str], *, is_new: bool) -> None:
         """Write the settings, go back to the state's step, and record the run's identity if it is new or has changed.
 

@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from helpers import make_state, resume, train_run
@@ -15,7 +13,7 @@ from training.state import part_of
 def averages(fraction, n_steps):
     """Return the average after each step of a model whose weights are all 1 after step 1, 2 after step 2, ..."""
     model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), 5)
-    average = WeightAverage(model, copy.deepcopy(model), fraction)
+    average = WeightAverage(model, fraction)
     for step in range(1, n_steps + 1):
         for p in model.parameters():
             torch.nn.init.constant_(p, step)

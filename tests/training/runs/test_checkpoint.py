@@ -202,7 +202,7 @@ def test_a_tensor_with_anything_but_finite_real_numbers_is_an_error(tmp_path, na
 def test_buffers_cannot_hide_among_the_weights_that_training_continues_with(tmp_path):
     model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, ngrams=(2,), ngram_rows=9), 5)
     checkpoint = make_checkpoint(model=model)
-    tensors = checkpoint.tensors | {"trained.ngrams.counts": torch.full((9,), 200.0)}
+    tensors = checkpoint.tensors | {"trained.memories.ngrams.counts": torch.full((9,), 200.0)}
     write_sealed(tmp_path / "a", tensors, header_of(checkpoint))
     with pytest.raises(CheckpointError, match="do not fit"):
         load_checkpoint(tmp_path / "a")

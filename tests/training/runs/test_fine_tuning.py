@@ -73,14 +73,16 @@ def test_rows_of_memories_are_kept_and_counts_of_ngrams_add_up_wherever_a_new_ch
     old, same, among, last = (checkpoint.weights for checkpoint in checkpoints)
     known = checkpoints[0].vocabulary.characters
     for new, checkpoint in zip((same, among, last), checkpoints[1:], strict=True):
-        assert torch.equal(new["ngrams.rows.weight"], old["ngrams.rows.weight"])
-        followers = dict(zip(checkpoint.vocabulary.characters, new["copies.followers.weight"], strict=True))
-        assert torch.equal(torch.stack([followers.pop(each) for each in known]), old["copies.followers.weight"])
+        assert torch.equal(new["memories.ngrams.rows.weight"], old["memories.ngrams.rows.weight"])
+        followers = dict(zip(checkpoint.vocabulary.characters, new["memories.copies.followers.weight"], strict=True))
+        assert torch.equal(
+            torch.stack([followers.pop(each) for each in known]), old["memories.copies.followers.weight"]
+        )
         for each in followers.values():  # of a new character
-            torch.testing.assert_close(each, old["copies.followers.weight"].mean(0))
-    assert torch.equal(same["ngrams.counts"], 2 * old["ngrams.counts"])
-    assert torch.equal(among["ngrams.counts"], last["ngrams.counts"])
-    assert not torch.equal(among["ngrams.counts"], same["ngrams.counts"])
+            torch.testing.assert_close(each, old["memories.copies.followers.weight"].mean(0))
+    assert torch.equal(same["memories.ngrams.counts"], 2 * old["memories.ngrams.counts"])
+    assert torch.equal(among["memories.ngrams.counts"], last["memories.ngrams.counts"])
+    assert not torch.equal(among["memories.ngrams.counts"], same["memories.ngrams.counts"])
     records = [metrics(begun[name].path) for name in ("among", "last")]
     losses = [[record["train_loss"] for record in each if "train_loss" in record] for each in records]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)

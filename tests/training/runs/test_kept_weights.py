@@ -40,7 +40,7 @@ def test_a_run_keeps_its_first_weights_and_its_last(workplace):
 
 
 def test_a_resumed_run_replaces_the_weights_that_it_kept_after_its_checkpoint(workplace):
-    settings = ["--config", "tiny.yaml", KEEP, "train.checkpoint_every_steps=20"]
+    settings = ["--config", "tiny.yaml", KEEP]
     assert train.main([*settings, "train.name=whole"]) == 0
     assert train.main([*settings, "train.name=again"]) == 0
     whole, again = (RunFolder(workplace / "runs" / name) for name in ("whole", "again"))

@@ -2,9 +2,10 @@ import signal
 import sys
 
 import pytest
-from conftest import ROOT, run_command
+from conftest import ROOT, TINY_TEXT, run_command
 from helpers import resume, run_differences, train_run
 
+from training.runs.checkpoint import load_checkpoint
 from training.runs.open_run import load_newest
 from training.runs.run_folder import RunFolder
 
@@ -50,14 +51,18 @@ sys.exit(train.main(sys.argv[4:]))
 """
 POINTS = ["before the write", "in the middle of the write", "before the flush", "before the first rename"]
 POINTS += ["between the renames", "before the folder's flush"]
-SETTINGS = ["train.checkpoint_every_steps=10", "train.eval_every_steps=100", "train.device=cpu"]
+# The validation text has all characters equally often, so the loss rises, and only the first evaluation is the best.
+SETTINGS = ["train.eval_every_steps=10", "data.val_corpus=equal.txt", "train.device=cpu"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_inside_a_save_keeps_a_checkpoint_and_resumes_exactly(workplace, point):
-    whole, fourth_save = train_run("whole", *SETTINGS), 4  # the first is that of step 0
-    where = [point, str(fourth_save), str(whole.latest.stat().st_size)]
+    (workplace / "equal.txt").write_text("".join(sorted(set(TINY_TEXT))) * 20, encoding="utf-8")
+    whole = train_run("whole", *SETTINGS)
+    assert load_checkpoint(whole.best).step == 10
+    of_step_30 = 5  # after those of step 0, step 10, which saves the best, too, and step 20
+    where = [point, str(of_step_30), str(whole.latest.stat().st_size)]
     command = [sys.executable, "-c", KILLED_AT.format(root=str(ROOT)), *where, "--config", "tiny.yaml", *SETTINGS]
     killed = run_command(command)
     assert killed.returncode in (-signal.SIGKILL, -signal.SIGXFSZ), killed.stderr

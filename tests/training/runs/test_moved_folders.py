@@ -7,12 +7,12 @@ from helpers import start_train, wait_for
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = ["train.checkpoint_every_steps=10", "train.log_every_steps=5", "train.device=cpu"]
+SETTINGS = ["train.eval_every_steps=10", "train.log_every_steps=5", "train.device=cpu"]
 MOMENTS = {  # a system call, with names or modes of files, and which of these calls
     "before the first evaluation": ("open metrics.jsonl a", 2),
     "in the middle of a save": ("os.rename latest.safetensors previous.safetensors", 3),
     "between the renames of a save": ("os.rename latest.safetensors.*.part latest.safetensors", 4),
-    "right before the end": ("open metrics.jsonl a", 12),
+    "right before the end": ("open metrics.jsonl a", 14),
 }
 
 

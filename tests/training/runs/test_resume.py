@@ -97,7 +97,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workp
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_run_that_a_signal_ended_resumes_bit_for_bit(workplace, number, status):
-    settings = ["train.max_steps=250", "train.checkpoint_every_steps=33", "train.eval_every_steps=70"]
+    settings = ["train.max_steps=250", "train.eval_every_steps=33"]
     whole = train_run("whole", *settings)
     parts, stopped = stopped_run("parts", *settings, after_step=100, with_signal=number)
     assert stopped.returncode == status

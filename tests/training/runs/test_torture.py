@@ -30,8 +30,8 @@ CONFIG = """
 model: {n_layer: 2, n_head: 2, n_embd: 32, block_size: 32, conv_width: 3, dropout: 0.1}
 data: {corpus: text.txt}
 optim: {average_fraction: 0.1, weight_decay: 0.1}
-train: {max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log_every_steps: 10, eval_every_steps: 50,
-  checkpoint_every_steps: 20, keep_checkpoints: 6, sample_length: 50}
+train: {max_steps: 400, batch_size: 8, grow_context_at: [0.5], device: cpu, log_every_steps: 10, eval_every_steps: 20,
+  keep_checkpoints: 6, sample_length: 50}
 """
 
 

@@ -1,4 +1,4 @@
-"""CUDA graphs: GPU work that Python launches once and then replays."""
+"""CUDA graphs: the GPU work of a step, which Python launches once and then replays."""
 
 import functools
 import gc
@@ -8,7 +8,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from training.state import TrainingState
+
 WARM_UP = 3  # ordinary calls before the capture, in which libraries and optimisers allocate their state
+CHECKED_EVERY = 50  # calls
+
+
+def replay_on_gpu(update: Callable[..., None], state: TrainingState) -> Callable[..., None]:
+    """Return the update of a step; on a GPU, which finishes small products before Python launches more, as a graph."""
+    if state.runtime.device.type != "cuda":
+        return update
+    return CapturedFunction(update, state.model, frozen=lambda: used_by_graph(state))
+
+
+def used_by_graph(state: TrainingState) -> list[object]:
+    """Return what the graph of a step keeps using: the addresses of tensors, and the optimisers' numbers."""
+    groups = [group for optimizer in state.optimizers for group in optimizer.param_groups]
+    used = [*state.tensors(), *(x for group in groups for name, x in group.items() if name != "params")]
+    return [x.data_ptr() if isinstance(x, Tensor) else x for x in used]
 
 
 @functools.cache
@@ -25,7 +42,8 @@ class CapturedFunction:
     that change (PyTorch's notes on CUDA semantics, "CUDA Graphs"). A graph does not run the hooks of modules, so a
     model that has hooks runs without it.
 
-    frozen: returns the addresses and numbers that the graph keeps using; see `check_frozen`.
+    frozen: returns the addresses and numbers that the graph keeps using. RuntimeError if one has been replaced since
+    the capture, which is checked after every CHECKED_EVERY calls.
     """
 
     def __init__(self, function: Callable[..., object], model: nn.Module, frozen: Callable[[], list[object]] = list):
@@ -62,10 +80,7 @@ class CapturedFunction:
         for static, tensor in zip(self.inputs, inputs, strict=True):
             static.copy_(tensor, non_blocking=True)
         self.graph.replay()
-
-    def check_frozen(self) -> None:
-        """Raise RuntimeError if the graph works with a tensor or number that has been replaced since the capture."""
-        if self.graph and self.frozen() != self.frozen_values:
+        if self.n_calls % CHECKED_EVERY == 0 and self.frozen() != self.frozen_values:
             raise RuntimeError("a CUDA graph cannot see that a tensor or setting was replaced; change tensors in place")
 
     def _warm_up(self, inputs: tuple[Tensor, ...]) -> None:
@@ -80,14 +95,10 @@ class CapturedFunction:
     def _capture(self, inputs: tuple[Tensor, ...]) -> tuple[list[Tensor], torch.cuda.CUDAGraph]:
         """Record the function's work in a graph, without running it; return its inputs and the graph."""
         static_inputs, graph = [tensor.clone() for tensor in inputs], torch.cuda.CUDAGraph()
-        inference = torch.is_inference_mode_enabled()
-        # The tensors that a capture makes for its random numbers outlive it, so they must not be inference tensors
-        # (github.com/pytorch/pytorch/issues/166792).
-        capture = torch.cuda.graph(graph, stream=self.stream)
         collects = gc.isenabled()
         gc.disable()  # it might free a tensor or another graph, which would end the capture
         try:
-            with torch.inference_mode(False), capture, torch.inference_mode(inference):
+            with torch.cuda.graph(graph, stream=self.stream):
                 self.function(*static_inputs)
         finally:
             if collects:
