@@ -20,6 +20,7 @@ from experiments.report.comparison import Row, compare
 from experiments.report.find_runs import find_runs
 from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
+from experiments.report.notes import make_notes
 from experiments.report.packed_sweep import ENDING, name_of, pack
 from experiments.report.table import table, to_plain
 from experiments.sweep.sweep_folder import PLAN_FILE
@@ -60,8 +61,7 @@ def write_report(options: Namespace) -> str:
     """Compare the runs, write the page, Markdown and charts, and return text for the console."""
     found = find_runs(options.runs)
     comparison = compare(found.variants, baseline=options.baseline, target=options.target)
-    runs = [run for variant in found.variants for run in variant.runs.values()]
-    notes = render("report/notes.txt", comparison=comparison, runs=runs, left_out=found.left_out).splitlines()
+    notes = make_notes(comparison, found.left_out)
     sentences = conclusions(comparison)
     is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
     output = _output(options.output, options.runs)
