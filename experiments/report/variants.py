@@ -1,6 +1,5 @@
 """Group runs into variants: runs whose identities differ in the seed alone."""
 
-import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from experiments.report.packed_sweep import name_of
 from experiments.report.runs import Run
 from experiments.sweep.plan import Plan
 from experiments.sweep.values import VARIANTS, labelled, spoken
-from training.identity import ORIGIN, SEED, group_seeds, identity_of
+from training.identity import ORIGIN, SEED, group_seeds, identity_of, what_differs
 
 # The name that a sweep gives to a variant, and the settings that the name stands for.
 GivenName = tuple[str, list[str]]
@@ -51,15 +50,19 @@ def make_variants(runs: Sequence[Run], plans: Mapping[Path, Plan]) -> list[Varia
     Of runs with the same seed, a variant has the first.
     """
     names = _given_names(plans)
-    alike = [{"name": names.get(run.folder.path), "is_finished": bool(run.end)} for run in runs]
-    variants = group_seeds([run.identity | more for run, more in zip(runs, alike, strict=True)])
-    groups = [{seed: runs[place] for seed, place in sorted(variant.items())} for variant in variants]
+    alike = [run.identity | {"name": names.get(run.folder.path), "is_finished": bool(run.end)} for run in runs]
+    groups = []
+    for places in group_seeds(alike):
+        groups.append({seed: runs[places[seed]] for seed in sorted(places)})
     # What a sweep varies is in the labels even if only one variant is finished so far, and even if it is a path.
-    swept = {VARIANTS, *(key for plan in plans.values() for key, values in plan.axes.items() if len(values) > 1)}
-    firsts = [next(iter(group.values())) for group in groups]
-    described = [_values(run, names.get(run.folder.path), swept) for run in firsts]
-    keys = dict.fromkeys(key for values in described for key in values)
-    shown = {key for key in keys if key in swept or len({json.dumps(values.get(key)) for values in described}) > 1}
+    swept = {VARIANTS}
+    for plan in plans.values():
+        swept.update(key for key, values in plan.axes.items() if len(values) > 1)
+    described = []
+    for group in groups:
+        first = next(iter(group.values()))
+        described.append(_values(first, names.get(first.folder.path), swept))
+    shown = swept.union(what_differs(described))
 
     def labelled_by(keys: Set[str]) -> list[Variant]:
         variants = []

@@ -34,8 +34,14 @@ class SweepFolder:
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
         """Return the folder of the same sweep, perhaps with more values, or else a new one: NAME, NAME-2, ..."""
         with exclusive(root, "is creating a sweep", waits=True):
-            found = ((path, read_plan(path) if path.exists() else plan) for path in numbered(root / name))
-            path, whole = next((path, whole) for path, there in found if there and (whole := larger(plan, there)))
+            places = numbered(root / name)
+            whole: Plan | None = None
+            while whole is None:
+                path = next(places)
+                if not path.exists():
+                    whole = plan
+                elif there := read_plan(path):
+                    whole = larger(plan, there)
             replace_text(path / PLAN_FILE, to_yaml(whole.settings))
             return cls(path, whole)
 

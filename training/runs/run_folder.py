@@ -40,7 +40,7 @@ class RunFolder:
         self.latest = self.checkpoints / f"latest{SUFFIX}"
         self.previous = self.checkpoints / f"previous{SUFFIX}"
         self.best = self.checkpoints / f"best{SUFFIX}"
-        self._held: os.stat_result | None = None  # the lock by which this process holds the folder
+        self._own_lock: tuple[int, int] | None = None  # the lock on disk by which this process holds the folder
         if self.config.exists():
             refuse_links(path)
             refuse_links(self.checkpoints)
@@ -66,7 +66,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Keep other processes out, and leave an error in error.txt. Raises UserError if another one has the lock."""
         with exclusive(self.path, "is training this run"):
-            self._held = (self.path / "lock").stat()
+            self._own_lock = self._lock_on_disk()
             self.error.unlink(missing_ok=True)
             try:
                 yield
@@ -76,12 +76,19 @@ class RunFolder:
                     replace_text(self.error, f"{explain(error)}\n")
                 raise
             finally:
-                self._held = None
+                self._own_lock = None
+
+    def _lock_on_disk(self) -> tuple[int, int] | None:
+        """Return the device and the number of the lock's file, which no other file has; None if it is gone."""
+        try:
+            status = (self.path / "lock").stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status.st_dev, status.st_ino
 
     def check_held(self) -> None:
         """Raise TrainingError if the folder that this process has locked is no longer there."""
-        lock = self.path / "lock"
-        if self._held and not (lock.exists() and os.path.samestat(lock.stat(), self._held)):
+        if self._own_lock and self._lock_on_disk() != self._own_lock:
             raise TrainingError(f"{self.path}: this folder or its lock was deleted or moved, so the run ends")
 
     def is_finished(self) -> bool:
