@@ -8,8 +8,7 @@ from pathlib import Path
 
 import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
-from cli.errors import UserError, checking_values, explain, one_line
-from cli.prompt import read_line
+from cli.errors import UserError, checking_values, one_line
 from data.files import read_file
 from model.generate import Sampling
 from training.copied import how_much_is_copied
@@ -31,7 +30,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
-    prompt.add_argument("--interactive", action="store_true", help="ask for one prompt after another")
     add("--length", type=whole(0), default=500, metavar="N", help="characters to sample (%(default)s)")
     add("--samples", type=whole(1), default=1, metavar="N", help="number of texts (%(default)s)")
     add("--temperature", type=float, default=0.8, metavar="X", help="lower is more predictable, 0 is greedy (0.8)")
@@ -46,9 +44,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the options, load the model, and continue the prompt or the lines of standard input."""
-    if options.copied and options.interactive:
-        raise UserError("--copied is for texts that are finished; leave out --interactive")
+    """Check the options, load the model, and continue the prompt."""
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
     filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
@@ -61,22 +57,21 @@ def run(options: argparse.Namespace) -> int:
     with checking_values("--stop: "):
         for stop in options.stop:
             trained.vocabulary.encode(stop)
-    prompt = "" if options.interactive else read_prompt(options)
+    prompt = read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
     options.stop += trained.stops
     with prepared_for_sampling(trained.model, options.samples):
         sampler = TextSampler(trained.model, trained.vocabulary, sampling)
-        if options.interactive:
-            interact(sampler, options)
-            return 0
         began_s = time.perf_counter()
-        texts = write(sampler, options, prompt, options.seed, lines=bool(trained.stops))
+        texts = write(sampler, options, prompt, lines=bool(trained.stops))
         elapsed_s = time.perf_counter() - began_s
-    n, together = sum(map(len, texts)), f" of {len(texts)} texts together" if len(texts) > 1 else ""
+    n = sum(map(len, texts))
+    together = f" of {len(texts)} texts together" if len(texts) > 1 else ""
     speed = f"{n / elapsed_s:,.0f} characters/s"
     print(f"Sampled {n:,} character{'s' * (n != 1)}{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
-    for sentence in how_much_is_copied(trained, texts, prompt) if options.copied else ():
-        print(sentence, file=sys.stderr)
+    if options.copied:
+        for sentence in how_much_is_copied(trained, texts, prompt):
+            print(sentence, file=sys.stderr)
     return 0
 
 
@@ -93,15 +88,14 @@ def read_prompt(options: argparse.Namespace) -> str:
         raise UserError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
 
 
-def write(
-    sampler: TextSampler, options: argparse.Namespace, prompt: str, seed: int, *, lines: bool = False
-) -> list[str]:
+def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, *, lines: bool) -> list[str]:
     """Continue the prompt, print the texts, and return them without it. Raises UserError as `encode` does.
 
     lines: print one text on a line, without a number.
     """
     if options.samples == 1:
-        pieces, text = sampler.stream(prompt, options.length, seed=seed, stops=options.stop), ""
+        pieces = sampler.stream(prompt, options.length, seed=options.seed, stops=options.stop)
+        text = ""
         show(prompt)
         for (piece,) in pieces:
             show(piece)
@@ -111,30 +105,12 @@ def write(
     sampled: list[str] = []
     for first in range(0, options.samples, AT_ONCE):
         streams = range(first, min(first + AT_ONCE, options.samples))
-        pieces = sampler.stream(prompt, options.length, seed=seed, streams=streams, stops=options.stop)
+        pieces = sampler.stream(prompt, options.length, seed=options.seed, streams=streams, stops=options.stop)
         texts = ["".join(text) for text in zip(*pieces, strict=True)]
         for number, text in enumerate(texts, first + 1):
             show(f"{prompt}{text}\n" if lines else f"--- sample {number} ---\n{prompt}{text}\n\n")
             sampled.append(text)
     return sampled
-
-
-def interact(sampler: TextSampler, options: argparse.Namespace) -> None:
-    """Continue one line of standard input after another, each with the next seed. Ctrl-C stops a text, Ctrl-D ends."""
-    seed = options.seed
-    while True:
-        try:
-            line = read_line()
-        except EOFError:
-            return
-        try:
-            write(sampler, options, line, seed)
-        except UserError as error:
-            print(f"sample.py: {explain(error)}", file=sys.stderr)
-            continue
-        except KeyboardInterrupt:
-            show("\n")
-        seed += 1
 
 
 def show(text: str) -> None:

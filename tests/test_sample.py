@@ -1,9 +1,6 @@
 import ast
 import io
-import os
-import pty
 import re
-import select
 import subprocess
 import sys
 import time
@@ -11,7 +8,7 @@ import time
 import pytest
 import torch
 from conftest import ROOT, TINY_TEXT, train_tiny
-from helpers import assert_mistake, heed_signals, train_run
+from helpers import assert_mistake, train_run
 
 import sample
 from training.sampling import StopText
@@ -211,7 +208,6 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--prompt", "\x1b[31m"], r"'\x1b' (U+001B)"),
         (["--prompt", "\udcff"], r"'\udcff' (U+DCFF)"),
         (["--prompt", "\0"], r"'\x00' (U+0000)"),
-        (["--copied", "--interactive"], "leave out --interactive"),
     ],
 )
 def test_a_mistake_produces_a_one_line_error_and_status_2(capsys, arguments, message):
@@ -232,46 +228,6 @@ def test_before_the_first_run_the_bundled_model_writes_and_says_how_to_train_ano
     line, _ = errors.splitlines()
     assert "it comes with the project: train your own with " in line
     assert line.endswith(f"{ROOT}/train.py --config {ROOT}/configs/selmere.yaml")
-
-
-def test_interactive_mode_continues_each_line_and_survives_mistakes(written):
-    output = written("--interactive", "--length", 10, stdin="99 bot\nöl\n\n98".encode())
-    first, second, third = output[:17], output[17:28], output[28:]
-    assert first == written("--length", 10, "--prompt", "99 bot")
-    assert second == written("--length", 10, "--seed", 1)
-    assert third == written("--length", 10, "--prompt", "98", "--seed", 2)
-
-
-@pytest.mark.slow
-def test_on_a_terminal_ctrl_c_stops_the_text_not_the_program_and_lines_can_be_edited_and_recalled(trained):
-    process, terminal = pty.fork()
-    if process == 0:
-        heed_signals()
-        os.chdir(trained)
-        os.execv(sys.executable, ["python", f"{ROOT}/sample.py", "--interactive", "--length=1000000", "--device=cpu"])
-    shown = b""
-
-    def type_and_wait(keys, pattern):
-        nonlocal shown
-        end = time.monotonic() + 200
-        os.write(terminal, keys)
-        shown = b""
-        while not re.search(pattern, shown, re.DOTALL):
-            if select.select([terminal], [], [], 60)[0]:
-                shown += os.read(terminal, 1000)
-            else:  # readline misses a Ctrl-C between the prompt and its wait for keys; a user presses it again
-                assert keys == b"\x03" and time.monotonic() < end, shown
-                os.write(terminal, keys)
-
-    type_and_wait(b"", b"> $")
-    type_and_wait(b"9 botx\x7ftles\n", b"\n9 bottles.{200}")  # with the key that deletes a character
-    type_and_wait(b"\x03", b"> $")
-    type_and_wait(b"\x03", b"> $")  # nothing runs: the prompt comes again
-    type_and_wait(b"\x1b[A\n", b"\n9 bottles.{200}")  # the arrow that recalls the line
-    type_and_wait(b"\x03", b"> $")
-    os.write(terminal, b"\x04")
-    assert os.waitpid(process, 0) == (process, 0)
-    os.close(terminal)
 
 
 @pytest.mark.slow
