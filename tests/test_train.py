@@ -244,7 +244,7 @@ def test_running_out_of_memory_produces_a_line_that_says_what_to_lower(workplace
     assert train.main(["--config", "tiny.yaml", "model.n_head=1", "model.n_embd=1000000"]) == 1
     lower = "lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows"
     assert capsys.readouterr().err == f"train.py: out of memory; {lower}\n"
-    assert (workplace / "runs/tiny/error.txt").read_text().startswith("RuntimeError: ")
+    assert not (workplace / "runs").exists()
 
 
 def test_accumulated_batches_equal_one_large_batch(workplace):

@@ -76,7 +76,7 @@ def test_16_bits_per_weight_give_nearly_the_same_logits(tmp_path):
     ids, expected = ids_and_logits("modern")
     opened = load_model(exported(tmp_path, "modern", "safetensors", "--half"), "cpu")
     dtypes = {name: x.dtype for name, x in opened.checkpoint.tensors.items()}
-    assert dtypes.pop("model.ngrams.symbols") == torch.int64  # which float16 could not hold
+    assert dtypes.pop("model.memories.ngrams.symbols") == torch.int64  # which float16 could not hold
     assert {*dtypes.values()} == {torch.float16}
     torch.testing.assert_close(opened.model(ids), expected, atol=0.02, rtol=0)
 

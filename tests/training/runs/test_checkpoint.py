@@ -151,14 +151,6 @@ def test_the_error_for_a_file_of_an_earlier_version_names_the_commit_that_reads_
         load_checkpoint(tmp_path / "a")
 
 
-def test_a_file_of_the_format_before_names_the_last_commit_that_reads_it(tmp_path):
-    checkpoint = make_checkpoint()
-    settings = json.dumps({"model": {"counted_characters": 9}})
-    write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint) | {"settings": settings, "format": "6"})
-    with pytest.raises(CheckpointError, match=r"counted_characters=9 is no longer possible.*commit 8237b76 .*can read"):
-        load_checkpoint(tmp_path / "a")
-
-
 def test_a_file_of_a_later_format_says_so(tmp_path):
     checkpoint = make_checkpoint()
     write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint) | {"format": "99"})
