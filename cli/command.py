@@ -39,12 +39,6 @@ class CommandParser(argparse.ArgumentParser):
             message += f"; write {missing[1]}=VALUE if the value begins with a dash"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {to_paste(self.prog, '--help')}\n")
 
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        if arg_strings == ["--"] and action.option_strings:  # of --prompt=--, which Python 3.11 and 3.12 drop
-            value = self._get_value(action, "--")
-            return [value] if action.nargs else value
-        return super()._get_values(action, arg_strings)
-
 
 def whole(lowest: int) -> Callable[[str], int]:
     """Return the type of a whole number from `lowest` on, below 2^63, the limit of PyTorch's seeds."""

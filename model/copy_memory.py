@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import SHORTEST_COPY, ModelConfig
-from model.embedding import TokenEmbedding
-from model.memory import Memory
+from model.embedding import Memory, TokenEmbedding
 from model.positions import Places
 
 

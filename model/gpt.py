@@ -26,8 +26,7 @@ from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.copy_memory import CopyMemory
-from model.embedding import TokenEmbedding
-from model.memory import Memory
+from model.embedding import Memory, TokenEmbedding
 from model.ngrams import NgramMemory
 from model.norm import QueryKeyNorm, make_norm
 from model.positions import POSITIONS, Places
@@ -44,10 +43,15 @@ class GPT(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
-        self.config = config
+        self.config, self.n_before = config, config.n_before
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
+        memories: dict[str, nn.Module] = {}
+        if config.ngrams:
+            memories["ngrams"] = NgramMemory(config, vocab_size)
+        if config.longest_copy:
+            memories["copies"] = CopyMemory(config, vocab_size)
         # Type checkers do not know what these containers hold.
-        self.memories = cast("Mapping[str, Memory]", nn.ModuleDict(make_memories(config, vocab_size)))
+        self.memories = cast("Mapping[str, Memory]", nn.ModuleDict(memories))
         self.position_embedding = POSITIONS[config.positions](config)
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
         self.norm = make_norm(config)
@@ -115,16 +119,16 @@ class GPT(nn.Module):
         """Return the positions of ids and what all parts of the model share; see `forward`."""
         if ids.ndim != 2:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected (B, T)")
-        start, n_before = cache.length if cache else 0, self.config.n_before
+        start = cache.length if cache else 0
         index = slice(start, start + ids.size(1))
         if index.stop > self.config.block_size:
             raise ValueError(f"{index.stop} positions do not fit into model.block_size={self.config.block_size}")
         window = ids + 1  # 0: a position before the window
         if cache is None:
-            window = F.pad(window, (n_before, 0))
+            window = F.pad(window, (self.n_before, 0))
         else:
             cache.symbols.update(window, index)
-            window = cache.symbols.stored[: len(ids), : n_before + index.stop]
+            window = cache.symbols.stored[: len(ids), : self.n_before + index.stop]
         return Places(index, window, self.position_embedding, weights)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -149,13 +153,3 @@ class GPT(nn.Module):
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())
-
-
-def make_memories(config: ModelConfig, vocab_size: int) -> dict[str, Memory]:
-    """Return the memories of a config by their names; most models have none."""
-    memories: dict[str, Memory] = {}
-    if config.ngrams:
-        memories["ngrams"] = NgramMemory(config, vocab_size)
-    if config.longest_copy:
-        memories["copies"] = CopyMemory(config, vocab_size)
-    return memories

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.memory import Memory
+from model.embedding import Memory
 from model.positions import Places
 
 WIDTH = 32  # of a row

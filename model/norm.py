@@ -58,9 +58,4 @@ class QueryKeyNorm(nn.Module):
         """Return what multiplies queries and keys of length sqrt(D), (H + K, 1), or None for 1."""
         if self.log_scale is None:
             return None
-        return torch.cat((self.scales() / self.root, self.ones)).unsqueeze(-1)
-
-    def scales(self) -> Tensor:
-        """Return the learned scale s of each head, (H,)."""
-        assert self.log_scale is not None
-        return self.log_scale.exp()
+        return torch.cat((self.log_scale.exp() / self.root, self.ones)).unsqueeze(-1)

@@ -2,6 +2,7 @@ import ast
 import dataclasses
 import functools
 import re
+import subprocess
 import sys
 import tomllib
 import typing
@@ -69,6 +70,11 @@ def test_tests_import_no_other_tests():
     for file in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.ImportFrom) and node.module.startswith("test_")), file.name
+
+
+def test_the_settings_of_a_model_can_be_read_without_importing_torch():
+    code = "import sys, model.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_no_two_classes_share_a_name():

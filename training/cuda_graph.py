@@ -14,10 +14,8 @@ WARM_UP = 3  # ordinary calls before the capture, in which libraries and optimis
 CHECKED_EVERY = 50  # calls
 
 
-def replay_on_gpu(update: Callable[..., None], state: TrainingState) -> Callable[..., None]:
-    """Return the update of a step; on a GPU, which finishes small products before Python launches more, as a graph."""
-    if state.runtime.device.type != "cuda":
-        return update
+def captured_step(state: TrainingState, update: Callable[..., None]) -> Callable[..., None]:
+    """Return the update of a step as a graph: a GPU finishes small products before Python launches the next ones."""
     return CapturedFunction(update, state.model, frozen=lambda: used_by_graph(state))
 
 

@@ -20,20 +20,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cli.errors import UserError
 from data.corpus import open_corpus
-from training.runtime import n_processes, prepare_machine
+from training.runtime import prepare_machine
 from training.state import TrainingState
 from training.step import TrainingStep
 
 
 @contextlib.contextmanager
 def joined_processes() -> Iterator[None]:
-    """Connect this process with the others, if there are any. When process 0 leaves the context, all end.
+    """Connect this process with the others. When process 0 leaves the context, all end.
 
     The others never enter it: they follow process 0, and exit.
     """
-    if n_processes() == 1:
-        yield
-        return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group()
@@ -51,10 +48,8 @@ def joined_processes() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def make_step(state: TrainingState) -> TrainingStep:
-    """Return the step of a run. If there are other processes, they receive the state."""
-    if n_processes() == 1:
-        return TrainingStep(state)
+def first_shared_step(state: TrainingState) -> "SharedStep":
+    """Give the state of a run to the other processes, and return the step that all take."""
     saved = state.state_dict()
     dtype: Any = str(state.runtime.dtype).removeprefix("torch.")  # each process would choose `auto` for itself
     config = dataclasses.replace(state.config, train=dataclasses.replace(state.config.train, dtype=dtype))

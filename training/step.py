@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data.batches import TrainingBatches
-from training.cuda_graph import replay_on_gpu
+from training.cuda_graph import captured_step
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
 from training.state import TrainingState
@@ -28,7 +28,10 @@ class TrainingStep:
             seed=config.train.seed,
             device=device,
         )
-        self.update = replay_on_gpu(self.update_weights, state)
+        # PyTorch has no norm of sparse gradients, and cannot clip them.
+        sparse = set(state.model.sparse_parameters())
+        self.dense = [p for p in state.model.parameters() if p not in sparse]
+        self.update = captured_step(state, self.update_weights) if device.type == "cuda" else self.update_weights
 
     def run(self) -> None:
         """Take one step: the next batches, new weights, and the progress."""
@@ -62,12 +65,9 @@ class TrainingStep:
             loss.backward()
             state.loss_sum += loss.detach()
         state.loss_count += 1
-        # PyTorch has no norm of sparse gradients, and cannot clip them.
-        sparse = set(state.model.sparse_parameters())
-        dense = [p for p in state.model.parameters() if p not in sparse]
-        state.grad_norm.copy_(nn.utils.get_total_norm([p.grad for p in dense if p.grad is not None]))
+        state.grad_norm.copy_(nn.utils.get_total_norm([p.grad for p in self.dense if p.grad is not None]))
         if grad_clip:
-            nn.utils.clip_grads_with_norm_(dense, grad_clip, state.grad_norm)
+            nn.utils.clip_grads_with_norm_(self.dense, grad_clip, state.grad_norm)
         for optimizer in state.optimizers:
             optimizer.step()
             optimizer.zero_grad()

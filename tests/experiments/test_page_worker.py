@@ -154,5 +154,11 @@ def variables_of(block, x):
     has_scale = attention.qk_norm is not None and attention.qk_norm.log_scale is not None
     functions = {"self": head, "torch": torch, "F": F, "rotate": rotate}
     functions["rms_norm"] = lambda y: F.rms_norm(y, (D,), eps=2**-23)
-    sizes = {"x": x, "B": 1, "T": T, "block_size": T, "scale": attention.qk_norm.scales()[1] if has_scale else None}
+    sizes = {
+        "x": x,
+        "B": 1,
+        "T": T,
+        "block_size": T,
+        "scale": attention.qk_norm.log_scale[1].exp() if has_scale else None,
+    }
     return functions | sizes | {"slope": alibi_slopes(H)[1], "distance": steps[:, None] - steps}

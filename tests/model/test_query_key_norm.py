@@ -53,6 +53,6 @@ def test_only_scaled_dot_scores_of_normalised_queries_learn_a_scale():
 
 def test_each_head_of_each_layer_learns_its_scale_from_12():
     model = GPT(make_model(n_head=(5, 2)).config, 5)
-    scales = [block.attention.qk_norm.scales() for block in model.blocks]
+    scales = [block.attention.qk_norm.log_scale.exp() for block in model.blocks]
     assert [len(scale) for scale in scales] == [5, 2]
     torch.testing.assert_close(torch.cat(scales), torch.full((7,), 12.0))

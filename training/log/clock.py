@@ -15,7 +15,7 @@ class Clock:
         self.origin_s = started_s - earlier_s
         self.first_step = self.lap_step = step
         self.paused_s = 0.0  # in this lap
-        self.start()
+        self.session_start_s = self.lap_start_s = started_s
 
     def start(self) -> None:
         """Measure the speed from now on."""

@@ -17,8 +17,18 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
 
     changes: settings that differ from those of earlier sessions.
     """
-    config, step = state.config, state.progress.step
-    lines = [describe_text(state), describe_model(state), *describe_length(state)]
+    config, corpus, step = state.config, state.corpus, state.progress.step
+    train_ids, val_ids, test_ids = state.split
+    n_test = len(test_ids) - 1
+    lines = [
+        f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
+        f"characters, a vocabulary of {len(corpus.vocabulary):,}; "
+        f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
+        + (f", {n_test:,} for the test" if n_test else ""),
+        f"Model: {state.model.n_parameters():,} parameters, {config.model.in_words}, "
+        f"context length {config.model.block_size}",
+        *describe_length(state),
+    ]
     if config.train.ancestor:
         lines.append(f"Started from the weights of {config.train.ancestor}")
     resumed = f", resuming from step {step:,}" if step else ""
@@ -26,22 +36,6 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
     if changes:
         lines.append(f"Changed settings: {'; '.join(changes)}")
     return lines
-
-
-def describe_text(state: TrainingState) -> str:
-    corpus, (train_ids, val_ids, test_ids) = state.corpus, state.split
-    n_test = len(test_ids) - 1
-    return (
-        f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
-        f"characters, a vocabulary of {len(corpus.vocabulary):,}; "
-        f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
-        + (f", {n_test:,} for the test" if n_test else "")
-    )
-
-
-def describe_model(state: TrainingState) -> str:
-    config = state.config.model
-    return f"Model: {state.model.n_parameters():,} parameters, {config.in_words}, context length {config.block_size}"
 
 
 def describe_length(state: TrainingState) -> list[str]:

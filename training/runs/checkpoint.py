@@ -68,7 +68,7 @@ class Checkpoint:
         state.check_finite()
         corpus = {name: getattr(state.corpus, name) for name in CORPUS}
         checkpoint = cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
-        if not checkpoint.step:
+        if not state.progress.step:
             check_weights(checkpoint)  # a run that has begun can be resumed
         return checkpoint
 

@@ -5,30 +5,27 @@ import contextlib
 import dataclasses
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from cli.errors import UserError
-from data.config import DataConfig
-from data.corpus import Corpus, open_corpus
+from data.corpus import open_corpus
 from data.files import remove_partial_files
 from data.sources import MissingTextError
 from training.config import Config
 from training.config_file import build_config, load_config
 from training.identity import earlier_values, identity_of
-from training.processes import joined_processes, make_step
+from training.processes import first_shared_step, joined_processes
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.differences import adopt, changed_settings, check_resumable, open_ancestor
 from training.runs.find_checkpoint import find_run
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RUNS, RunFolder
-from training.runtime import has_fast_bfloat16, prepare_machine
+from training.runtime import has_fast_bfloat16, n_processes, prepare_machine
 from training.state import TrainingState
 from training.step import TrainingStep
-
-MOVED = "add data.corpus=NEW_PATH"
 
 
 @contextlib.contextmanager
@@ -41,17 +38,19 @@ def open_run(
     run cannot be opened with them; then a new run has no folder. Inside the context, an error of the machine becomes a
     TrainingError that says how to resume.
     """
-    with joined_processes():
+    several = n_processes() > 1  # of torchrun
+    with joined_processes() if several else contextlib.nullcontext():
         opened = start(config_file, overrides) if config_file else resume(find_run(folder or RUNS), overrides)
         with opened as (run, state, changes):
-            yield run, state, make_step(state), changes
+            for doubt in doubts(state):
+                print(f"train.py: warning: {doubt}", file=sys.stderr)
+            yield run, state, first_shared_step(state) if several else TrainingStep(state), changes
 
 
 @contextlib.contextmanager
 def start(config_file: Path, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
     """Open a new run; see `open_run`."""
     state = new_state(load_config(config_file, overrides))
-    warn(doubts(state))
     run = RunFolder.create(state.config.train.name or config_file.stem)
     with run.lock(), run.session(state):
         yield run, state, []
@@ -62,11 +61,12 @@ def resume(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFolder
     """Open a run again, or for the first time if it has nothing but its settings; see `open_run`."""
     with run.lock():
         checkpoint, warnings = load_newest(run)
+        for warning in warnings:
+            print(f"train.py: warning: {warning}", file=sys.stderr)
         if checkpoint:
             state, changes = continued_state(checkpoint, overrides)
         else:
             state, changes = new_state(load_config(run.config, overrides)), []
-        warn([*warnings, *doubts(state)])
         has_same_origin = checkpoint is not None and state.origin == checkpoint.origin
         with run.session(state, changes, is_new=not has_same_origin):
             yield run, state, changes
@@ -76,7 +76,7 @@ def new_state(config: Config) -> TrainingState:
     """Return the state of a run at step 0. Raises UserError if its settings cannot work here and with their text."""
     runtime = prepare_machine(config)
     config, ancestor = with_ancestor(config)
-    state = TrainingState(config, open_text_of_run(config.data, MOVED), runtime)
+    state = TrainingState(config, open_corpus(config.data), runtime)
     if ancestor:
         adopt(state, ancestor)
     return state
@@ -85,7 +85,10 @@ def new_state(config: Config) -> TrainingState:
 def continued_state(checkpoint: Checkpoint, overrides: Sequence[str]) -> tuple[TrainingState, list[str]]:
     """Return the state that a checkpoint holds, and the settings that have changed since it was saved."""
     config = build_config(dataclasses.asdict(checkpoint.config), overrides)
-    corpus = open_text_of_run(config.data, MOVED)
+    try:
+        corpus = open_corpus(config.data)
+    except MissingTextError as error:
+        raise UserError(f"{error}; if you moved the text, add data.corpus=NEW_PATH") from None
     check_resumable(checkpoint, config, corpus)
     state = TrainingState(config, corpus, prepare_machine(config))
     state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
@@ -151,16 +154,3 @@ def doubts(state: TrainingState) -> Iterator[str]:
     if "\0" in corpus.vocabulary.characters:
         other = "utf-32-le" if codecs.lookup(corpus.encoding).name == "utf-16-le" else "utf-16-le"
         yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as {other}"
-
-
-def warn(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        print(f"train.py: warning: {warning}", file=sys.stderr)
-
-
-def open_text_of_run(data: DataConfig, advice: str) -> Corpus:
-    """Open the text of a run. Raises UserError with the advice if the text was moved."""
-    try:
-        return open_corpus(data)
-    except MissingTextError as error:
-        raise UserError(f"{error}; if you moved the text, {advice}") from None

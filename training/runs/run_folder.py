@@ -17,7 +17,7 @@ from training.config_file import to_yaml
 from training.runs.checkpoint import SUFFIX, Checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record
 from training.runtime import peak_memory_bytes
-from training.state import TrainingError, TrainingState
+from training.state import Progress, TrainingError, TrainingState
 
 RUNS = Path("runs")
 
@@ -99,10 +99,18 @@ class RunFolder:
 
     @contextlib.contextmanager
     def session(self, state: TrainingState, changes: Sequence[str] = (), *, is_new: bool = True) -> Iterator[None]:
-        """Begin a session, see `begin_session`; an error inside becomes a TrainingError that says how to resume."""
+        """Write the settings, go back to the state's step, and record the run's identity if it is new or has changed.
+
+        changes: the settings that have changed. What was logged and kept after this step is removed. Inside the
+        context, an error of the machine becomes a TrainingError that says how to resume.
+        """
         try:
             if is_new or changes or not (state.is_finished() and self.is_finished()):  # or there is nothing to do
-                self.begin_session(state, changes, is_new=is_new)
+                self.check_held()
+                self.lay_out(to_yaml(state.config))
+                self.go_back(state.progress)
+            if is_new or changes:
+                self.record_identity(state, changes)
             yield
         except TrainingError:
             raise
@@ -110,24 +118,21 @@ class RunFolder:
             self.check_held()  # a folder that is gone is the reason of other errors
             raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {self.path}") from error
 
-    def begin_session(self, state: TrainingState, changes: Sequence[str], *, is_new: bool) -> None:
-        """Write the settings, go back to the state's step, and record the run's identity if it is new or has changed.
-
-        changes: the settings that have changed. What was logged and kept after this step is removed.
-        """
-        progress = state.progress
-        self.check_held()
-        self.lay_out(to_yaml(state.config))
+    def go_back(self, progress: Progress) -> None:
+        """Remove what was logged and kept after this step."""
         cut_records(self.metrics, progress.step, progress.log_sizes[0])
         os.truncate(self.samples, min(self.samples.stat().st_size, progress.log_sizes[1]))
         for step, path in self.all_kept().items():
             if step > progress.step:
                 path.unlink()
-        if is_new or changes:
-            record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
-            record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
-            self.add_record(record | ({"changes": changes} if changes else {}))
-            self.save(state, elapsed_s=progress.elapsed_s)  # whatever happens from now on, nothing of this is lost
+
+    def record_identity(self, state: TrainingState, changes: Sequence[str]) -> None:
+        """Record what determines the run from here on, and save it: whatever happens, nothing of this is lost."""
+        progress = state.progress
+        record = {"step": progress.step, "elapsed_s": progress.elapsed_s, "corpus": state.corpus.name}
+        record |= {"settings": dataclasses.asdict(state.config), "origin": state.origin}
+        self.add_record(record | ({"changes": changes} if changes else {}))
+        self.save(state, elapsed_s=progress.elapsed_s)
 
     def save(self, state: TrainingState, *, elapsed_s: float, is_best: bool = False) -> None:
         """Save the state as the latest checkpoint, after the best if it is that too; the latest becomes the previous.

@@ -47,7 +47,8 @@ def test_a_session_that_begins_at_a_step_removes_later_entries(workplace):
     state, before = save_at(1, run), (run.metrics.read_bytes(), run.samples.read_bytes())
     run.add_record({"step": 2})
     run.add_sample("step 2", "more")
-    run.begin_session(state, [], is_new=False)
+    with run.session(state, is_new=False):
+        pass
     assert (run.metrics.read_bytes(), run.samples.read_bytes()) == before
 
 
