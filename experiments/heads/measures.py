@@ -66,7 +66,8 @@ def scales_of(model: GPT) -> Tensor | None:
     """Return the scale s of every head (N,), see `QueryKeyNorm`, or None if scores are not s cos(q, k)."""
     if not model.config.qk_norm or model.config.score != "scaled_dot":
         return None
-    scales = [block.attention.qk_norm.log_scale.detach().exp() for block in model.blocks if block.attention.qk_norm]
+    norms = [block.attention.qk_norm for block in model.blocks]
+    scales = [norm.log_scale.detach().exp() for norm in norms if norm and norm.log_scale is not None]
     return torch.cat(scales).double().cpu()
 
 
