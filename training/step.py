@@ -1,8 +1,5 @@
 """One training step: batches, gradients, new weights."""
 
-from collections.abc import Callable
-from typing import cast
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -20,7 +17,8 @@ class TrainingStep:
 
     def __init__(self, state: TrainingState):
         config, device = state.config, state.runtime.device
-        self.state, self.model = state, cast("Callable[[Tensor], Tensor]", state.model)
+        self.state = state
+        self.model: nn.Module = state.model
         self.batches = TrainingBatches(
             state.split.train,
             block_size=config.model.block_size,
