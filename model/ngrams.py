@@ -21,7 +21,7 @@ WIDTH = 32  # of a row
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
 PRIOR = 4.0  # a row that the training text reads this many times has half of its weight
-COUNTED, BATCH = 1 << 24, 1 << 15  # characters to count, and how many of them at once, which fit into a CPU's cache
+COUNTED, BATCH = 1 << 24, 1 << 15  # characters to count at most, and at once, which fit into a CPU's cache
 MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
 
 
@@ -78,10 +78,15 @@ class NgramMemory(Memory):
 
     @torch.no_grad()
     def count(self, ids: Any) -> None:
-        """Count the rows that the first COUNTED ids of the training text read; a slice of the ids is a NumPy array."""
+        """Count the rows that the training text ids (N,) read; a slice of the ids is a NumPy array.
+
+        Of a text of more than COUNTED characters, evenly spread stretches are counted.
+        """
         n_before, counts = self.n_before, torch.zeros(len(self.counts))
         all_symbols = self.symbols.cpu()
-        for start in range(0, min(len(ids), COUNTED), BATCH):
+        n_stretches = -(-len(ids) // BATCH)
+        n_counted = min(n_stretches, COUNTED // BATCH)
+        for start in (number * n_stretches // n_counted * BATCH for number in range(n_counted)):
             symbols = all_symbols[torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64))]
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
             counts += torch.bincount(index.flatten(), minlength=len(counts))

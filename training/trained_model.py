@@ -172,22 +172,22 @@ class TrainedModel:
         """
         return weights_of(self.model, self.encode(text))
 
-    def encode(self, text: str) -> np.ndarray:
-        """Return the ids (T,) of a text. Raises UserError if its length or one of its characters is invalid."""
+    def encode(self, text: str) -> Tensor:
+        """Return the ids (1, T) of a text for `model`. Raises UserError if its length or a character is invalid."""
         ids = self.vocabulary.encode(text)
         longest = self.model.config.block_size
         if not 2 <= len(ids) <= longest:
             given = f"the text has {len(ids)} characters"
             raise UserError(f"{given}; give 2 to {longest}, the context length of {self.path}")
-        return ids
+        return torch.from_numpy(ids.astype(np.int64))[None].to(self.runtime.device)
 
 
 @torch.inference_mode()
-def weights_of(model: GPT, ids: np.ndarray) -> list[Tensor]:
-    """Return each layer's attention weights (H, T, T) for ids (T,), float32, on the CPU."""
+def weights_of(model: GPT, ids: Tensor) -> list[Tensor]:
+    """Return each layer's attention weights (H, T, T) for ids (1, T), float32, on the CPU."""
     weights: list[Tensor] = []
     with evaluation_mode(model):
-        model(torch.from_numpy(ids.astype(np.int64))[None].to(model.lm_head.weight.device), weights=weights)
+        model(ids.to(model.lm_head.weight.device), weights=weights)
     return [each[0].float().cpu() for each in weights]
 
 

@@ -59,7 +59,8 @@ def read_windows(model: GPT, vocabulary: Vocabulary, ids: Ids, n: int) -> Iterat
     starts = np.linspace(0, len(ids) - T, num=min(n, len(ids) // T), dtype=np.int64)
     for start in tqdm(starts, desc="Measuring heads", disable=None, leave=False):
         window = ids[start : start + T]
-        yield torch.cat(weights_of(model, window)), vocabulary.decode(window.tolist())
+        weights = weights_of(model, torch.from_numpy(window.astype(np.int64))[None])
+        yield torch.cat(weights), vocabulary.decode(window.tolist())
 
 
 def scales_of(model: GPT) -> Tensor | None:

@@ -102,7 +102,7 @@ def test_windows_are_spread_over_the_whole_text_and_do_not_overlap():
     for n, starts in ((3, [0, 33, 67]), (64, [0, 16, 33, 50, 67])):
         windows = list(read_windows(model, vocabulary, ids, n))
         assert [window for _, window in windows] == [text[start : start + 16] for start in starts]
-    torch.testing.assert_close(windows[1][0], torch.cat(weights_of(model, ids[16:32])))
+    torch.testing.assert_close(windows[1][0], torch.cat(weights_of(model, torch.from_numpy(ids[None, 16:32]))))
 
 
 def three_heads(**settings):
@@ -129,7 +129,7 @@ def test_the_displayed_weights_are_those_that_the_layer_uses(settings):
         block.attention.register_forward_hook(lambda _, args, y: passed.append((args[0], y)))
     model(ids)
     H, n_layer = model.blocks[0].attention.n_head, len(model.blocks)
-    every_weight = torch.cat(weights_of(model, ids[0].numpy())).view(n_layer, 1, H, 13, 13)
+    every_weight = torch.cat(weights_of(model, ids)).view(n_layer, 1, H, 13, 13)
     for weights, block, (x, y) in zip(every_weight, model.blocks, passed[:n_layer], strict=True):
         attention = block.attention
         K, D = attention.n_kv_head, attention.head_size

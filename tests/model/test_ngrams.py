@@ -71,6 +71,17 @@ def test_counts_are_those_of_each_ngram_of_the_training_text(monkeypatch):
     assert {row: c for row, c in enumerate(model.memories["ngrams"].counts.tolist()) if c} == expected
 
 
+def test_of_a_long_text_evenly_spread_stretches_are_counted(monkeypatch):
+    monkeypatch.setattr(ngrams, "BATCH", 7)
+    monkeypatch.setattr(ngrams, "COUNTED", 14)
+    model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
+    model.memories["ngrams"].count(ids)
+    symbols = [0, 0, 0, *(ids + 1).tolist()]
+    places = [*range(7), *range(21, 28)]
+    expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in places)
+    assert {row: c for row, c in enumerate(model.memories["ngrams"].counts.tolist()) if c} == expected
+
+
 @pytest.mark.parametrize(("training", "values"), [(True, [0, 1]), (False, [pytest.approx(5 / 9)])])
 def test_in_training_half_of_the_rows_are_dropped_and_the_others_doubled_without_the_character_itself(training, values):
     """A row that the text reads 5 times has the weight 5 / (5 + 4), and in training 4 / (4 + 4)."""

@@ -58,6 +58,10 @@ def test_a_text_without_a_second_character_has_no_log_probabilities(model, text)
     assert model.log_probabilities(text).shape == (0,)
 
 
+def test_the_ids_of_a_text_can_be_given_to_the_model(model):
+    assert model.model(model.encode(TEXT[:12])).shape == (1, 12, len(model.vocabulary))
+
+
 def test_attention_weights_of_every_layer_are_causal_and_add_up_to_one(model):
     weights = model.attention_weights(TEXT[:12])
     assert [tuple(each.shape) for each in weights] == [(3, 12, 12)] * 2

@@ -214,3 +214,7 @@ def check_weights(checkpoint: Checkpoint) -> None:
         is_number = x.dtype in REAL or (may_count and not x.is_floating_point())
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")
+    if config.ngrams:
+        symbols, counts = (checkpoint.tensors[f"model.memories.ngrams.{name}"] for name in ("symbols", "counts"))
+        if sorted(symbols.tolist()) != [*range(1, len(symbols) + 1)] or counts.min() < 0:
+            raise ValueError("its n-grams must have the symbols 1, 2, ... once each, and counts of at least 0")
