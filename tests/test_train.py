@@ -1,5 +1,6 @@
 import contextlib
 import io
+import math
 import os
 import random
 import re
@@ -254,6 +255,19 @@ def test_accumulated_batches_equal_one_large_batch(workplace):
     weights = [load_checkpoint(run.latest).weights for run in (parts, whole)]
     torch.testing.assert_close(*weights, atol=2e-4, rtol=1e-3)
     assert losses(parts.path, "train_loss") == pytest.approx(losses(whole.path, "train_loss"), rel=1e-4)
+
+
+@pytest.mark.nightly
+def test_a_recipe_of_the_project_comes_close_to_the_entropy_of_a_text_but_not_below_it(workplace):
+    """Only the choice of each word among four cannot be foreseen."""
+    words = [each.split() for each in ("The A Her One", "old grey dear calm", "cat owl fox pig", "sat. ran. hid. ate.")]
+    draw, n_lines = random.Random(1).choice, 2_000
+    text = "".join(" ".join(map(draw, words)) + "\n" for _ in range(n_lines))
+    (workplace / "mine.txt").write_text(text, encoding="utf-8")
+    settings = ["data.corpus=mine.txt", "train.max_steps=60", "train.eval_every_steps=30"]
+    assert train.main(["--config", str(ROOT / "configs/selmere.yaml"), *settings]) == 0
+    entropy = n_lines * len(words) * math.log(4) / len(text)
+    assert 0.95 * entropy < min(losses(workplace / "runs/selmere")) < 1.3 * entropy
 
 
 @pytest.mark.slow

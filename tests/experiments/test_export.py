@@ -130,6 +130,8 @@ def test_a_model_of_gpt2s_shape_is_the_same_in_transformers(tmp_path, run, libra
     text, prompt = TEXT[-16:], TEXT[-9:]
     python = new_environment(tmp_path / "environment", library) if library else sys.executable
     its = json.loads(subprocess.check_output([python, "-c", IN_TRANSFORMERS, json.dumps([str(folder), text, prompt])]))
+    (lines,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    subprocess.run([python, "-c", lines], cwd=tmp_path, check=True)
     ids, expected = ids_and_logits(run)
     assert (its["class"], its["ids"]) == ("GPT2LMHeadModel", ids[0].tolist())
     torch.testing.assert_close(torch.tensor(its["logits"]), expected[0], atol=1e-5, rtol=0)
