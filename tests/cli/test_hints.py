@@ -1,4 +1,3 @@
-import re
 import sys
 from pathlib import Path
 
@@ -19,14 +18,6 @@ def test_a_command_printed_in_another_folder_runs_there(tmp_path, monkeypatch, p
         (tmp_path / name).write_text("raise SystemExit('not the project')")
     finished = run_command(["bash", "-c", to_paste(program, "--help")])
     assert finished.stdout.startswith(f"usage: {program}"), finished.stderr
-
-
-def test_a_command_for_another_folder_is_that_of_the_page(tmp_path, monkeypatch):
-    page = (ROOT / "experiments/README.md").read_text(encoding="utf-8")
-    (form,) = re.findall(r"`(PYTHONPATH=.*?)`", page)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(BIN))
-    assert to_paste("experiments.score") == form.replace("PROJECT", str(ROOT)).replace("NAME", "score")
 
 
 def test_paths_inside_the_folder_are_printed_relative_to_it_and_other_words_are_quoted(monkeypatch):

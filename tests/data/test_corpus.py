@@ -122,13 +122,6 @@ def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(writ
         load_corpus(write(b="x"), cache=cache).split((0.9, 0.1, 0), 1)
 
 
-def test_characters_may_be_added_to_the_vocabulary_of_a_text(write, cache):
-    path = write(a="banana")
-    plain, more = load_corpus(path, cache=cache), load_corpus(path, characters="xna!", cache=cache)
-    assert [corpus.vocabulary.characters for corpus in (plain, more)] == ["abn", "!abnx"]
-    assert [texts(corpus, [corpus.ids]) for corpus in (plain, more)] == [["banana"], ["banana"]]
-
-
 @pytest.mark.parametrize("content", [ANY_BYTES, b"aaab"])
 def test_in_latin_1_each_byte_of_any_file_is_a_character(write, cache, content):
     path = write(any=content)

@@ -14,7 +14,7 @@ from cli.errors import UserError
 from data import sources
 from data.config import DataConfig
 from data.corpus import open_corpus
-from data.sources import Download, MissingTextError, cache_folder, find_files
+from data.sources import Download, cache_folder, find_files
 
 TEXT = b"Once upon a time there was a corpus.\n" * 100
 CHANGED = TEXT.replace(b"time", b"mime", 1)
@@ -94,15 +94,6 @@ def test_a_download_that_stalls_or_ends_early_is_an_error_and_leaves_no_file(ser
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
 
-def test_the_error_for_a_failed_download_gives_the_reason_and_a_missing_file_is_another_error(cache, monkeypatch):
-    name_story(monkeypatch, "http://127.0.0.1:9/x")
-    monkeypatch.delenv("CORPUS_MIRROR", raising=False)
-    with pytest.raises(UserError, match=r"story could not be downloaded \(http:.*Errno 111\].*refused"):
-        open_corpus(DataConfig(corpus="story"), cache=cache)
-    with pytest.raises(MissingTextError, match="no such file"):
-        open_corpus(DataConfig(corpus="no/such/file.txt"), cache=cache)
-
-
 def test_the_cache_of_a_clone_that_cannot_be_written_is_in_the_folder_of_the_user(tmp_path, monkeypatch):
     assert cache_folder().parent.name == "data"
     monkeypatch.setattr(sources.os, "access", lambda *_: False)
@@ -149,11 +140,8 @@ def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("my.txt.bz2", "bunzip2 {folder}/my.txt.bz2"),
-        ("my.txt.gz", "gunzip {folder}/my.txt.gz"),
         ("MY.TXT.XZ", "unxz {folder}/MY.TXT.XZ"),
         ("my texts.zip", "unzip '{folder}/my texts.zip'"),
-        ("my.txt.zst", "unzstd {folder}/my.txt.zst"),
     ],
 )
 def test_the_error_for_a_packed_file_gives_the_command_that_unpacks_it(tmp_path, cache, name, command):
@@ -190,16 +178,3 @@ def test_a_folder_that_may_not_be_read_is_an_error_and_is_not_left_out(cache, re
                 find_files(f"{folder}/{rest}", cache=cache)
         finally:
             os.seteuid(0 if is_root else os.geteuid())
-
-
-@pytest.mark.parametrize(
-    ("corpus", "error"),
-    [
-        ("shakespear", r"data.corpus=shakespear: no such file.*did you mean shakespeare\?"),
-        ("{folder}/gone.txt", "named corpora: shakespeare, names, selmere"),
-        ("{folder}", "contains no .txt file"),
-    ],
-)
-def test_the_error_for_a_missing_text_suggests_another(tmp_path, cache, corpus, error):
-    with pytest.raises(UserError, match=error):
-        find_files(corpus.format(folder=tmp_path), cache=cache)

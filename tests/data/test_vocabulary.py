@@ -67,8 +67,3 @@ def test_the_error_advises_a_known_character_that_looks_like_the_unknown_one(kno
 def test_the_error_advises_other_line_ends_if_the_text_has_those_of_windows():
     with pytest.raises(UnknownCharacterError, match=r"; give the text with the line ends '\\n' instead of '\\r\\n'$"):
         Vocabulary("ab\n").encode("a\r\nb")
-
-
-def test_the_default_prompt_is_a_line_break_if_the_vocabulary_has_one():
-    assert Vocabulary("ab\n").default_prompt == "\n"
-    assert Vocabulary("xyz").default_prompt == "x"
