@@ -5,11 +5,9 @@ import hashlib
 import json
 import multiprocessing
 import os
-import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import venv
 from pathlib import Path
@@ -234,30 +232,6 @@ def new_environment(folder, *packages):
     return folder / "bin/python"
 
 
-def run_python(arguments, *, cwd=None, text_input=""):
-    """Run `python ARGUMENTS` in a fork of a process that has imported PyTorch; return what `subprocess.run` would.
-
-    On Python 3.11, `atexit` handlers do not run.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods() or arguments[0] == "-c":
-        command = [sys.executable, *map(str, arguments)]
-        return subprocess.run(command, cwd=cwd, input=text_input, capture_output=True, text=True, timeout=600)
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("input", "output", "errors")]
-        for file, text in zip(files, (text_input, "", ""), strict=True):
-            file.write_text(text, encoding="utf-8")
-        where = str(cwd or Path.cwd())
-        process = start_fork(_run_python, [*map(str, arguments)], where, dict(os.environ), [*map(str, files)])
-        try:
-            process.join(600)
-            assert process.exitcode is not None, f"{arguments} runs for ten minutes"
-        finally:
-            process.kill()
-            process.join()
-        output, errors = (file.read_text(encoding="utf-8") for file in files[1:])
-    return subprocess.CompletedProcess(arguments, process.exitcode, output, errors)
-
-
 def start_fork(target, *arguments):
     """Start a function in a fork of a process that has imported PyTorch."""
     context = multiprocessing.get_context("forkserver")
@@ -275,25 +249,3 @@ def _train(output, arguments, hook):
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     sys.exit(train.main(arguments))
-
-
-def _run_python(arguments, cwd, environment, files):
-    """Become the process that `python ARGUMENTS` would start in a folder."""
-    for number, (file, mode) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY), strict=True)):
-        os.dup2(os.open(file, mode), number)
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # a new process of multiprocessing has none
-    os.chdir(cwd)
-    multiprocessing.process.ORIGINAL_DIR = cwd  # where a process that this one spawns finds its script
-    os.environ.clear()
-    os.environ.update(environment)
-    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
-        del sys.modules[name]  # the program imports the files of its own folder
-    is_module = arguments[0] == "-m"
-    name, sys.argv = arguments[is_module], arguments[is_module:]
-    folders = [cwd if is_module else str(Path(name).parent.resolve())]
-    folders += filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = folders + [path for path in sys.path if path not in (str(ROOT), str(ROOT / "tests"))]
-    if is_module:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(name, run_name="__main__")

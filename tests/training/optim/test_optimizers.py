@@ -1,7 +1,8 @@
+import sys
+
 import pytest
 import torch
-from conftest import ROOT
-from helpers import run_python
+from conftest import ROOT, run_command
 
 from model.config import ModelConfig
 from model.gpt import GPT
@@ -153,5 +154,5 @@ for optimizer in optimizers:
     optimizer.zero_grad()
 print([type(optimizer).__name__ for optimizer in optimizers], "torch._dynamo" in sys.modules)
 """
-    finished = run_python(["-c", code], cwd=ROOT)
+    finished = run_command([sys.executable, "-c", code], cwd=ROOT)
     assert finished.stdout == "['Muon', 'AdamW', 'SGD'] False\n", finished.stderr
