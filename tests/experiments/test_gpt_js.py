@@ -170,13 +170,8 @@ def test_the_page_samples_by_the_same_probabilities(page, filters):
     shares = torch.bincount(torch.tensor(ids), minlength=13) / len(ids)
     assert_close(shares.double(), expected, atol=0.02, rtol=0)
     assert (shares[expected == 0] == 0).all()
-    assert page.execute_script(script, logits.tolist(), options, 7)[1] == ids
-
-
-def test_another_seed_draws_other_characters(page):
-    script = "return [7, 8].map((seed) => { const draw = makeDraw(seed); return Array(9).fill([0.5, 0.5]).map(draw) })"
-    seven, eight = page.execute_script(script)
-    assert seven != eight
+    again, other = (page.execute_script(script, logits.tolist(), options, seed)[1] for seed in (7, 8))
+    assert again == ids and (other != ids or expected.max() == 1)
 
 
 def test_the_page_finds_the_roles_that_the_measures_find(page):

@@ -33,25 +33,28 @@ def measure(*heads, text=TEXT):
 
 
 def seen(text):
-    """Return the positions of each target, found character by character."""
-    T = len(text)
-    starts = {t: max(i + 1 for i in range(t) if text[i] == "\n") for t in range(T) if "\n" in text[:t]}
+    """Return the positions of each target for each position, found character by character."""
+    positions, (ann, bob) = range(len(text)), (TEXT.index(name) for name in ("ANN", "BOB"))
+    name = [ann if t > ann + 4 else None for t in positions]  # known at the end of the line
+    name = [bob if t > bob + 4 else start for t, start in zip(positions, name, strict=True)]
     return {
-        "on itself": {t: t for t in range(T)},
-        "on previous": {t: t - 1 for t in range(1, T)},
-        "on same earlier": {t: text.rindex(text[t], 0, t) for t in range(T) if text[t] in text[:t]},
-        "on what followed it": {t: text.rindex(text[t], 0, t - 1) + 1 for t in range(1, T) if text[t] in text[: t - 1]},
-        "on line start": starts,
-        "on speaker name": {t: text.index("BOB" if t > text.index("BOB:\n") + 4 else "ANN") + 1 for t in range(9, T)},
+        "on itself": [[t] for t in positions],
+        "on previous": [[t - 1] if t else [] for t in positions],
+        "on same earlier": [[i for i in range(t) if text[i] == text[t]] for t in positions],
+        "on what followed it": [[i + 1 for i in range(t - 1) if text[i] == text[t]] for t in positions],
+        "on line start": [[text.rindex("\n", 0, t) + 1] if "\n" in text[:t] else [] for t in positions],
+        "on speaker name": [[] if start is None else [start, start + 1, start + 2] for start in name],
     }
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_head_built_to_attend_to_a_target_has_a_share_of_1_there(target):
-    result = measure(one_hot(seen(TEXT)[target], len(TEXT)))
+    expected = seen(TEXT)[target]
+    assert [np.flatnonzero(row).tolist() for row in target_masks(TEXT)[target].numpy()] == expected
+    result = measure(one_hot({t: found[-1] for t, found in enumerate(expected) if found}, len(TEXT)))
     assert result.figures[target].item() == pytest.approx(1)
     assert result.figures["entropy, bits"].item() == 0
-    without_targets = measure(one_hot(seen("abcd")["on previous"], 4), text="abcd")
+    without_targets = measure(one_hot({1: 0, 2: 1, 3: 2}, 4), text="abcd")
     assert without_targets.figures["characters back"].item() == 1
     absent = {"on same earlier", "on what followed it", "on line start", "on speaker name"}
     assert without_targets.figures[target].isnan() == (target in absent)
@@ -67,22 +70,6 @@ def test_measures_of_a_head_with_equal_weights_have_their_closed_forms():
     assert result.figures["on previous"].item() == pytest.approx(np.mean([1 / n for n in rows]))
     for name in TARGETS:
         assert result.figures[name].item() == pytest.approx(result.uniform[name], rel=1e-6)
-
-
-def test_target_masks_equal_targets_found_by_hand():
-    masks = target_masks(TEXT)
-    where = {name: [np.flatnonzero(row).tolist() for row in mask.numpy()] for name, mask in masks.items()}
-    last = len(TEXT) - 1  # the o of "so so"
-    assert where["on same earlier"][last] == [i for i in range(last) if TEXT[i] == "o"]
-    second = TEXT.index("\n\n") + 1
-    assert where["on what followed it"][second] == []  # the second line end itself follows the first
-    assert where["on what followed it"][last] == [i + 1 for i in range(last) if TEXT[i] == "o"]
-    assert TEXT[where["on line start"][last][0] :] == "so so"
-    assert [where["on previous"][t] for t in (0, 1, last)] == [[], [0], [last - 1]]
-    assert where["on line start"][2] == []  # the start of the first line is unknown
-    assert "".join(TEXT[i] for i in where["on speaker name"][last]) == "BOB"
-    assert "".join(TEXT[i] for i in where["on speaker name"][TEXT.index("no,")]) == "ANN"
-    assert where["on speaker name"][5] == []  # within the name, the speaker is not known yet
 
 
 def test_the_role_of_a_head_is_the_target_with_the_largest_excess_over_equal_weights():

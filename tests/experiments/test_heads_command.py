@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import assert_mistake
 
 import train
 from experiments.heads.__main__ import main as heads_command
-from experiments.playground.__main__ import main as playground
 from training.runs.checkpoint import load_checkpoint
 
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
@@ -101,18 +101,11 @@ def test_heads_of_scores_without_a_scale_are_measured(workplace, score):
     assert {row["scale"] for row in figures_in(workplace / "runs/tiny/heads.csv")} == {""}
 
 
-def test_a_page_of_the_playground_and_a_table_of_the_user_are_not_replaced(run, capsys):
-    assert playground(["--no-browser"]) == 0
-    page = (run.path / "playground.html").read_bytes()
+def test_a_table_of_the_user_is_not_replaced(run, capsys):
     for _ in range(2):
         assert heads_command([]) == 0
-    assert (run.path / "playground.html").read_bytes() == page
-    table = run.path / "heads.csv"
-    assert "experiment" not in table.read_text(encoding="utf-8")
-    table.write_text("head,mine\n")
-    capsys.readouterr()
-    assert heads_command([]) == 2
-    assert "heads.csv was not written by an experiment, so it is not replaced" in capsys.readouterr().err
+    (run.path / "heads.csv").write_text("head,mine\n")
+    assert_mistake(capsys, heads_command, [], "heads.csv was not written by an experiment, so it is not replaced")
 
 
 def test_another_text_is_named_and_must_fill_a_window(run, capsys):
@@ -122,7 +115,6 @@ def test_another_text_is_named_and_must_fill_a_window(run, capsys):
     assert heads_command(["--text", "own.txt"]) == 0
     (model,) = models_in(run.path / "heads.html")
     assert "characters of own.txt, context length 16." in model["header"]["measured"]["summary"]
-    assert "characters of own.txt, context length 16." in capsys.readouterr().out
     assert heads_command(["--text", "short.txt"]) == 2
     assert "short.txt has 10 characters; give at least 16, the context length\n" in capsys.readouterr().err
 
@@ -136,11 +128,4 @@ def test_another_text_is_named_and_must_fill_a_window(run, capsys):
     ],
 )
 def test_mistakes_produce_a_one_line_error_before_any_work(run, capsys, arguments, message):
-    capsys.readouterr()
-    try:
-        status = heads_command(arguments)
-    except SystemExit as error:
-        status = error.code
-    said = capsys.readouterr()
-    assert (status, said.out, said.err.count("\n")) == (2, "", 1)
-    assert message in said.err
+    assert_mistake(capsys, heads_command, arguments, message)

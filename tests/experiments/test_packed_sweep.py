@@ -64,18 +64,6 @@ def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_p
     assert_mistake(capsys, report_command, [str(file)], message)
 
 
-def test_packed_sweeps_with_the_same_file_name_can_be_compared(runs_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(runs_folder)
-    files = [tmp_path / name / "heads.jsonl" for name in ("a", "b")]
-    for n, file in enumerate(files, start=1):
-        values = [*SHORT, f"model.n_head={n}", "train.seed=0,1"]
-        finished_sweep(f"alike{n}", make_plan(read_settings(runs_folder / "tiny.yaml"), values), runs_folder)
-        assert report_command([f"runs/alike{n}", "--pack", str(file)]) == 0
-        shutil.move(runs_folder / "runs" / f"alike{n}", tmp_path)
-    assert report_command([*map(str, files), "--output", str(tmp_path / "both")]) == 0
-    assert [variant.label for variant in find_runs(files).variants] == ["n_head=1", "n_head=2"]
-
-
 def test_only_a_finished_sweep_can_be_packed(runs, tmp_path, capsys):
     settings = read_settings(runs[0].parents[1] / "tiny.yaml")
     sweep = SweepFolder.open("begun", make_plan(settings, [*SHORT, "train.seed=0,1"]))

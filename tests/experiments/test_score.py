@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from helpers import assert_mistake, train_run
 
-from experiments.heads.__main__ import main as heads_command
 from experiments.score import main as score_command
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 
@@ -42,13 +41,6 @@ def test_the_score_of_a_split_is_that_of_its_text_in_a_file(run, workplace, caps
     assert name == "end.txt"
     assert of_split == of_file
     assert of_split[-1] == 203
-
-
-@pytest.mark.parametrize("command", [score_command, heads_command])
-def test_a_model_outside_of_a_run_folder_needs_a_text(run, workplace, capsys, command):
-    run.best.rename(workplace / "lone")
-    assert_mistake(capsys, command, ["--checkpoint", "lone"], "lone is not in a run folder, so no text")
-    assert command(["--checkpoint", "lone", "--text", "text.txt"]) == 0
 
 
 def test_a_lone_checkpoint_is_scored_on_a_split_of_its_text_if_the_text_is_named(run, workplace, capsys):

@@ -1,5 +1,3 @@
-import itertools
-import json
 import os
 import random
 import re
@@ -9,14 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, run_command
 from helpers import assert_mistake, assert_same_state, heed_signals, metrics, train_run, untimed, wait_for
 
 import experiments.sweep.__main__ as command
-import train
 from data.files import exclusive, is_locked
 from experiments.report.find_runs import find_runs
 from experiments.sweep.__main__ import main as sweep
@@ -141,12 +137,6 @@ def test_a_folder_that_cannot_be_resumed_is_reported_in_one_line(workplace, caps
         assert_mistake(capsys, sweep, again, "runs/tiny: another process is running this sweep")
 
 
-def test_train_py_trains_one_run_and_gives_the_command_for_a_sweep(workplace, capsys):
-    (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}\n")
-    message = "this is a sweep; start it with "
-    assert_mistake(capsys, train.main, ["--config", "swept.yaml"], message)
-
-
 @pytest.mark.parametrize(
     ("program", "why"),
     [
@@ -170,24 +160,6 @@ def test_a_sweep_goes_on_if_a_run_fails_or_is_deleted_and_gives_the_reason_of_th
         gone.path: f"{gone.path / 'output.txt'}: No such file or directory",
         run.path: f"{why} (full output: {run.path / 'output.txt'})",
     }
-
-
-def test_a_sweep_into_a_pipe_says_how_many_runs_are_left_and_how_long_they_take_at_the_speed_so_far(
-    workplace, monkeypatch, capsys
-):
-    end = {"step": 1, "elapsed_s": 1.0, "finished": True, "best_val_loss": 2.5, "n_parameters": 3, "machine": "cpu"}
-    end |= {"peak_memory_bytes": 4.0, "date": None, "commit": None}
-    (workplace / "end.jsonl").write_text(json.dumps(end) + "\n")
-    program = "import shutil, sys; shutil.copy('end.jsonl', f'{sys.argv[2]}/metrics.jsonl')"
-    (workplace / "program.py").write_text(program)
-    monkeypatch.setattr("experiments.sweep.workers.TRAIN", workplace / "program.py")
-    minutes = itertools.count()  # each run takes one
-    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: 60 * next(minutes)))
-    folder = SweepFolder.open("tiny", make_plan(read_settings(Path("tiny.yaml")), ["train.seed=0..3"]))
-    assert command.train_points(folder, 1) == 0
-    _, *lines = capsys.readouterr().out.splitlines()
-    assert lines[0::2] == [f"seed={seed}: validation loss 2.5000, 1 s" for seed in range(4)]
-    assert lines[1::2] == ["3 runs left, about 0:03:00", "2 runs left, about 0:02:00", "1 run left, about 0:01:00"]
 
 
 def test_a_link_in_place_of_a_point_is_refused_and_its_target_stays(workplace, capsys):
