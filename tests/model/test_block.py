@@ -6,7 +6,6 @@ from torch import nn
 from model.attention import causal_mask
 from model.block import MLP, Block, CausalConv
 from model.config import ModelConfig
-from model.norm import RMSNorm
 from model.positions import Places, PositionEmbedding
 
 B, T, C, H = 2, 7, 12, 3
@@ -18,11 +17,6 @@ def config(**settings):
 
 def make_mlp(kind):
     return MLP(kind, C, bias=False, dropout=0.0)
-
-
-def test_rms_norm_divides_by_the_root_mean_square():
-    x = torch.tensor([[3.0, 4.0, 0.0, 0.0]])
-    torch.testing.assert_close(RMSNorm()(x), x / 2.5)
 
 
 @pytest.mark.parametrize(

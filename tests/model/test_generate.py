@@ -38,7 +38,8 @@ def test_the_context_is_the_whole_text_until_the_window_is_full_and_then_at_leas
 
 
 def test_one_prompt_begins_all_streams():
-    model, prompt = make_model(conv_width=3), torch.randint(V, (1, 5))
+    memories = {"ngrams": (2,), "ngram_rows": 50, "longest_copy": 4}
+    model, prompt = make_model(conv_width=3, **memories), torch.randint(V, (1, 5))
     texts = torch.stack(list(generate(model, prompt, 40, streams=range(2, 6))), dim=1)
     assert torch.equal(texts, torch.stack(list(generate(model, prompt.expand(4, -1), 40, streams=range(2, 6))), dim=1))
     alone = torch.stack(list(generate(model, prompt, 40, streams=range(3, 4))), dim=1)

@@ -54,11 +54,7 @@ def test_initial_weights_have_their_documented_sizes():
     settings = {"n_layer": 1, "n_embd": 96, "n_head": 3, "positions": "learned", "ngrams": (2, 3), "longest_copy": 5}
     model = GPT(ModelConfig(**settings), 200)
     found = {name: weight.square().mean().sqrt().item() for name, weight in model.named_parameters()}
-    expected = {
-        "token_embedding.weight": 0.3,
-        "position_embedding.weight": 0.3,
-        "memories.ngrams.proj.weight": 64**-0.5,
-    }
+    expected = {"token_embedding.weight": 0.3, "position_embedding.weight": 0.3}
     expected |= {"blocks.0.attention.qkv.weight": 96**-0.5, "blocks.0.mlp.up.weight": 96**-0.5}
     expected |= {"blocks.0.attention.qk_norm.log_scale": math.log(12)}
     expected |= {"memories.ngrams.proj.weight": 64**-0.5, "memories.copies.strengths": 1}
@@ -116,16 +112,6 @@ def test_reading_in_pieces_with_a_cache_gives_the_same_logits_as_reading_at_once
     cache.clear()
     logits = [model(piece, cache) for piece in ids.split(pieces, dim=1)]
     torch.testing.assert_close(torch.cat(logits, dim=1), model(ids), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("settings", [{}, {"conv_width": 3, "ngrams": (2,), "ngram_rows": 50, "longest_copy": 4}])
-@torch.inference_mode()
-def test_one_sequence_begins_all_sequences_of_a_cache(settings):
-    model, beginning, ids = make_model(V, **settings).double(), torch.randint(V, (1, 5)), random_ids()
-    cache = KVCache(model.config, B, dtype=torch.float64)
-    read = torch.cat((beginning.expand(B, -1), ids[:, :4]), dim=1)
-    torch.testing.assert_close(model(beginning, cache), model(beginning), rtol=0, atol=1e-12)
-    torch.testing.assert_close(model(ids[:, :4], cache), model(read)[:, 5:], rtol=0, atol=1e-12)
 
 
 def test_a_forward_pass_that_fails_leaves_the_cache_as_it_was():

@@ -4,7 +4,7 @@ from torch import nn
 
 from model.attention import SelfAttention
 from model.config import ModelConfig
-from model.positions import POSITIONS, Places, PositionEmbedding
+from model.positions import Places, PositionEmbedding
 from textbook.chapter7_gpt import Head
 
 B, T, C, H, D = 2, 7, 12, 3, 5  # all different: a wrong transpose fails loudly
@@ -51,14 +51,3 @@ def test_shared_keys_and_values_equal_heads_with_copied_maps():
         whole.qkv.weight.copy_(copies.flatten(0, 1))
         whole.proj.load_state_dict(shared.proj.state_dict())
     torch.testing.assert_close(run(shared, x), run(whole, x))
-
-
-@pytest.mark.parametrize("positions", ["rope", "alibi"])
-def test_the_weights_that_are_kept_are_those_that_sum_the_values(positions):
-    config, x = ModelConfig(positions=positions, n_head=H, n_embd=2 * C, block_size=T), torch.randn(B, T, 2 * C)
-    layer = make_layer(positions=positions, n_embd=2 * C, head_size=8, attention="explicit")
-    places = Places(slice(0, T), torch.zeros(B, T), POSITIONS[positions](config), weights=[])
-    y = layer(x, places)
-    values = layer.qkv(x)[..., 2 * H * 8 :].view(B, T, H, 8)
-    summed = torch.einsum("bhts,bshd->bthd", *places.weights, values).flatten(2)
-    torch.testing.assert_close(y, layer.proj(summed))

@@ -1,7 +1,5 @@
 """Configs that are read as they were written; tests/test_mistakes.py has those that are wrong."""
 
-import dataclasses
-
 import pytest
 from conftest import ROOT
 
@@ -35,13 +33,6 @@ def test_overrides_replace_values_of_the_file_even_invalid_ones(tmp_path):
     assert (config.model.n_head, config.optim.lr, config.data.corpus) == (8, 0.01, "a=b.txt")
 
 
-@pytest.mark.parametrize("written", ["[8, 4,2]", "[8,4,2]"])
-def test_a_head_count_may_be_a_list_in_a_file_and_on_the_command_line(tmp_path, written):
-    in_file = load(tmp_path, f"model: {{n_layer: 3, n_head: {written}}}")
-    on_line = load(tmp_path, "model: {n_layer: 3}", f"model.n_head={written}")
-    assert in_file.model.n_head == on_line.model.n_head == (8, 4, 2)
-
-
 def test_a_config_holds_what_differs_from_its_base_whose_sweep_it_leaves_out(tmp_path):
     base = "sweep: {train.seed: 0..7}\nmodel: {n_head: 8, n_embd: 64}\ndata: {encoding: cp1252}"
     (tmp_path / "base.yaml").write_text(base)
@@ -60,17 +51,3 @@ def test_every_config_of_the_project_is_valid(path):
         assert len(make_plan(settings).points) > 1
     else:
         build_config(settings)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "data: {corpus: 床前.txt}\nmodel: {head_size: 6, dropout: 0.1}\ntrain: {name: null}",
-        'data: {characters: "\\n\\x85 \\u2028"}',
-        "model: {n_layer: 3, n_head: [8, 4, 2], logit_softcap: 2}",
-    ],
-)
-def test_a_config_is_unchanged_after_a_round_trip_through_yaml_or_a_checkpoint(tmp_path, settings):
-    config = load(tmp_path, settings)
-    assert load(tmp_path, to_yaml(config)) == config
-    assert build_config(dataclasses.asdict(config)) == config

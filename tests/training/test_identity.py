@@ -9,7 +9,7 @@ from experiments.playground.models import warning
 from experiments.report.find_runs import find_runs
 from training.config import Config
 from training.config_file import KEYS, build_config
-from training.identity import RESOLVED, SEED, WITHOUT_EFFECT, identity_of, measurement_of, what_differs
+from training.identity import RESOLVED, WITHOUT_EFFECT, identity_of, measurement_of, what_differs
 from training.runs.checkpoint import load_checkpoint
 from training.runs.open_run import open_run
 from training.runs.run_folder import RunFolder
@@ -152,10 +152,3 @@ def test_a_change_that_is_undone_before_the_next_step_leaves_no_trace(workplace)
             pass  # it ends before its next step
         assert identities(parts)[0]["earlier"] == earlier
     assert identities(parts) == [whole]
-
-
-def test_the_seed_alone_is_left_out_of_a_comparison():
-    configs = [build_config({"train": {"seed": n}}) for n in (1, 2)]
-    one, other = (identity_of(config, {}) for config in configs)
-    assert {key for key in one if one[key] != other[key]} == {SEED}
-    assert what_differs([one, other]) == []

@@ -39,15 +39,6 @@ def test_a_run_and_its_resumption_log_every_loss_with_the_real_library(workplace
     assert recorded == losses_of(recorded)
 
 
-@pytest.mark.slow
-def test_a_library_that_does_not_start_is_one_line_and_the_run_can_be_resumed_without_it(workplace, monkeypatch):
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_API_KEY", "too short")
-    refused = run_script("train.py", "--config", "tiny.yaml", "train.logger=wandb")
-    assert "use train.logger=none" in refused.stderr.splitlines()[-1]
-    assert run_script("train.py", "--resume", "runs/tiny", "train.logger=none").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("method", "fails", "status", "said"),
     [

@@ -107,19 +107,13 @@ def test_only_the_import_of_nanogpts_files_can_read_a_pickle():
     [
         ("settings", [1], "not a checkpoint of this version"),
         ("settings", {"model": {"n_layer": "many"}}, "model.n_layer"),
-        ("settings", {"model": {"n_layer": 2}}, "do not fit"),
-        ("settings", {"model": {"n_embd": 900_000}}, "do not fit"),
         ("settings", {"model": {"n_head": 1, "n_embd": 20_000, "block_size": 1_000_000}}, "do not fit"),
         ("vocabulary", 7, "not a checkpoint of this version"),
         ("vocabulary", "ba", "its vocabulary cannot be 'ba'"),
-        ("vocabulary", "", "its vocabulary cannot be ''"),
         ("progress", {"unknown": 1}, "unknown"),
         ("progress", {"step": "7"}, "step cannot be '7'"),
-        ("progress", {"windows": -1}, "windows cannot be -1"),
-        ("progress", {"elapsed_s": math.inf}, "elapsed_s cannot be inf"),
         ("progress", {"log_sizes": [0]}, "log_sizes cannot be"),
         ("corpus", {"name": "x", "digest": 7}, "digest cannot be 7"),
-        ("corpus", {"name": "x", "n_train": None}, "without digest"),
         ("origin", {}, "without ancestor"),
         ("vocabulary", [functools.reduce(lambda inner, _: [inner], range(500))], "nested too deeply"),
     ],
@@ -140,21 +134,23 @@ def test_a_tensor_of_another_name_or_shape_is_an_error(tmp_path, name):
         load_checkpoint(tmp_path / "a")
 
 
+EARLIER = "earlier version wrote it.* commit 8237b76 of this project can read it"
+
+
 @pytest.mark.parametrize(
-    "change", [{"format": None}, {"format": "6"}, {"settings": '{"model": {"rope_base": 10000.0}}'}], ids=str
+    ("change", "message"),
+    [
+        ({"format": None}, EARLIER),
+        ({"format": "6"}, EARLIER),
+        ({"settings": '{"model": {"rope_base": 10000.0}}'}, EARLIER),
+        ({"format": "99"}, "a later version wrote it, with format 99; update the project"),
+    ],
 )
-def test_the_error_for_a_file_of_an_earlier_version_names_the_commit_that_reads_it(tmp_path, change):
+def test_the_error_for_a_file_of_another_version_says_what_can_read_it(tmp_path, change, message):
     checkpoint = make_checkpoint()
     header = {name: value for name, value in (header_of(checkpoint) | change).items() if value}  # the first had none
     write_sealed(tmp_path / "a", checkpoint.tensors, header)
-    with pytest.raises(CheckpointError, match=r"earlier version wrote it.* commit 8237b76 of this project can read it"):
-        load_checkpoint(tmp_path / "a")
-
-
-def test_a_file_of_a_later_format_says_so(tmp_path):
-    checkpoint = make_checkpoint()
-    write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint) | {"format": "99"})
-    with pytest.raises(CheckpointError, match="a later version wrote it, with format 99; update the project"):
+    with pytest.raises(CheckpointError, match=message):
         load_checkpoint(tmp_path / "a")
 
 

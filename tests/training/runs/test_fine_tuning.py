@@ -8,7 +8,6 @@ from conftest import TINY_TEXT
 from helpers import assert_mistake, assert_same_state, metrics, resume, train_run
 
 import train
-from experiments.export.__main__ import main as export
 from experiments.report.__main__ import main as report
 from experiments.sweep.__main__ import main as sweep
 from training.runs.checkpoint import load_checkpoint
@@ -123,12 +122,6 @@ def test_characters_that_are_special_in_yaml_survive(workplace):
     resume(plain, "train.max_steps=2")
 
 
-@pytest.mark.parametrize(("path", "message"), [("", "the folder has no"), ("runs/none", "no such run or checkpoint")])
-def test_an_ancestor_that_does_not_exist_is_an_error_before_anything_is_written(workplace, capsys, path, message):
-    assert_mistake(capsys, train.main, ["--config", "tiny.yaml", "--from", path], message)
-    assert not (workplace / "runs").exists()
-
-
 def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, capsys):
     assert_mistake(capsys, sweep, [*FROM_OLD, "model.n_head=3,2"], "model.n_head was 3 and is 2")
     assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
@@ -137,13 +130,6 @@ def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, 
 def test_the_ancestor_of_a_run_cannot_change(ancestor, capsys):
     resume(RunFolder(ancestor), "train.ancestor=runs/other", status=2)
     assert "train.ancestor was null and is runs/other" in capsys.readouterr().err
-
-
-def test_an_exported_model_can_be_the_ancestor(ancestor):
-    assert export(["--checkpoint", str(ancestor), "--to", "safetensors", "--output", "given"]) == 0
-    runs = [descend(path[:2], "train.max_steps=5", f"train.ancestor={path}") for path in ("runs/old", "given")]
-    a, b = (load_checkpoint(run.latest) for run in runs)
-    assert all(torch.equal(x, b.weights[name]) for name, x in a.weights.items())
 
 
 @pytest.mark.slow
