@@ -66,11 +66,6 @@ def test_the_one_file_gpt_imports_torch_and_nothing_from_the_project():
     assert imports == {"collections", "pathlib", "torch"}
 
 
-def test_decoding_encoded_text_restores_it():
-    assert encode("abba", "ab").tolist() == [0, 1, 1, 0]
-    assert decode(torch.tensor([1, 0]), "ab") == "ba"
-
-
 def test_targets_are_the_next_characters_and_every_window_is_drawn():
     ids, starts = torch.arange(20), set()
     for _ in range(100):

@@ -172,14 +172,3 @@ def test_text_5_only_attention_moves_information_between_positions(model):
             block.attention.proj.weight.zero_()
     assert torch.equal(model(ids)[0, 3], model(changed)[0, 3])
     assert not torch.allclose(model(ids)[0, 2], model(changed)[0, 2])
-
-
-def test_text_5_with_a_convolution_positions_also_exchange_information_without_attention():
-    model = make_model(V, n_layer=1, conv_width=3).double()
-    torch.nn.init.zeros_(model.blocks[0].attention.proj.weight)
-    ids = torch.randint(V, (1, 6))
-    logits = model(ids)[0, 5]
-    for position, is_seen in ((5, True), (4, True), (3, True), (2, False)):  # itself and the two before
-        changed = ids.clone()
-        changed[0, position] = (changed[0, position] + 1) % V
-        assert torch.equal(model(changed)[0, 5], logits) != is_seen
