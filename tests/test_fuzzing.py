@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 
 pytest.importorskip("hypothesis")
 from helpers import differences, header_of, load_corpus, make_checkpoint, write_sealed
@@ -20,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.errors import LONGEST_LINE, UserError, explain
-from data.vocabulary import Vocabulary
 from experiments.export.__main__ import model_card
 from experiments.report.comparison import compare
 from experiments.report.find_runs import find_runs
@@ -28,16 +26,12 @@ from experiments.report.findings import conclusions
 from experiments.report.runs import make_run
 from experiments.report.table import table
 from experiments.sweep.plan import make_plan
-from model.config import ModelConfig
-from model.generate import Sampling
-from model.gpt import GPT
 from training.config import Config
 from training.config_file import build_config, load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
-from training.sampling import TextSampler
 from training.trained_model import TrainedModel
 
 fuzz = settings(
@@ -111,38 +105,6 @@ def test_any_override_is_a_config_and_a_plan_or_an_error_in_one_line(overrides):
         assert_one_line(error)
         return
     assert len({point.name for point in plan.points}) == len(plan.points)
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    torch.manual_seed(0)
-    vocabulary = Vocabulary("\n ab🙂é")
-    return GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=4), len(vocabulary)).eval(), vocabulary
-
-
-@fuzz
-@given(
-    prompt=st.text(max_size=20) | st.text("\n ab🙂é", max_size=20),
-    sampling=st.fixed_dictionaries(
-        {
-            "temperature": st.floats(),
-            "top_k": st.none() | st.integers(-1, 2**70),
-            "top_p": st.floats(),
-            "min_p": st.floats() | st.floats(0, 1),
-        }
-    ),
-)
-def test_any_prompt_is_continued_or_an_error_in_one_line(tiny, prompt, sampling):
-    model, vocabulary = tiny
-    try:
-        chosen = Sampling(**sampling)
-        pieces = TextSampler(model, vocabulary, chosen).stream(prompt, 6, seed=1)
-    except ValueError as error:
-        assert_one_line(error)
-        return
-    text = "".join(piece for (piece,) in pieces)
-    assert len(text) == 6
-    assert set(text) <= set(vocabulary.characters)
 
 
 @fuzz

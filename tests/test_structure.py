@@ -131,19 +131,6 @@ def test_every_library_that_is_imported_is_declared():
     assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
 
 
-def test_every_declared_library_has_an_exact_version_that_its_requirement_allows_and_users_may_have_newer_ones():
-    Requirement = pytest.importorskip("packaging.requirements").Requirement
-    lines = (ROOT / ".ci/constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-").splitlines()
-    versions = dict(re.fullmatch(r"([\w.-]+)==([\w.]+)", line).groups() for line in lines if line[0] != "#")
-    for name in ("requirements.txt", ".ci/requirements.txt"):
-        for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
-            if line[0] != "#":
-                needed = Requirement(line)
-                assert versions[needed.name.lower().replace("_", "-")] in needed.specifier, line
-                assert "9999" in needed.specifier or name != "requirements.txt", f"{line} replaces a newer version"
-    assert len(versions) == sum(line[0] != "#" for line in lines), "one version each"
-
-
 def test_pyproject_requirements_and_citation_say_the_same():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     builds = project["dependency-groups"]
