@@ -115,6 +115,13 @@ def test_the_numbers_of_a_head_are_what_the_code_beside_them_computes(page, floa
             assert_close(shown, expected, atol=1e-4, rtol=1e-4)
     weights = variables["weights"][0, CHOSEN, : CHOSEN + 1]
     assert_close(torch.tensor(answer["row"]["weights"]).double(), weights, atol=1e-5, rtol=0)
+    attention, outputs = model.blocks[1].attention, variables["output"][0, places]
+    added = outputs @ attention.proj.weight[:, attention.head_size : 2 * attention.head_size].T
+    assert_close(torch.tensor(answer["added"]).double(), added, atol=1e-4, rtol=1e-4)
+    x = block_outputs(model, torch.tensor([ids]))[-1][0, CHOSEN]
+    changes = (model.predict(x) - model.predict(x - added[-1])).sort(descending=True).values.tolist()
+    raised, lowered = ([by for _, by in side] for side in answer["changes"])
+    assert raised + lowered[::-1] == pytest.approx(changes[:3] + changes[-3:], abs=1e-3)
     assert places == sorted(places)
     assert places[-1] == CHOSEN
     assert len(places) == SHOWN

@@ -282,14 +282,6 @@ def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_pat
         find_runs([tmp_path / "cut"])
 
 
-@pytest.mark.parametrize("name", ["settings", "origin"])
-def test_metrics_without_the_settings_or_the_origin_of_the_run_are_an_error(runs, tmp_path, capsys, name):
-    run = RunFolder(shutil.copytree(runs[0], tmp_path / "odd"))
-    lines = [{key: value for key, value in record.items() if key != name} for record in metrics(run.path)]
-    run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert_mistake(capsys, report, [str(run.path)], f"its metrics lack the {name} of the run")
-
-
 def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
     begun = cut(runs[1], Path("runs/zzz/begun"), n_lines=1)  # whose characters are not counted yet
     begun.config.write_text(begun.config.read_text().replace("  characters: null", r'  characters: "\n\t9b"'))

@@ -12,6 +12,7 @@ from conftest import ROOT, run_command
 from scipy import stats
 
 from experiments.command import replaceable
+from experiments.report.significance import holm
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
@@ -19,14 +20,6 @@ STUDIES = ROOT / "experiments" / "studies"
 PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("heads.md", "README.md"))
 REPORTS = re.findall(r"^python (-m experiments\.report experiments/studies/\w+/\w+\.jsonl .*)$", PAGES, re.MULTILINE)
 
-# The plan of each part.
-PLANNED = {
-    **dict.fromkeys(("rates", "rates_quarter", "tuned", "positions", "positions_800"), "heads/plan.md"),
-    **dict.fromkeys(("code_heads", "code_recipe"), "heads/plan.md"),
-    **dict.fromkeys(("adamw_rate", "adamw_rate_2000"), "heads/plan_adamw_rate.md"),
-    **dict.fromkeys(("memory", "code", "heads"), "ngrams/plan.md"),
-    **dict.fromkeys(("part1", "parts", "adamw", "random_start", "one_matrix", "others"), "parts/plan.md"),
-}
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
     1: ("tuned", "8-heads", "4-heads", range(8, 16)),
@@ -71,15 +64,6 @@ def pairs(part, ours, theirs, seeds):
     return [[losses[f"{variant},seed={seed}"] for seed in seeds] for variant in (ours, theirs)]
 
 
-def holm(p_values):
-    """Return p-values adjusted for the number of tests (Holm, 1979)."""
-    adjusted, highest = {}, 0.0
-    for i, (number, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        highest = max(highest, min(1.0, (len(p_values) - i) * p))
-        adjusted[number] = highest
-    return adjusted
-
-
 def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment():
     section = PAGES.partition("## The 14 contrasts of the plan")[2].partition("\n## ")[0].replace("\N{MINUS SIGN}", "-")
     cells = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| \d", line)]
@@ -92,7 +76,8 @@ def test_the_table_of_the_plans_contrasts_is_that_of_scipy_with_one_adjustment()
         differences = [x - y for x, y in zip(a, b, strict=True)]
         one_sided = (("less", 0.01), ("greater", -0.01))  # the margin of the plan, in nats per character
         beyond[number] = max(stats.ttest_1samp(differences, x, alternative=side).pvalue for side, x in one_sided)
-    differ, equal = holm({number: test.pvalue for number, test in found.items()}), holm(beyond)
+    differ = dict(zip(found, holm([test.pvalue for test in found.values()]), strict=True))
+    equal = dict(zip(beyond, holm([*beyond.values()]), strict=True))
     for number, (a, b) in samples.items():
         interval = found[number].confidence_interval(0.95)
         difference = f"{sum(a) / len(a) - sum(b) / len(b):+.4f} [{interval.low:.4f}, {interval.high:.4f}]"
@@ -149,20 +134,19 @@ def test_the_table_of_what_each_part_is_worth_is_that_of_scipy():
     assert f"{np.mean(recipe):.4f}" in page
 
 
-@pytest.mark.parametrize("recipe", ["names"])
-def test_the_losses_and_times_of_a_recipe_on_the_pages_are_those_of_its_records(recipe):
+def test_the_losses_and_times_of_a_recipe_on_the_pages_are_those_of_its_records():
     start, results = (
         (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "experiments/studies/README.md")
     )
-    runs = {run["point"]: run["records"] for run in map(json.loads, packed_lines(recipe)[1:])}
+    runs = {run["point"]: run["records"] for run in map(json.loads, packed_lines("names")[1:])}
     found = []
     for seed in range(4):
         records = runs[f"seed={seed}"]
         best = min((record for record in records if "val_loss" in record), key=lambda record: record["val_loss"])
         found.append((best["val_loss"], records[-1]["elapsed_s"]))
     losses, seconds = np.array(found).T
-    assert f"| `{recipe}.yaml` | {losses.mean():.4f} ({losses.std(ddof=1):.4f}) | {seconds.min():.0f} |" in results
-    row = next(line for line in start.splitlines() if line.startswith(f"| `{recipe}.yaml` |"))
+    assert f"| `names.yaml` | {losses.mean():.4f} ({losses.std(ddof=1):.4f}) | {seconds.min():.0f} |" in results
+    row = next(line for line in start.splitlines() if line.startswith("| `names.yaml` |"))
     assert row.endswith(f"| {losses.mean():.4f} | {seconds.min():.0f} |")
 
 
@@ -175,36 +159,23 @@ def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
         ]
         steps[n] = [[a - b for a, b in zip(more, fewer, strict=True)] for more, fewer in of_both]
         found[n] = stats.ttest_rel(*reversed(steps[n]))
-    adjusted = holm({n: test.pvalue for n, test in found.items()})
-    for n, test in found.items():
+    adjusted = holm([test.pvalue for test in found.values()])
+    for (n, test), p in zip(found.items(), adjusted, strict=True):
         without, with_table = (sum(differences) / 8 for differences in steps[n])
         interval = test.confidence_interval(0.95)
         difference = f"{with_table - without:+.4f} [{interval.low:.4f}, {interval.high:.4f}]"
-        row = f"| {n // 2} to {n} | {without:+.4f} | {with_table:+.4f} | {difference} | {adjusted[n]:.4f} |"
+        row = f"| {n // 2} to {n} | {without:+.4f} | {with_table:+.4f} | {difference} | {p:.4f} |"
         assert row.replace("-", "\N{MINUS SIGN}") in PAGES
 
 
 # The sweeps over positions vary a setting that is gone.
-@pytest.mark.parametrize(
-    "part", [part for part in PLANNED if [*STUDIES.glob(f"*/{part}.yaml")] and "positions" not in part]
-)
-def test_a_packed_part_has_the_settings_of_its_sweep(part):
-    (sweep,) = STUDIES.glob(f"*/{part}.yaml")
-    plans = make_plan(json.loads(packed_lines(part)[0])), make_plan(read_settings(sweep))
+@pytest.mark.parametrize("sweep", [file for file in STUDIES.glob("*/*.yaml") if "positions" not in file.stem], ids=str)
+def test_a_packed_part_has_the_settings_of_its_sweep(sweep):
+    plans = make_plan(json.loads(packed_lines(sweep.stem)[0])), make_plan(read_settings(sweep))
     packed, ours = ([(point.name, dataclasses.asdict(point.config)) for point in plan.points] for plan in plans)
     for _, settings in packed + ours:
         del settings["train"]["name"]
     assert packed == ours
-
-
-@pytest.mark.parametrize(("part", "plan"), PLANNED.items())
-def test_the_commit_that_trained_a_part_already_contained_the_plan(part, plan):
-    for commit in {json.loads(line)["records"][-1]["commit"] for line in packed_lines(part)[1:]}:
-        command = ["git", "-C", str(ROOT), "show", f"{commit.removesuffix('-dirty')}:experiments/studies/{plan}"]
-        found = subprocess.run(command, capture_output=True)
-        if found.returncode:
-            pytest.skip("this checkout lacks the history")
-        assert found.stdout == (STUDIES / plan).read_bytes()
 
 
 @pytest.mark.parametrize("patch", sorted(STUDIES.glob("*/*.patch")), ids=lambda patch: patch.stem)

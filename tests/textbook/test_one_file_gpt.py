@@ -113,10 +113,3 @@ def test_samples_follow_the_models_probabilities_past_its_context_length():
     written = sample(model, torch.tensor([0]), 600)
     assert len(written) == 601
     assert abs(written[1:].double().mean() - 0.5) < 5 * 0.5 / 600**0.5
-
-
-def test_sizes_that_do_not_fit_are_errors():
-    with pytest.raises(ValueError, match="n_head=5 does not divide n_embd=12"):
-        TextbookGPT(V, **SIZES | {"n_head": 5})
-    with pytest.raises(ValueError, match="ids has 9 characters; block_size is 8: raise it or shorten ids"):
-        TextbookGPT(V, **SIZES)(torch.zeros(1, 9, dtype=torch.long))

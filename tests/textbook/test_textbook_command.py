@@ -9,8 +9,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from textbook import chapter8_encoder_decoder as reversal
-from textbook.__main__ import CHAPTERS, written
+from textbook.__main__ import CHAPTERS
 from textbook.__main__ import main as textbook
 
 
@@ -154,18 +153,6 @@ def test_the_table_that_descends_the_gradient_has_the_losses_of_float64_arithmet
             assert "step {:5,}  training loss {:.4f}, validation loss {:.4f}\n".format(step, *losses) in printed
         shares = counts["training"]
         table -= 20 * (np.exp(log_p) * shares.sum(axis=1, keepdims=True) - shares)
-
-
-def test_a_negative_zero_is_printed_as_zero():
-    assert written("", torch.tensor([[-0.0, 0.5]])) == "  (1, 2)\n  0.0000  0.5000\n"
-
-
-def test_strings_are_padded_and_their_targets_are_reversed():
-    source, mask, target = reversal.reversal_batch(500, torch.Generator().manual_seed(0))
-    lengths = mask.sum(1).tolist()
-    assert set(lengths) == set(range(1, reversal.LONGEST + 1))
-    for row, n, answer in zip(source.tolist(), lengths, target.tolist(), strict=True):
-        assert answer == row[:n][::-1] + [reversal.END] * (reversal.LONGEST + 1 - n)
 
 
 @pytest.mark.nightly
