@@ -63,7 +63,8 @@ class CausalConv(nn.Module):
 
 def squared_relu(x: Tensor) -> Tensor:
     """Return max(x, 0)^2 (So et al., 2021)."""
-    return F.relu(x).square()
+    y = F.relu(x)
+    return y * y  # autocast would compute `square` in float32 on a GPU, and convert before and after it
 
 
 def swiglu(x: Tensor) -> Tensor:
