@@ -9,7 +9,6 @@ from pathlib import Path
 import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, one_line
-from data.files import read_file
 from model.generate import Sampling
 from training.copied import how_much_is_copied
 from training.sampling import TextSampler, prepared_for_sampling
@@ -80,7 +79,7 @@ def read_prompt(options: argparse.Namespace) -> str:
     file = options.prompt_file
     if file is None:
         return options.prompt
-    content = sys.stdin.buffer.read() if file == "-" else read_file(Path(file))
+    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cli.errors import UserError, checking_values
-from data.files import exclusive, refuse_pointer, remove_partial_files, replacing
+from data.files import exclusive, remove_partial_files, replacing
 from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 18  # a chunk, and each array made from it, stays in the CPU's cache
@@ -139,8 +139,6 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
     """
     decoder, n_bytes = codecs.getincrementaldecoder(encoding)(), 0
     for chunk in _read_chunks(path):
-        if not n_bytes:
-            refuse_pointer(path, chunk)
         n_bytes += len(chunk)
         try:
             yield chunk, decoder.decode(chunk, final=not chunk)

@@ -1,4 +1,4 @@
-"""Files: read regular files only, write each completely or not at all, and lock folders."""
+"""Files: write each completely or not at all, and lock folders."""
 
 import contextlib
 import os
@@ -13,24 +13,6 @@ from filelock import FileLock, Timeout, lock_descriptor
 from cli.errors import UserError
 
 SHORT_WAIT_S = 0.5  # for a lock: `is_locked` holds one for an instant
-
-
-def read_file(path: Path) -> bytes:
-    """Read a file that a user has named.
-
-    Raises UserError if it is a pipe or a device, which might not end, or a pointer of Git LFS.
-    """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError(f"{path}: is a pipe or a device; give a file")
-    content = path.read_bytes()
-    refuse_pointer(path, content)
-    return content
-
-
-def refuse_pointer(path: Path, content: bytes) -> None:
-    """Raise UserError if a file has only the address of its content, as Git leaves it without Git LFS."""
-    if content.startswith(b"version https://git-lfs.github.com/"):
-        raise UserError(f"{path}: is a pointer of Git LFS; get the file itself with git lfs pull")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from cli.errors import UserError
 from cli.hints import to_paste
 from data.config import DataConfig
 from data.corpus import open_corpus
-from data.files import read_file
 from data.vocabulary import Vocabulary
 from experiments import gpt2
 from experiments.command import command, option
@@ -53,7 +52,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read_vocabulary(path: Path) -> list[str]:
     """Return the characters in the order of nanoGPT's ids. Nothing that the pickle names is executed."""
-    content = io.BytesIO(read_file(path))
+    content = io.BytesIO(path.read_bytes())
     with _reading(path, "nanoGPT's meta.pkl"):
         names = _PlainUnpickler(content).load()["itos"]
         if {*map(len, names.values())} != {1}:
@@ -76,7 +75,7 @@ def convert(path: Path, characters: list[str], corpus: str | None) -> Checkpoint
         "arithmetic": "nanoGPT",
         "earlier": {},
     }
-    content = io.BytesIO(read_file(path))
+    content = io.BytesIO(path.read_bytes())
     with _reading(path, "a checkpoint of nanoGPT"):
         saved = torch.load(content, map_location="cpu", weights_only=True)
         given = {"dropout": 0.0} | saved["model_args"]  # which old versions lack

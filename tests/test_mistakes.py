@@ -79,7 +79,6 @@ IN_THE_COMMAND = [
     ("--config gone.yaml", "gone.yaml: no such file in"),
     ("--config configs/selmere.yaml", f"; did you mean {ROOT}/configs/selmere.yaml?"),
     ("--config lock.yaml", "train.name='lock' must be a folder name"),
-    ("--config /dev/zero", "/dev/zero: is a pipe or a device; give a file"),
     ("--config .", ".: Is a directory; name a file"),
     ("--resume runs/gone", "no such run folder"),
     ("--resume tiny.yaml", "is not a run folder"),

@@ -20,7 +20,6 @@ import yaml
 
 from cli.errors import UserError, checking_values
 from cli.hints import PROJECT, shortened, to_paste
-from data.files import read_file
 from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
@@ -86,7 +85,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _read_yaml(path: Path) -> dict[str, Any]:
     """Return a YAML file as nested mappings and lists of text. Raises UserError if it is no mapping."""
     try:
-        settings = _TextLoader(read_file(path).decode()).get_single_data()
+        settings = _TextLoader(path.read_bytes().decode()).get_single_data()
     except FileNotFoundError:
         others = {file.stem: file for folder in (PROJECT / "configs", path.parent) for file in folder.glob("*.yaml")}
         close = difflib.get_close_matches(path.stem, others, n=1)

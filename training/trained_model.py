@@ -18,7 +18,6 @@ from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
 from data.batches import Ids
 from data.corpus import Corpus, open_corpus
-from data.files import read_file
 from data.sources import MissingTextError
 from data.vocabulary import Vocabulary
 from model.generate import Sampling
@@ -87,7 +86,7 @@ class TrainedModel:
     def _read(self, file: Path) -> np.ndarray:
         encoding = self.checkpoint.config.data.encoding
         try:  # reading it as text would convert its line ends
-            ids = self.vocabulary.encode(read_file(file).decode(encoding))
+            ids = self.vocabulary.encode(file.read_bytes().decode(encoding))
         except UnicodeDecodeError as error:
             raise UserError(f"{file} is not {encoding}: byte {error.start:,} ({error.reason}); convert it") from None
         if len(ids) < 2:

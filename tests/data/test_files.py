@@ -3,13 +3,11 @@ import os
 import stat
 
 import pytest
-from helpers import assert_mistake
 
 import train
 from data.files import is_locked
 
 fcntl = pytest.importorskip("fcntl")
-FROM = ["--config", "tiny.yaml", "--from"]
 
 
 def test_a_file_system_without_locks_that_cannot_flush_folders_is_enough_for_a_run(workplace, monkeypatch, capsys):
@@ -27,14 +25,3 @@ def test_a_file_system_without_locks_that_cannot_flush_folders_is_enough_for_a_r
         assert any(line.startswith("warning: runs/tiny") for line in warnings)
         assert {f"its file system has no locks ({os.strerror(number)})" in line for line in warnings} == {True}
     assert not is_locked(workplace / "runs/tiny")
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--config", "pointer"], ["--config", "tiny.yaml", "data.corpus=pointer"], [*FROM, "pointer"]]
-)
-def test_a_pointer_of_git_lfs_is_no_config_no_text_and_no_model(workplace, capsys, arguments):
-    address = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
-    (workplace / "pointer").write_text(address * 9)
-    assert_mistake(
-        capsys, train.main, arguments, "pointer: is a pointer of Git LFS; get the file itself with git lfs pull"
-    )

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cli.errors import UserError
 from cli.hints import to_paste
-from data.files import read_file, replacing
+from data.files import replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
@@ -134,7 +134,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises CheckpointError if it is damaged or not from this project, OSError if it cannot be read.
     """
-    content = read_file(path)
+    content = path.read_bytes()
     _verify(content, path)
     size = int.from_bytes(content[:8], "little")
     try:

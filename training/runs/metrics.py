@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError, checking_values
-from data.files import read_file
 from training.config_file import build_config, naming_last_reader
 from training.runs.json_values import checked, checked_origin, read_json
 
@@ -40,7 +39,7 @@ def read_newest_record(path: Path) -> dict[str, Any]:
 
 def read_lines(path: Path) -> list[Any]:
     """Return the values of a file that has one in JSON per line, with None for those that cannot be read."""
-    *lines, _ = read_file(path).split(b"\n")
+    *lines, _ = path.read_bytes().split(b"\n")
     return list(map(_parse, lines))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cli.errors import UserError, explain
 from cli.rules import check_folder_name
-from data.files import append, exclusive, read_file, replace_text
+from data.files import append, exclusive, replace_text
 from training.config_file import to_yaml
 from training.runs.checkpoint import SUFFIX, Checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record
@@ -201,7 +201,7 @@ def cut_records(path: Path, step: int, n_bytes: int) -> None:
     n_bytes alone may lie inside a record if someone has removed a damaged line.
     """
     size = 0
-    for record in re.finditer(rb'"step": ?(\d+).*\n', read_file(path)[:n_bytes]):
+    for record in re.finditer(rb'"step": ?(\d+).*\n', path.read_bytes()[:n_bytes]):
         if int(record[1]) <= step:
             size = record.end()
     os.truncate(path, size)
