@@ -6,6 +6,7 @@ A text is encoded once, and again if it changes. The file is one line of JSON, w
 
 import codecs
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tqdm import tqdm
 
 from cli.errors import UserError, checking_values
 from data.files import exclusive, remove_partial_files, replacing
-from data.vocabulary import UnknownCharacterError, Vocabulary, code_points
+from data.vocabulary import Vocabulary, code_points
 
 CHUNK_BYTES = 1 << 18  # a chunk, and each array made from it, stays in the CPU's cache
 UNICODE = 0x110000
@@ -74,7 +75,6 @@ def _open(path: Path, source: list) -> CachedText | None:
 
 def _encode(files: list[Path], encoding: str, characters: str, source: list, path: Path) -> None:
     """Read the files twice: for their characters and SHA-256, and to write their ids."""
-    changed = UserError(f"{files[0]}: the text changed while it was being read; start again")
     n_bytes = 2 * sum(file.stat().st_size for file in files)
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="Encoding", disable=None, delay=1, leave=False) as bar:
         header = _scan(files, encoding, bar)
@@ -87,13 +87,10 @@ def _encode(files: list[Path], encoding: str, characters: str, source: list, pat
                 if not digest:  # it repeats a later file
                     continue
                 for content, text in read_text(file, encoding):
-                    try:
-                        out.write(vocabulary.encode(text).data)
-                    except UnknownCharacterError:
-                        raise changed from None
+                    out.write(vocabulary.encode(text).data)
                     bar.update(len(content))
             if list(map(_stat, files)) != source[2:]:
-                raise changed
+                raise UserError(f"{files[0]}: the text changed while it was being read; start again")
 
 
 def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
@@ -138,23 +135,16 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
     Raises UserError, with the position of the byte, if the content is not in this encoding.
     """
     decoder, n_bytes = codecs.getincrementaldecoder(encoding)(), 0
-    for chunk in _read_chunks(path):
-        n_bytes += len(chunk)
-        try:
-            yield chunk, decoder.decode(chunk, final=not chunk)
-        except UnicodeError as error:
-            reason = str(error)  # UTF-16 or UTF-32 without a byte-order mark
-            if isinstance(error, UnicodeDecodeError):
-                position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
-                reason = f"byte {position:,}: {error.reason}"
-            others = [name for name in ("cp1252", "utf-16-le") if name != codecs.lookup(encoding).name]
-            advice = f"set data.encoding, such as {' or '.join(others)}; latin-1 reads any file"
-            raise UserError(f"{path} is not {encoding} ({reason}); {advice}") from None
-
-
-def _read_chunks(path: Path) -> Iterator[bytes]:
-    """Yield the content of a file in chunks; the last one is empty."""
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk
-    yield b""
+        chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+        for chunk in itertools.chain(chunks, [b""]):
+            n_bytes += len(chunk)
+            try:
+                yield chunk, decoder.decode(chunk, final=not chunk)
+            except UnicodeError as error:
+                reason = str(error)  # UTF-16 or UTF-32 without a byte-order mark
+                if isinstance(error, UnicodeDecodeError):
+                    position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
+                    reason = f"byte {position:,}: {error.reason}"
+                advice = "set data.encoding, such as cp1252 or utf-16-le; latin-1 reads any file"
+                raise UserError(f"{path} is not {encoding} ({reason}); {advice}") from None
