@@ -98,19 +98,3 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     equal = all(torch.allclose(loop, other) for other in others)
     results = "the same" if equal else "DIFFERENT results"
     yield f"Two heads by a loop, as extra sequences of the batch, and by einsum give {results}."
-    i_j_h = torch.einsum("nihd,njhd->nijh", *(x.unflatten(-1, (2, 3)) for x in (q, k))).softmax(dim=2)
-    yield (
-        f"Some texts put the weights into the axes (N, i, j, h), {tuple(i_j_h.shape)} for 2 sequences of 5 tokens "
-        "and 2 heads. Their softmax runs over the keys, which are dim=2, counted from 0."
-    )
-    try:
-        split_heads(q, 4)
-    except ValueError as error:
-        yield f'Four heads for 6 channels are an error: "{error}".'
-    B, T, C, H = 8, 512, 512, 8
-    two, one = 4 * B * T * C / 1e6, 4 * B * H * T * T / 1e6
-    yield (
-        "\nDividing Q and K by the fourth root of D equals dividing the scores by sqrt(D). With "
-        f"{H} heads, (B, T, C) = {(B, T, C)} and 4 bytes a number, the first way writes Q and K again, "
-        f"2 x {two:.0f} MB, and the second the scores (B, H, T, T), {one:.0f} MB. For T < 2 D, the first writes more."
-    )

