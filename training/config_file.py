@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +35,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     settings = read_settings(path)
     if "sweep" in settings:
         raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', '--config', path)}")
-    with naming(path, alone=lambda: build_config(settings)):
+    with checking_values("" if overrides else f"{path}: "):  # with both, either may be wrong
         return build_config(settings, overrides)
-
-
-@contextlib.contextmanager
-def naming(file: Path, *, alone: Callable[[], object]) -> Iterator[None]:
-    """Turn a ValueError into a UserError, which names the file if `alone`, without the command line, raises it too."""
-    try:
-        yield
-    except ValueError as error:
-        place = ""
-        try:
-            alone()
-        except ValueError as of_file:
-            place = f"{file}: " if str(of_file) == str(error) else ""
-        raise UserError(f"{place}{error}") from None
 
 
 @contextlib.contextmanager
@@ -91,11 +77,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         close = difflib.get_close_matches(path.stem, others, n=1)
         hint = f"; did you mean {shortened(others[close[0]])}?" if close else ""
         raise UserError(f"{path}: no such file in {Path.cwd()}{hint}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-            backslash = "; write the backslashes of a path as /" if "escape" in str(error.problem) else ""
-            reason = f"line {error.problem_mark.line + 1}: {error.problem}{backslash}"
+            reason = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise UserError(f"{path}: is not a config ({reason}); see configs/README.md") from None
     if not isinstance(settings, dict) or not settings:
         raise UserError(f"{path}: is not a config; a config has the sections {', '.join(SECTIONS)}")
@@ -143,18 +128,7 @@ def to_yaml(settings: Config | Mapping[str, Any]) -> str:
 
 
 class _TextLoader(yaml.BaseLoader):
-    """Loads text, lists and mappings only. An alias, which could multiply, a deep or a duplicate key is an error."""
-
-    depth = 0
-
-    def compose_node(self, parent, index):
-        if self.check_event(yaml.AliasEvent) or self.depth == 20:
-            problem = "aliases and deep nesting are not allowed; write the value itself"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=self.peek_event().start_mark)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+    """Loads text, lists and mappings only. A duplicate key is an error."""
 
     def construct_mapping(self, node, deep=False):
         mapping = super().construct_mapping(node, deep)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.errors import UserError
+from cli.errors import UserError, checking_values
 from data.files import exclusive, replace_text
 from experiments.sweep.plan import Plan, Point, larger, make_plan
-from training.config_file import load_config, naming, read_settings, to_yaml
+from training.config_file import load_config, read_settings, to_yaml
 from training.runs.differences import changed_settings
 from training.runs.run_folder import RUNS, RunFolder, numbered, refuse_links
 
@@ -61,5 +61,5 @@ def read_plan(folder: Path) -> Plan | None:
 def load_plan(file: Path, arguments: Sequence[str] = ()) -> Plan:
     """Return the plan of a config with `section.key=values`."""
     settings = read_settings(file)
-    with naming(file, alone=lambda: make_plan(settings)):
+    with checking_values("" if arguments else f"{file}: "):
         return make_plan(settings, arguments)

@@ -146,8 +146,7 @@ def test_a_command_with_more_or_fewer_values_has_the_same_folder(workplace, firs
         assert set(names(plan)) <= set(names(again.plan)) == created
 
 
-def test_variants_that_share_a_list_are_written_without_aliases_and_read_again(workplace):
-    """PyYAML writes an alias for an object that it has written before, and configs may have none."""
+def test_variants_that_share_a_list_are_written_and_read_again(workplace):
     plan = make_plan({"sweep": {"variants": {"a": {"data.split": "[0.8,0.1,0.1]"}, "b": {}, "c": {"optim.lr": "1"}}}})
     (workplace / "sweep.yaml").write_text(to_yaml(plan.settings))
     assert read_plan(workplace).points == plan.points
