@@ -4,9 +4,9 @@ How much do two vectors resemble each other? Their dot product tells: multiply c
 score of the two. Drawn as arrows, vectors of similar length have a large score if they point the same way. Suppose that
 the channels are features: how much a user likes romance and action, and how much of each a film has. Features of the
 same sign raise the score, opposite signs lower it, and small features count little. Nobody can label millions of films.
-So features become parameters: numbers that start anywhere and are then fitted to data, here to what users liked. To fit
-parameters is to train a model. The features gain a meaning without labels: similar films get similar ones. Two features
-make a film a point in a plane; --output films.png draws it.
+So features become parameters: numbers that are fitted to data, here to what users liked. To fit parameters is to train
+a model. The features gain a meaning without labels: similar films get similar ones. Two features make a film a point in
+a plane; --output films.png draws it.
 
 The words of a text have vectors, too. If each word becomes a sum of all words, itself included, weighted by the softmax
 of its scores, this is self-attention without parameters:
@@ -65,18 +65,14 @@ def attend_by_matrix(x: Tensor) -> dict[str, Tensor]:
     return {"scores": scores, "weights": weights, "y": weights @ x}
 
 
-def fit_features(likes: Tensor, n_features: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def fit_features(likes: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
     """Return features of users (U, n_features) and films (F, n_features): users films^T is as near likes as possible.
 
-    From random films on, each side in turn is fitted to the other by least squares. Many users and films have the same
-    products; of these, the result has features of users at right angles. Then films are alike if users like them alike.
+    The singular value decomposition has them (Eckart and Young, 1936). Many users and films have the same products; of
+    these, it has features of users at right angles. Then films are alike if users like them alike.
     """
-    films = torch.randn(likes.size(1), n_features, generator=torch.Generator().manual_seed(seed), dtype=likes.dtype)
-    for _ in range(50):
-        users = torch.linalg.lstsq(films, likes.T).solution.T
-        films = torch.linalg.lstsq(users, likes).solution.T
-    users, triangle = torch.linalg.qr(users)  # users films^T stays the same
-    return users, films @ triangle.T
+    users, sizes, films = torch.linalg.svd(likes)
+    return users[:, :n_features], films[:n_features].T * sizes[:n_features]
 
 
 def show() -> Iterator[str | tuple[str, Tensor]]:
@@ -87,10 +83,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     likes = torch.tensor(LIKES, dtype=torch.float64)
     yield "What six users liked, -5 to 5: 2 love stories, war film, western, comedy", likes
     users, films = fit_features(likes, 2)
-    yield (
-        "Features are fitted in turns: those of users to those of films, and back, 50 times. Only their products "
-        "count, so one table may have large numbers and the other small ones.\n"
-    )
+    yield "Only their products count, so one table may have large numbers and the other small ones.\n"
     yield "Two fitted features of each film: similar films get similar ones", films
     yield "Two fitted features of each user", users
     yield "users films^T of the fitted features: close to what they liked", users @ films.T
@@ -111,20 +104,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     yield "For {} words, it took {:.1f} ms, and products of matrices {:.1f} ms.".format(len(many), *in_ms)
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
-    yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set.\n"
-
-    yield (
-        "Let all channels of two random vectors be independent, with mean 0 and variance 1 (mean square). Variances of "
-        "such numbers multiply in products and add in sums: a product of two has variance 1, and the dot product, a "
-        "sum of C products, variance C. Its standard deviation (std), the root, is sqrt(C). So chapter 3, where a "
-        "score has D products, divides by sqrt(D). Lengths grow alike: that of (c, ..., c), the root of its dot "
-        "product with itself, is c sqrt(C).\n"
-    )
-    yield "     C   length of (3, ..., 3)   std of 2,000 dot products      std / sqrt(C)"
-    for C in (4, 64, 1024):
-        a, b = torch.randn(2, 2000, C, generator=torch.Generator().manual_seed(C), dtype=torch.float64)
-        length, spread = torch.full((C,), 3.0).norm(), (a * b).sum(dim=-1).std()
-        yield f"  {C:4}   {length:21.1f}   {spread:25.4f}   {spread / C**0.5:16.4f}"
+    yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set."
 
 
 def draw(path: Path) -> None:
@@ -146,7 +126,7 @@ def draw(path: Path) -> None:
     for axes in (chosen, fitted):
         axes.axhline(0, color="tab:gray", linewidth=0.8)
         axes.axvline(0, color="tab:gray", linewidth=0.8)
-        axes.margins(0.15)
+        axes.margins(0.25)
         axes.set_aspect("equal", "datalim")
     chosen.legend()
     figure.savefig(path, dpi=120)

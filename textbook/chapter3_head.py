@@ -94,9 +94,13 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
     yield "raw scores with Wk = Wq, symmetric: cats to mice is mice to cats", symmetric
+    yield (
+        "Why divide? If all channels are independent, with mean 0 and variance 1 (mean square), a product of two has "
+        "variance 1, and a raw score, the sum of D products, variance D. So raw scores grow like its root, sqrt(D).\n"
+    )
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
-    yield "Why divide? Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights
+    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
     found = ", ".join(f"{gradient:.3g}" for gradient in gradients)
     yield (
