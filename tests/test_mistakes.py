@@ -109,11 +109,3 @@ def test_a_mistake_in_a_setting_on_the_command_line(place, capsys, settings, mes
 @pytest.mark.parametrize(("arguments", "message"), IN_THE_COMMAND)
 def test_a_mistake_in_the_command(place, capsys, arguments, message):
     assert_mistake(capsys, train.main, arguments.split(), message)
-
-
-def test_an_environment_with_a_part_of_what_torchrun_sets_is_a_mistake(place, capsys, monkeypatch):
-    values = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": "", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
-    for name, value in (values | {"MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}).items():
-        monkeypatch.setenv(name, value)
-    message = "torchrun's RANK is missing in the environment; start with torchrun, or unset TORCHELASTIC_RUN_ID"
-    assert_mistake(capsys, train.main, ["--config", "tiny.yaml"], message)

@@ -90,14 +90,8 @@ def has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def n_processes() -> int:
-    """Return how many processes torchrun started, or 1 without it. Raises UserError if its variables are incomplete."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return 1
-    needed = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    if missing := [name for name in needed if not os.environ.get(name)]:
-        advice = "start with torchrun, or unset TORCHELASTIC_RUN_ID"
-        raise UserError(f"torchrun's {', '.join(missing)} is missing in the environment; {advice}")
-    return int(os.environ["WORLD_SIZE"])
+    """Return how many processes torchrun started, or 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 def prepare_machine(config: Config) -> Runtime:
