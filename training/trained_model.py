@@ -18,7 +18,6 @@ from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
 from data.batches import Ids
 from data.corpus import Corpus, open_corpus
-from data.sources import MissingTextError
 from data.vocabulary import Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
@@ -58,10 +57,7 @@ class TrainedModel:
             data = replace(data, corpus=str(self.text), val_corpus=None)
         elif not self.run_folder and self.path.resolve() != BUNDLED_MODEL.resolve():
             raise UserError(f"{self.path} is not in a run folder, so no text that it names is read; add --text FILE")
-        try:
-            corpus = open_corpus(data)
-        except MissingTextError as error:
-            raise UserError(f"{error}; if you moved the text, put it back") from None
+        corpus = open_corpus(data)
         if corpus.digest != self.checkpoint.corpus["digest"]:
             advice = "leave out --split to measure all of it" if self.text else "restore the original text"
             raise UserError(f"the text {corpus.name} is not the one that {self.path} was trained on; {advice}")
