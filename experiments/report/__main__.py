@@ -59,13 +59,13 @@ def main(options: Namespace) -> None:
 
 def write_report(options: Namespace) -> str:
     """Compare the runs, write the page, Markdown and charts, and return text for the console."""
-    found = find_runs(options.runs)
-    comparison = compare(found.variants, baseline=options.baseline, target=options.target)
-    notes = make_notes(comparison, found.left_out)
+    variants, left_out = find_runs(options.runs)
+    comparison = compare(variants, baseline=options.baseline, target=options.target)
+    notes = make_notes(comparison, left_out)
     sentences = conclusions(comparison)
     is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
     output = _output(options.output, options.runs)
-    identities = [variant.first.identity for variant in found.variants]
+    identities = [variant.first.identity for variant in variants]
     shared = identities[0].keys() - {SEED, *what_differs(identities)}
     values: dict[str, Any] = {
         "title": options.title or f"Report on {', '.join(map(name_of, options.runs))}",

@@ -1,7 +1,6 @@
 """Find the runs of run folders, sweeps and packed sweeps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cli.errors import UserError
@@ -13,16 +12,12 @@ from experiments.sweep.sweep_folder import read_plan
 from training.runs.run_folder import RunFolder
 
 
-@dataclass(frozen=True)
-class FoundRuns:
-    """The runs at some paths: the variants in order, and the names of the runs that are left out, by the reason."""
+def find_runs(paths: Sequence[Path]) -> tuple[list[Variant], dict[str, list[str]]]:
+    """Read the runs of run folders, sweep folders and packed sweeps.
 
-    variants: list[Variant]
-    left_out: dict[str, list[str]]
-
-
-def find_runs(paths: Sequence[Path]) -> FoundRuns:
-    """Read the runs of run folders, sweep folders and packed sweeps. Raises UserError if no run has a loss."""
+    Return the variants in order, and the names of the runs that are left out, by the reason. Raises UserError if no run
+    has a loss.
+    """
     found: dict[Path, Run | None] = {}
     plans: dict[Path, Plan] = {}
     for path in paths:
@@ -43,8 +38,7 @@ def find_runs(paths: Sequence[Path]) -> FoundRuns:
     variants = make_variants(runs, plans)
     kept = [run for variant in variants for run in variant.runs.values()]
     repeated = [run.name for run in runs if run not in kept]
-    left_out = {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
-    return FoundRuns(variants, left_out)
+    return variants, {"no validation loss yet": without_loss, "same settings and seed as another run": repeated}
 
 
 def _run_folders(path: Path) -> list[Path]:

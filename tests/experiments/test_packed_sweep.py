@@ -28,10 +28,10 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
     assert {page: page.read_text(encoding="utf-8") for page in Path("runs/packed").glob("report*")} == pages
     edited.write_text(edited.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
     assert_mistake(capsys, report_command, ["runs/packed", "--pack", str(file)], "was trained with other settings")
-    of_runs = compare(find_runs([runs_folder / "runs" / "packed"]).variants)
+    of_runs = compare(find_runs([runs_folder / "runs" / "packed"])[0])
     shutil.move(runs_folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
     assert report_command([str(file)]) == 0
-    of_file = compare(find_runs([file]).variants)
+    of_file = compare(find_runs([file])[0])
     speed = table(of_file)[0].index("characters/s")  # packed as an integer
     for ours, theirs in zip(table(of_runs), table(of_file), strict=True):
         assert ours[:speed] + ours[speed + 1 :] == theirs[:speed] + theirs[speed + 1 :]

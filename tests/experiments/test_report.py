@@ -38,7 +38,7 @@ def cells(comparison):
 
 
 def test_the_table_agrees_with_the_metrics(runs_folder, runs):
-    rows = cells(compare(find_runs(runs).variants))
+    rows = cells(compare(find_runs(runs)[0]))
     assert [row["variant"] for row in rows] == ["n_head=1", "n_head=2", "n_head=3"]
     base = best_losses(1)
     for row, n in zip(rows, HEADS, strict=True):
@@ -63,7 +63,7 @@ def test_the_time_to_a_target_is_that_of_the_first_evaluation_that_reaches_it(ru
         record["elapsed_s"] = 100 * i
     evaluations[-1]["val_loss"] = 4.5  # the best is the one before
     slow.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
-    variants = find_runs([slow.path]).variants
+    variants = find_runs([slow.path])[0]
     target = evaluations[1]["val_loss"]
     assert target < evaluations[0]["val_loss"]
 
@@ -98,7 +98,7 @@ def test_page_and_markdown_have_the_same_values_and_need_no_other_file(runs_fold
 
 
 def test_the_console_shows_the_results_alone_whatever_columns_the_table_has(runs):
-    comparison = compare(find_runs(runs).variants)
+    comparison = compare(find_runs(runs)[0])
     head, *rows = to_plain(comparison).splitlines()
     headings = ["variant", "seeds", "validation loss", "difference [95 % interval]", "adjusted p", "verdict"]
     assert re.split("  +", head) == headings
@@ -107,7 +107,7 @@ def test_the_console_shows_the_results_alone_whatever_columns_the_table_has(runs
 
 
 def test_the_users_settings_of_matplotlib_do_not_change_a_chart(runs):
-    chosen = find_runs(runs).variants
+    chosen = find_runs(runs)[0]
     drawn = draw_charts(compare(chosen))
     with matplotlib.rc_context({"text.usetex": True, "savefig.bbox": "tight", "lines.linewidth": 9}):
         assert draw_charts(compare(chosen)) == drawn
@@ -121,7 +121,7 @@ def drawn(draw, *arguments):
 
 
 def test_charts_show_the_means_errors_and_intervals_of_the_runs(runs):
-    comparison, best = compare(find_runs(runs).variants), {n: best_losses(n) for n in HEADS}
+    comparison, best = compare(find_runs(runs)[0]), {n: best_losses(n) for n in HEADS}
     axes = drawn(draw_loss_against, comparison, "model.n_head")
     ((line, _, (errors,)),) = axes.containers
     for n, point, ends, dots in zip(HEADS, line.get_xydata(), errors.get_segments(), axes.lines, strict=False):
@@ -172,7 +172,7 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
         train_run(word, f"train.seed={seed}", *SHORT)
     edited = workplace / "runs/wine/config.yaml"
     edited.write_text(edited.read_text().replace("n_head: 3", "n_head: 2"))  # after the run
-    variants = find_runs([workplace / "runs/beer", workplace / "runs/wine"]).variants
+    variants = find_runs([workplace / "runs/beer", workplace / "runs/wine"])[0]
     assert [list(variant.runs) for variant in variants] == [[0], [1]]
     assert all(v.choices.keys() == {"text", "vocabulary"} and v.first.config.model.n_head == 3 for v in variants)
     comparison = compare(variants)
@@ -206,7 +206,7 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
     settings = read_settings(runs_folder / "tiny.yaml")
     plan = make_plan(settings | {"sweep": {"variants": variants, "train.seed": "0..1"}}, SHORT)
     sweep = finished_sweep("odd", plan, runs_folder, root=tmp_path)
-    rows = compare(find_runs([sweep.path]).variants, baseline="</script>").rows
+    rows = compare(find_runs([sweep.path])[0], baseline="</script>").rows
     assert [(row.variant.label, sorted(row.variant.runs)) for row in rows] == [(name, [0, 1]) for name in variants]
     differences = zip(best_losses(1), best_losses(2), strict=True)
     assert rows[0].difference.mean == pytest.approx(statistics.mean(a - b for a, b in differences))
@@ -242,9 +242,9 @@ def test_single_runs_with_many_differences_are_named_and_empty_columns_left_out(
 
 def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "again")
-    found = find_runs([runs[0], tmp_path / "again"])
-    assert len(found.variants[0].runs) == 1
-    assert found.left_out["same settings and seed as another run"] == ["again"]
+    (variant,), left_out = find_runs([runs[0], tmp_path / "again"])
+    assert len(variant.runs) == 1
+    assert left_out["same settings and seed as another run"] == ["again"]
     assert report([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
 
 
@@ -259,13 +259,13 @@ def cut(run, folder, n_lines):
 def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
     unfinished = cut(runs[1], tmp_path / "cut", n_lines=5)  # the last of step 9, after the evaluation of step 8
     so_far = losses(unfinished.path)
-    comparison = compare(find_runs([unfinished.path, runs[0], runs[2]]).variants)
+    comparison = compare(find_runs([unfinished.path, runs[0], runs[2]])[0])
     row, base, _ = comparison.rows
     assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (unfinished)", "unfinished", None)
     assert (row.loss, base.verdict) == (min(so_far), "the baseline")
     assert comparison.finished_rows == comparison.rows[1:]
     with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
-    without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs([runs[0], runs[2]]).variants))}
+    without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs([runs[0], runs[2]])[0]))}
     assert with_it["loss"] == without["loss"]
     assert "unfinished" in with_it["curves"]
     with unfinished.lock():
@@ -276,8 +276,8 @@ def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path
 
 
 def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
-    found = find_runs([runs[0], cut(runs[1], tmp_path / "cut", n_lines=1).path])
-    assert (len(found.variants), found.left_out["no validation loss yet"]) == (1, ["cut"])
+    variants, left_out = find_runs([runs[0], cut(runs[1], tmp_path / "cut", n_lines=1).path])
+    assert (len(variants), left_out["no validation loss yet"]) == (1, ["cut"])
     with pytest.raises(ValueError, match="no run with a validation loss yet"):
         find_runs([tmp_path / "cut"])
 

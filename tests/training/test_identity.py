@@ -41,7 +41,7 @@ def identities(*runs):
 
 def variants(*runs):
     """Return the names of the runs in each variant of a report."""
-    found = find_runs([run.path for run in runs]).variants
+    found = find_runs([run.path for run in runs])[0]
     return [[each.folder.path.name for each in variant.runs.values()] for variant in found]
 
 
@@ -122,7 +122,7 @@ def test_losses_are_compared_by_reports_and_pages_if_they_were_measured_on_the_s
         Path("folder", name).write_text("".join(TINY_TEXT.splitlines(keepends=True)[:lines]))
     one, other = run("one", *first), run("other", *second)
     assert what_differs([*map(measurement_of, identities(one, other))]) == differing
-    measured = {variant.first.measured_on for variant in find_runs([one.path, other.path]).variants}
+    measured = {variant.first.measured_on for variant in find_runs([one.path, other.path])[0]}
     assert len(measured) == (2 if differing else 1)
     sentence = "Do not compare the losses or surprise of models A and B: they were measured with another"
     assert warning([load_model(each.path, "cpu") for each in (one, other)]) == (
@@ -140,7 +140,7 @@ def test_a_run_whose_settings_were_changed_differs_from_one_that_had_them_from_t
     assert what_differs([of_parts, of_again]) == []
     (record,) = [record for record in metrics(parts.path) if "changes" in record]
     assert identity_of(build_config(record["settings"]), record["origin"]) == of_parts
-    labels = [variant.label for variant in find_runs([whole.path, parts.path]).variants]
+    labels = [variant.label for variant in find_runs([whole.path, parts.path])[0]]
     assert labels == ["earlier=none", "earlier=max_steps 6 until step 6"]
 
 
