@@ -119,5 +119,9 @@ def _make_points(
 
 def larger(plan: Plan, other: Plan) -> Plan | None:
     """Return the plan that has all points of both, or None if neither has."""
-    first, second = ({(point.name, point.config) for point in each.points} for each in (plan, other))
-    return plan if first >= second else other if second >= first else None
+    points, others = ({(point.name, point.config) for point in each.points} for each in (plan, other))
+    if points >= others:
+        return plan
+    if others >= points:
+        return other
+    return None

@@ -34,14 +34,12 @@ class SweepFolder:
     def open(cls, name: str, plan: Plan, *, root: Path = RUNS) -> "SweepFolder":
         """Return the folder of the same sweep, perhaps with more values, or else a new one: NAME, NAME-2, ..."""
         with exclusive(root, "is creating a sweep", waits=True):
-            places = numbered(root / name)
-            whole: Plan | None = None
-            while whole is None:
-                path = next(places)
-                if not path.exists():
-                    whole = plan
-                elif there := read_plan(path):
-                    whole = larger(plan, there)
+            for path in numbered(root / name):
+                there = read_plan(path) if path.exists() else plan
+                whole = there and larger(plan, there)
+                if whole:
+                    break
+            assert whole, "the names have no end"
             replace_text(path / PLAN_FILE, to_yaml(whole.settings))
             return cls(path, whole)
 
