@@ -46,14 +46,9 @@ def line_style(i: int) -> dict:
 def add_legend(axes) -> None:
     """Name the lines of a chart below it, in as many columns as fit; each row after the first makes it higher."""
     labels = axes.get_legend_handles_labels()[1]
-    n_columns = max(1, min(3, LINE // (max(map(len, labels)) + SIGN)))
+    n_columns = max(1, min(3, LINE // (max(map(len, labels), default=0) + SIGN)))
     axes.figure.set_figheight(axes.figure.get_figheight() + 0.22 * (math.ceil(len(labels) / n_columns) - 1))
     axes.figure.legend(loc="outside lower center", ncols=n_columns)
-
-
-def plain(label: str) -> str:
-    """Return a label that matplotlib does not hide from legends."""
-    return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
 def draw_chart(name: str, title: str, caption: str, draw: Callable, *, height: float = 4) -> Chart:

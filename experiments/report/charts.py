@@ -1,15 +1,12 @@
 """The charts of a report."""
 
-from collections.abc import Callable
 from statistics import fmean
 
-from experiments.drawing import INK, Chart, add_legend, draw_chart, line_style, plain
+from experiments.drawing import INK, Chart, add_legend, draw_chart, line_style
 from experiments.report.comparison import LONGEST_LABEL, Comparison
 from experiments.report.variants import Variant
 from experiments.sweep.values import labelled
 from training.identity import SEED
-
-LEAST_SPAN = 0.005  # nats; an axis of losses never shows a shorter range
 
 
 def draw_charts(comparison: Comparison) -> list[Chart]:
@@ -64,14 +61,13 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
             losses = list(row.variant.losses.values())
             axes.plot([value] * len(losses), losses, ".", color=style["color"], alpha=0.45, markersize=7)
         errors = [row.loss_error or 0 for _, row in points]
-        axes.errorbar(x, [row.loss for _, row in points], errors, capsize=4, label=plain(label), **style)
+        axes.errorbar(x, [row.loss for _, row in points], errors, capsize=4, label=label, **style)
     values = sorted({value for points in lines.values() for value, _ in points})
     if values[0] > 0 and values[-1] >= 4 * values[0]:
         axes.set_xscale("log", base=2)
     axes.set_xticks(values, [f"{value:g}" for value in values], minor=False)
     axes.minorticks_off()
     axes.set(xlabel=spoken_setting(key), ylabel="validation loss, nats per character")
-    _widen(axes.get_ylim, axes.set_ylim)
     if len(lines) > 1:
         add_legend(axes)
 
@@ -89,9 +85,8 @@ def _differences(axes, comparison: Comparison) -> None:
             error = [[difference.mean - low], [high - difference.mean]]
         axes.errorbar([difference.mean], [y], xerr=error, color="C0", marker="D", capsize=4)
     axes.axvline(0, color=INK, linewidth=1.2)
-    axes.set_yticks(range(len(rows)), [plain(row.mark) for row, _ in rows])
+    axes.set_yticks(range(len(rows)), [row.mark for row, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    _widen(axes.get_xlim, axes.set_xlim)
     axes.grid(axis="x", linewidth=0.8)
     axes.set_xlabel("difference in loss, nats per character (left: better)", loc="right")
 
@@ -104,20 +99,12 @@ def _curves(axes, comparison: Comparison) -> None:
         curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
         steps = sorted(set.intersection(*map(set, curves)))  # that all runs evaluated
         losses = [[curve[step] for curve in curves] for step in steps]
-        axes.plot(steps, [*map(fmean, losses)], label=plain(row.mark), **line_style(i))
+        axes.plot(steps, [*map(fmean, losses)], label=row.mark, **line_style(i))
         axes.fill_between(steps, [*map(min, losses)], [*map(max, losses)], color=f"C{i}", alpha=0.18, linewidth=0)
         late += [loss for step, each in zip(steps, losses, strict=True) if step >= 0.4 * longest for loss in each]
     if late and max(late) > min(late):
         margin = 0.06 * (max(late) - min(late))
         axes.set_ylim(min(late) - margin, max(late) + margin)
-    _widen(axes.get_ylim, axes.set_ylim)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step", ylabel="validation loss, nats per character")
     add_legend(axes)
-
-
-def _widen(get_limits: Callable, set_limits: Callable) -> None:
-    """Widen an axis to LEAST_SPAN, so that tiny differences do not look large."""
-    low, high = get_limits()
-    if (missing := LEAST_SPAN - (high - low)) > 0:
-        set_limits(low - missing / 2, high + missing / 2)
