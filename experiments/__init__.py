@@ -1,4 +1,4 @@
-"""Commands for experiments and finished runs; `python -m experiments` lists them by their first lines."""
+"""Commands for experiments and finished runs."""
 
 from cli.startup import require  # before torch
 
