@@ -1,8 +1,7 @@
 """Self-contained HTML pages from templates, light or dark according to the reader's system."""
 
 import os
-import subprocess
-import sys
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,6 @@ def render(template: str, **values: Any) -> str:
 
 
 def open_in_browser(page: Path) -> None:
-    """Open a page in a graphical browser, if the machine has one.
-
-    Python offers text browsers only with TERM. One that BROWSER names gets no terminal, so it ends at once.
-    """
-    without_term = {name: value for name, value in os.environ.items() if name != "TERM"}
-    command = [sys.executable, "-m", "webbrowser", page.resolve().as_uri()]
-    nothing = subprocess.DEVNULL
-    subprocess.run(
-        command, env=without_term, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True, check=False
-    )
+    """Open a page in a graphical browser, if the machine has one."""
+    os.environ.pop("TERM", None)  # with it, Python also offers text browsers, which take over the terminal
+    webbrowser.open(page.resolve().as_uri())

@@ -3,7 +3,9 @@
 import base64
 import gzip
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -89,7 +91,8 @@ def test_a_page_opens_in_a_browser_that_leaves_the_terminal_alone_and_in_no_othe
     if chosen:
         monkeypatch.setenv("BROWSER", chosen)
     page = tmp_path / "page.html"
-    assert playground(["--output", str(page)]) == 0
+    command = [sys.executable, "-P", "-m", "experiments.playground", "--output", str(page)]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=180)
     opened = (tmp_path / "opened").read_text() if (tmp_path / "opened").exists() else ""
     assert opened == (f"{tmp_path / 'graphical'} {page.as_uri()}\n" if is_opened else "")
 
