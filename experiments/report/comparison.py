@@ -99,11 +99,9 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
 
 def _marks(variants: Sequence[Variant]) -> list[str]:
     """Return the mark of each variant, see `Row`."""
-    names = [variant.first.name if len(variant.runs) == 1 else "" for variant in variants]
     marks = []
-    for i, (variant, name) in enumerate(zip(variants, names, strict=True), start=1):
-        is_clear = 0 < len(name) <= LONGEST_LABEL and names.count(name) == 1
-        short = name if is_clear else f"variant {i}"
+    for number, variant in enumerate(variants, start=1):
+        short = variant.first.name if len(variant.runs) == 1 else f"variant {number}"
         marks.append(variant.label if len(variant.label) <= LONGEST_LABEL else short)
     return marks
 

@@ -47,7 +47,4 @@ def _run_folders(path: Path) -> list[Path]:
         return [path]
     if inside := sorted(file.parent for file in path.glob("*/config.yaml")):
         return inside
-    if path.is_dir():
-        raise UserError(f"{path}: the folder contains neither a run nor a sweep; give the folder of a run or a sweep")
-    reason = "neither a folder nor a packed sweep" if path.exists() else "no such folder"
-    raise UserError(f"{path}: {reason}; runs and sweeps are in runs/")
+    raise UserError(f"{path}: no run, sweep or packed sweep is there; runs and sweeps are in runs/")

@@ -13,7 +13,7 @@ from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import read_plan
 from training.config_file import naming_last_reader
-from training.identity import ORIGIN, identity_of
+from training.identity import ORIGIN
 from training.runs.json_values import checked
 from training.runs.metrics import check_record, read_lines, read_records
 from training.runs.run_folder import RunFolder
@@ -35,8 +35,6 @@ def pack(folder: Path, file: Path) -> None:
         if not run or not run.end:
             finish = to_paste("experiments.sweep", "--resume", folder)
             raise UserError(f"{folder / point.name}: is not finished; finish it with {finish}")
-        if identity_of(run.config, {}) != identity_of(point.config, {}):
-            raise UserError(f"{run.folder.path}: was trained with other settings than {folder} has; restore them")
         first = {"step": 0, "origin": {key: run.identity[key] for key in ORIGIN}}
         if not math.isnan(run.tokens_per_s):
             first["tokens_per_s"] = round(run.tokens_per_s)

@@ -17,7 +17,7 @@ from training.config_file import read_settings
 def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(runs_folder)
     plan = make_plan(read_settings(runs_folder / "tiny.yaml"), [*SHORT, "model.n_head=1,2", "train.seed=0,1"])
-    edited = finished_sweep("packed", plan, runs_folder).path / "sweep.yaml"
+    finished_sweep("packed", plan, runs_folder)
     file = tmp_path / "heads.jsonl"
     assert report_command(["runs/packed", "--baseline", "n_head=2"]) == 0
     pages = {page: page.read_text(encoding="utf-8") for page in Path("runs/packed").glob("report*")}
@@ -26,8 +26,6 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
     assert capsys.readouterr().out.startswith(f"Packed into {file}\n")
     assert len(pages) == 5
     assert {page: page.read_text(encoding="utf-8") for page in Path("runs/packed").glob("report*")} == pages
-    edited.write_text(edited.read_text().replace("muon_lr: 0.02", "muon_lr: 0.04"))
-    assert_mistake(capsys, report_command, ["runs/packed", "--pack", str(file)], "was trained with other settings")
     of_runs = compare(find_runs([runs_folder / "runs" / "packed"])[0])
     shutil.move(runs_folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
     assert report_command([str(file)]) == 0
