@@ -112,16 +112,11 @@ def draw(path: Path) -> None:
     figure = Figure(figsize=(12, 5.5), layout="constrained")
     chosen, fitted = figure.subplots(1, 2)
     _, films = fit_features(torch.tensor(LIKES, dtype=torch.float64), 2)
-    _draw_points(chosen, USERS, marker="^", colour="tab:blue", label="user")
-    _draw_points(chosen, FILMS, marker="o", colour="tab:orange", label="film")
+    _draw_points(chosen, USERS, "^", "user")
+    _draw_points(chosen, FILMS, "o", "film")
     chosen.set(title="Chosen features", xlabel="romance", ylabel="action")
-    _draw_points(
-        fitted,
-        {name: (x, y) for name, (x, y) in zip(NAMES, films.tolist(), strict=True)},
-        marker="o",
-        colour="tab:orange",
-        label="film",
-    )
+    fitted_films = {name: (x, y) for name, (x, y) in zip(NAMES, films.tolist(), strict=True)}
+    _draw_points(fitted, fitted_films, "o", "film")
     fitted.set(title="Features fitted to what six users liked", xlabel="feature 1", ylabel="feature 2")
     for axes in (chosen, fitted):
         axes.axhline(0, color="tab:gray", linewidth=0.8)
@@ -132,9 +127,8 @@ def draw(path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _draw_points(
-    axes: Axes, points: Mapping[str, tuple[float, float]], *, marker: str, colour: str, label: str
-) -> None:
+def _draw_points(axes: Axes, points: Mapping[str, tuple[float, float]], marker: str, label: str) -> None:
+    colour = {"user": "tab:blue", "film": "tab:orange"}[label]
     axes.scatter(*zip(*points.values(), strict=True), marker=marker, color=colour, label=label)
     for i, (name, point) in enumerate(points.items()):
         side = "left" if i % 2 else "right"  # so that names of neighbours do not overlap
