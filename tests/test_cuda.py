@@ -1,18 +1,14 @@
 """Code that runs on a GPU only; on a machine without one, `tests/test_fake_gpu.py` runs these tests."""
 
 import collections
-import contextlib
-import copy
-import itertools
 import os
 
-import helpers
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT, run_script
-from helpers import losses, resume, train_run
+from helpers import losses, make_model, metrics, resume, train_run
 
 from data.batches import TrainingBatches
 from data.corpus import open_corpus
@@ -20,9 +16,9 @@ from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse
 from experiments.heads.silence import silenced
 from model.attention import attend
-from model.generate import Sampler, Sampling
-from model.kernels.cuda_graph import CapturedFunction
+from model.generate import Sampling, generate
 from training.config_file import load_config
+from training.cuda_graph import CapturedFunction
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
 from training.state import TrainingState
@@ -36,7 +32,6 @@ MODELS = {
     "grouped queries": {"n_head": 4, "n_kv_head": 2},
     "one key-value head": {"n_head": 4, "n_kv_head": 1},
     "mixed head counts": {"n_head": (1, 4)},
-    "additive scores": {"score": "additive"},
     "convolution": {"conv_width": 3},
     "n-grams": {"ngrams": (2, 4), "ngram_rows": 50, "ngram_dropout": 0.0},
     "copies": {"longest_copy": 3},
@@ -45,9 +40,9 @@ MODELS = {
     "no positions": {"positions": "none"},
     "explicit": {"attention": "explicit"},
     "explicit with ALiBi": {"attention": "explicit", "positions": "alibi"},
-    **{f"{name} scores": {"score": name} for name in ("dot", "gaussian", "uniform")},
+    **{f"{name} scores": {"score": name} for name in ("additive", "dot", "gaussian", "uniform")},
 }
-NO_MEMORIES = ["model.ngrams=[]", "model.longest_copy=0"]
+SAMPLINGS = [Sampling(), Sampling(temperature=0), Sampling(temperature=0.8, top_k=9, top_p=0.9, min_p=0.02)]
 STEPS = {  # what they are compared with, and their settings
     "plain": ("cpu", []),
     "clipped": ("cpu", ["optim.grad_clip=1", "train.accumulate=2", "train.grow_context_at=[0.5]"]),
@@ -61,34 +56,17 @@ MISTAKES = {
 }
 
 
-def captured_function(function):
-    return CapturedFunction(function, torch.nn.Linear(1, 1, device="cuda"))
+def write(model, prompt, length, **options):
+    prompt = prompt.to(model.lm_head.weight.device)
+    ids = generate(model, prompt, length, streams=range(len(prompt)), **options)
+    return torch.stack(list(ids), dim=1).cpu()  # (B, length)
 
 
-def make_model(vocabulary_size=20, **settings):
-    return helpers.make_model(vocabulary_size, **{"n_embd": 32} | settings)
-
-
-def write(model, prompt, length, *, seed=0, **options):
-    sampler = Sampler(model, len(prompt), cuda_graph=True, **options)
-    return torch.stack(list(sampler.generate(prompt.to(sampler.drawn.device), length, seed=seed))).cpu()
-
-
-@contextlib.contextmanager
-def never_waiting_for_the_gpu():
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-3), (torch.bfloat16, 0.2)], ids=str)
 @pytest.mark.parametrize("length", [1, 40, 64, 192, 256])
 @pytest.mark.parametrize("masked", [False, True], ids=["causal", "causal and padded"])
-def test_fused_attention_equals_the_explicit_form_in_values_and_gradients(dtype, length, masked):
+def test_fused_attention_equals_the_explicit_form_in_values_and_gradients(dtype, tolerance, length, masked):
     """With a mask, cuDNN gave NaN gradients at lengths of 64 modulo 128 (github.com/pytorch/pytorch/issues/196678)."""
-    torch.manual_seed(0)
     q, k, v = (torch.randn(2, 3, length, 16, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
     visible = None
     if masked:
@@ -98,49 +76,30 @@ def test_fused_attention_equals_the_explicit_form_in_values_and_gradients(dtype,
     for form in ("explicit", "fused", "auto"):
         y = attend(q, k, v, causal=True, visible=visible, form=form)
         results.append((y, *torch.autograd.grad(y.float().square().sum(), (q, k, v))))
-    tolerance = {torch.float32: 4e-3, torch.bfloat16: 0.2}[dtype]
     for result in results[1:]:
         torch.testing.assert_close(result, results[0], atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize(
-    "sampling",
-    [Sampling(), Sampling(temperature=0), Sampling(temperature=0.8, top_k=9, top_p=0.9, min_p=0.02)],
-    ids=["plain", "greedy", "filtered"],
-)
-def test_one_captured_sampler_never_waits_and_writes_the_texts_of_the_cpu_while_weights_change(settings, sampling):
-    on_cpu, prompt = make_model(**settings), torch.randint(20, (3, 5))
-    model = copy.deepcopy(on_cpu).cuda()
-    sampler, graphs = Sampler(model, 3, sampling=sampling, cuda_graph=True), []
-    for seed in range(2):
-        expected = write(on_cpu, prompt, 40, sampling=sampling, seed=seed)  # far past the context window
-        text = sampler.generate(prompt.cuda(), 40, seed=seed)
-        written = list(itertools.islice(text, 29))
-        with never_waiting_for_the_gpu():
-            written += itertools.islice(text, 5)
-        assert torch.equal(torch.stack([*written, *text]).cpu(), expected)
-        assert torch.equal(helpers.recomputed(model, prompt.cuda(), 40, sampling=sampling, seed=seed).T.cpu(), expected)
-        graphs.append(sampler.draw_one.graph)
-        with torch.no_grad():
-            for parameter in (*on_cpu.parameters(), *model.parameters()):
-                parameter.mul_(1.3)
-    assert graphs[0] is graphs[1] is not None
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["plain", "greedy", "filtered"])
+def test_text_sampled_on_the_gpu_equals_that_of_the_cpu_far_past_the_context_length(settings, sampling):
+    model, prompt = make_model(20, n_embd=32, **settings), torch.randint(20, (3, 5))
+    expected = write(model, prompt, 40, sampling=sampling, seed=1)
+    assert torch.equal(write(model.cuda(), prompt, 40, sampling=sampling, seed=1), expected)
 
 
 @pytest.mark.parametrize("prompt_length", [1, 2, 15, 16, 17, 40])
-def test_a_stream_does_not_depend_on_the_other_streams_or_on_texts_sampled_in_turns(prompt_length):
-    model, prompt = make_model().cuda(), torch.randint(20, (1, prompt_length)).expand(64, -1)
+def test_a_stream_does_not_depend_on_the_other_streams(prompt_length):
+    model, prompt = make_model(20, n_embd=32).cuda(), torch.randint(20, (1, prompt_length)).expand(64, -1)
     together = write(model, prompt, 40)
-    texts = (Sampler(model, n, cuda_graph=True).generate(prompt[:n].cuda(), 40) for n in (1, 7))
-    for ids, one, seven in zip(together.tolist(), *texts, strict=True):
-        assert (one.tolist(), seven.tolist()) == (ids[:1], ids[:7])
-    assert len({tuple(stream.tolist()) for stream in together.T}) > 60
+    for n_streams in (1, 7):
+        assert torch.equal(write(model, prompt[:n_streams], 40), together[:n_streams])
+    assert len({tuple(text) for text in together.tolist()}) > 60
 
 
 @pytest.mark.parametrize("settings", [{"n_head": 4}, {"n_head": (1, 4)}, {"n_head": 4, "n_kv_head": 2}])
 def test_silenced_heads_stay_silent_when_sampling_on_the_gpu(settings):
-    model, prompt = make_model(**settings), torch.randint(20, (2, 5))
+    model, prompt = make_model(20, n_embd=32, **settings), torch.randint(20, (2, 5))
     whole, texts = write(model, prompt, 40), []
     for device in ("cpu", "cuda"):
         with silenced(model.to(device), [(1, 0), (1, 3)]):
@@ -150,22 +109,12 @@ def test_silenced_heads_stay_silent_when_sampling_on_the_gpu(settings):
     assert not torch.equal(whole, texts[0])
 
 
-def test_the_memory_of_sampling_is_freed_when_the_text_ends_or_is_abandoned():
-    model, prompt = make_model(block_size=512).cuda(), torch.zeros(64, 3, dtype=torch.long, device="cuda")
-    used = []
-    for length in (20, 20, 20, 20):
-        text = Sampler(model, 64, cuda_graph=True).generate(prompt, 600)
-        collections.deque((next(text) for _ in range(length)), maxlen=0)
-        del text
-        torch.cuda.synchronize()
-        used.append(torch.cuda.memory_allocated())
-    assert used[-1] == used[1]
-
-
-def make_step(workplace, *overrides, device="cuda", file=None):
+def make_step(workplace, *overrides, device="cuda", graph=True, file=None):
     config = load_config(file or workplace / "tiny.yaml", [f"train.device={device}", *overrides])
     runtime = choose_runtime(config.train.device, config.train.dtype)
     state = TrainingState(config, open_corpus(config.data), runtime)
+    if not graph:
+        state.model.register_forward_hook(lambda *_: None)  # a model that has hooks runs without a graph
     return state, TrainingStep(state)
 
 
@@ -180,14 +129,17 @@ def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cp
     overrides = [f"model.{key}={list(v) if isinstance(v, tuple) else v}" for key, v in model.items()]
     overrides += [f"optim.name={name}", f"train.dtype={dtype}", "train.max_steps=12", *more]
     sums = []
-    for device, graphs in (("cuda", "true"), (reference, "false")):
-        state, step = make_step(workplace, *overrides, f"train.cuda_graphs={graphs}", device=device)
+    for device, graph in (("cuda", True), (reference, False)):
+        state, step = make_step(workplace, *overrides, device=device, graph=graph)
         for _ in range(10):
             step.run()
-        with never_waiting_for_the_gpu():
+        torch.cuda.set_sync_debug_mode("error")
+        try:
             step.run()
             step.run()
-        assert graphs == "false" or step.update.graph is not None
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert device == "cpu" or (step.update.graph is not None) == graph
         assert not any(parameter.grad is not None and parameter.grad.any() for parameter in state.model.parameters())
         state.check_finite()
         sums.append(state.loss_sum.item())
@@ -195,17 +147,10 @@ def test_steps_of_every_kind_are_captured_never_wait_and_have_the_losses_of_a_cp
 
 
 @pytest.mark.skipif("FAKE_GPU_GUARD" not in os.environ, reason="needs the fake GPU")
-@pytest.mark.parametrize(
-    ("name", "overrides", "budget"),
-    [
-        ("shakespeare", [], 750),
-        ("shakespeare_gpt2", [], 480),
-        ("shakespeare", [*NO_MEMORIES, "model.n_head=6", "model.n_embd=96", "model.conv_width=1"], 600),
-    ],
-)
-def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
+@pytest.mark.parametrize(("name", "budget"), [("shakespeare", 760), ("shakespeare_gpt2", 480)])
+def test_a_step_needs_few_kernels(workplace, name, budget):
     small = ["data.corpus=selmere", "train.batch_size=2", "model.block_size=32", "train.grow_context_at=[]"]
-    _, step = make_step(workplace, *overrides, *small, file=ROOT / "configs" / f"{name}.yaml")
+    _, step = make_step(workplace, *small, file=ROOT / "configs" / f"{name}.yaml")
     for _ in range(4):
         step.run()
     kernels = collections.Counter(step.update.graph.kernels)
@@ -225,52 +170,47 @@ def test_a_step_needs_few_kernels(workplace, name, overrides, budget):
     ],
     ids=["weight", "momentum buffer", "momentum", "learning rate"],
 )
-def test_a_replacement_that_a_graph_cannot_see_is_noticed_at_the_next_log_line(workplace, replace):
+def test_a_replacement_that_a_graph_cannot_see_is_noticed_within_some_steps(workplace, monkeypatch, replace):
+    monkeypatch.setattr("training.cuda_graph.CHECKED_EVERY", 10)
     state, step = make_step(workplace)
-    for _ in range(10):
-        step.run()
-    replace(state)
     for _ in range(9):
         step.run()
+    replace(state)
     with pytest.raises(RuntimeError, match="was replaced"):
         step.run()
 
 
-def test_a_run_captures_its_step_and_its_sampler_once(workplace, monkeypatch):
+def test_a_run_that_also_samples_text_captures_its_step_once(workplace, monkeypatch):
     captures, capture = [], CapturedFunction._capture
     monkeypatch.setattr(CapturedFunction, "_capture", lambda self, ids: captures.append(self) or capture(self, ids))
-    # Text is sampled before the step is captured, which has over 4,096 characters.
-    settings = ["train.max_steps=12", "train.eval_every_steps=2", "train.batch_size=300"]
-    train_run("tiny", "train.device=cuda", *settings)
-    assert len(captures) == len(set(captures)) == 2
+    # PyTorch's own backward pass of an embedding would wait for the GPU at over 3,072 characters.
+    train_run("tiny", "train.device=cuda", "train.max_steps=12", "train.eval_every_steps=3", "train.batch_size=300")
+    assert len(captures) == 1
 
 
 def test_a_step_that_cannot_be_captured_runs_without_a_graph_after_one_warning(workplace):
-    (state, step), (plain_state, plain) = (
-        make_step(workplace, "train.dtype=float32", "model.dropout=0", f"train.cuda_graphs={graphs}")
-        for graphs in ("true", "false")
-    )
+    settings = ["train.dtype=float32", "model.dropout=0"]
+    state, step = make_step(workplace, *settings)
+    plain_state, plain = make_step(workplace, *settings, graph=False)
     update = step.update.function
     step.update.function = lambda *inputs: (update(*inputs), torch.cuda.synchronize())
     with pytest.warns(RuntimeWarning, match="running without a CUDA graph"):
         for _ in range(8):
             step.run()
-    for _ in range(8):
-        plain.run()
+            plain.run()
     assert step.update.failed
     assert state.take_mean_loss() == pytest.approx(plain_state.take_mean_loss(), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["muon", "adamw"])
 def test_a_resumed_run_on_the_gpu_equals_an_uninterrupted_one(workplace, name):
-    settings = ["train.device=cuda", "train.dtype=float32", "optim.decay_fraction=0", f"optim.name={name}"]
-    settings.append("optim.average_fraction=0.2")
-    whole, parts = (train_run(f"{n}", *settings, f"train.max_steps={n}") for n in (80, 40))
+    settings = ["train.device=cuda", "train.dtype=float32", "optim.decay_fraction=0", "optim.average_fraction=0.2"]
+    whole, parts = (train_run(f"{n}", *settings, f"optim.name={name}", f"train.max_steps={n}") for n in (80, 40))
     resume(parts, "train.max_steps=80")
     for measure in ("train_loss", "val_loss"):
         assert losses(parts.path, measure) == pytest.approx(losses(whole.path, measure), rel=5e-3)
     assert losses(parts.path)[-1] < losses(parts.path)[0] < 3.3
-    assert helpers.metrics(parts.path)[-1]["peak_memory_bytes"] > 0
+    assert metrics(parts.path)[-1]["peak_memory_bytes"] > 0
 
 
 @pytest.mark.parametrize(("trained_on", "resumed_on"), [("cuda", "cpu"), ("cpu", "cuda")])
@@ -284,7 +224,7 @@ def test_a_run_can_move_between_the_gpu_and_the_cpu(workplace, trained_on, resum
 
 def test_the_validation_loss_on_the_gpu_equals_that_on_the_cpu():
     ids = np.random.default_rng(0).integers(0, 20, 1000).astype(np.uint8)
-    model = make_model()
+    model = make_model(20, n_embd=32)
     expected = evaluate(model, ids, choose_runtime("cpu", "float32"))
     actual = evaluate(model.cuda(), ids, choose_runtime("cuda", "float32"))
     assert (actual.loss, actual.n_characters) == (pytest.approx(expected.loss, rel=1e-5), expected.n_characters)
@@ -294,7 +234,7 @@ def test_the_validation_loss_on_the_gpu_equals_that_on_the_cpu():
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_function_that_waits_for_the_gpu_cannot_be_captured(mistake):
     total = torch.zeros((), device="cuda")
-    add = captured_function(lambda x: total.add_(mistake(x).sum()))
+    add = CapturedFunction(lambda x: total.add_(mistake(x).sum()), torch.nn.Linear(1, 1, device="cuda"))
     with pytest.warns(RuntimeWarning, match="running without a CUDA graph"):
         for _ in range(6):
             add(torch.ones(3, device="cuda"))
@@ -302,19 +242,15 @@ def test_a_function_that_waits_for_the_gpu_cannot_be_captured(mistake):
     assert total.item() == 6 * mistake(torch.ones(3, device="cuda")).sum().item()
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["inference first", "training first"])
-def test_the_dropout_of_a_graph_depends_on_the_seed_in_training_and_inference_captured_in_either_order(first):
-    """A graph captured in inference mode must not leave the generator an inference tensor (see `CapturedFunction`)."""
-    for inference in (first, not first, first):
-        with torch.inference_mode(inference):
-            drawn, results = torch.zeros(100, device="cuda"), []
-            draw = captured_function(lambda x, drawn=drawn: drawn.copy_(F.dropout(x, 0.5)))
-            for seed in (*range(10), 9):
-                torch.manual_seed(seed)
-                draw(torch.ones(100, device="cuda"))
-                results.append(drawn.tolist())
-            assert results[-1] == results[-2] != results[-3]
-            assert set(results[-1]) == {0.0, 2.0}
+def test_the_dropout_of_a_graph_depends_on_the_seed():
+    drawn, results = torch.zeros(100, device="cuda"), []
+    draw = CapturedFunction(lambda x: drawn.copy_(F.dropout(x, 0.5)), torch.nn.Linear(1, 1, device="cuda"))
+    for seed in (*range(10), 9):
+        torch.manual_seed(seed)
+        draw(torch.ones(100, device="cuda"))
+        results.append(drawn.tolist())
+    assert results[-1] == results[-2] != results[-3]
+    assert set(results[-1]) == {0.0, 2.0}
 
 
 @pytest.mark.parametrize("bytes_on_device", [0, 1 << 30], ids=["text in main memory", "text on the GPU"])
@@ -340,14 +276,5 @@ def test_head_statistics_on_the_gpu_equal_those_on_the_cpu():
         analyse(model.to(device), vocabulary, ids, choose_runtime(device, "float32"), None, n_windows=3)
         for device in ("cpu", "cuda")
     )
-    for gpu, cpu in zip(on_gpu.increases.values(), on_cpu.increases.values(), strict=True):
-        assert gpu == pytest.approx(cpu, abs=1e-3)
-    for gpu, cpu in zip(on_gpu.measures.figures.values(), on_cpu.measures.figures.values(), strict=True):
+    for gpu, cpu in ((on_gpu.increases, on_cpu.increases), (on_gpu.measures.figures, on_cpu.measures.figures)):
         torch.testing.assert_close(gpu, cpu, atol=1e-3, rtol=0, equal_nan=True)
-
-
-@pytest.mark.slow
-def test_a_compiled_run_on_the_gpu_has_nearly_the_losses_of_an_eager_run(workplace):
-    settings = ["train.device=cuda", "train.dtype=float32", "model.dropout=0"]
-    runs = [train_run(name, *settings, f"train.compile={name}").path for name in ("true", "false")]
-    assert losses(runs[0], "train_loss") == pytest.approx(losses(runs[1], "train_loss"), rel=5e-3)

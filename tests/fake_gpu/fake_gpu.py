@@ -6,7 +6,7 @@ a GPU, a capture fails if an operation waits for the device, copies from or to m
 result whose shape depends on values.
 
 So it shows what a graph computes, with stale addresses and frozen values, and how many kernels that takes. It cannot
-show streams, the order of two streams, speed, the memory of a GPU, the rounding of its kernels, NCCL, or torch.compile.
+show streams, the order of two streams, speed, the memory of a GPU, the rounding of its kernels, or NCCL.
 """
 
 import contextlib
@@ -99,6 +99,11 @@ class GPUTensor(torch.Tensor):
 
     def data_ptr(self):
         return self.memory.data_ptr()
+
+    def __deepcopy__(self, memo):
+        copied = GPUTensor(self.memory.clone()).requires_grad_(self.requires_grad)
+        copied._is_param = getattr(self, "_is_param", False)
+        return copied
 
     def tolist(self):
         return self.cpu().tolist()
