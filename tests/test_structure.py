@@ -60,18 +60,6 @@ def test_there_are_no_circular_imports():
     assert sorted(left) == []
 
 
-def test_shared_modules_of_the_experiments_import_none_of_their_packages():
-    for name, used in imports().items():
-        if name.count(".") == 1 and name.startswith("experiments."):
-            assert not [other for other in used if other.startswith("experiments.") and other.count(".") > 1], name
-
-
-def test_tests_import_no_other_tests():
-    for file in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            assert not (isinstance(node, ast.ImportFrom) and node.module.startswith("test_")), file.name
-
-
 def test_the_settings_of_a_model_can_be_read_without_importing_torch():
     code = "import sys, model.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -61,11 +61,6 @@ def test_an_evaluation_scores_every_character_except_the_first_once_and_in_order
         assert inputs.size(1) == 7 or (inputs is windows[-1][0] and len(inputs) == 1)
 
 
-@pytest.mark.parametrize("n_characters", [0, 1])
-def test_a_text_without_a_second_character_has_no_windows(n_characters):
-    assert [*evaluation_windows(np.arange(n_characters), block_size=7, batch_size=3)] == []
-
-
 @pytest.mark.parametrize(("wanted", "scored"), [(1, 7), (7, 7), (15, 21), (29, 35), (56, 56), (57, 59), (999, 59)])
 def test_some_characters_are_scored_in_evenly_spread_windows_and_the_remainder_only_if_it_is_needed(wanted, scored):
     ids = np.arange(60, dtype=np.uint8)

@@ -1,13 +1,10 @@
 import hashlib
-import os
 
-import numpy as np
 import pytest
 from helpers import load_corpus
 
 from cli.errors import UserError
 from data.config import DataConfig
-from data.sources import cache_folder
 
 ANY_BYTES = bytes(range(256)) * 20 + "naïve 🙂\n".encode() * 20
 
@@ -27,20 +24,6 @@ def write(tmp_path):
 
 def texts(corpus, parts):
     return [corpus.vocabulary.decode(part[:]) for part in parts]
-
-
-@pytest.mark.parametrize(
-    ("name", "n", "n_train"),
-    [("selmere", 171949, 154754), ("shakespeare", 1115394, 1003854), ("names", 228145, 205330)],
-)
-def test_the_named_texts_have_their_size_and_a_small_vocabulary(name, n, n_train):
-    if name != "selmere" and not (os.environ.get("CORPUS_MIRROR") or (cache_folder() / f"{name}.txt").exists()):
-        pytest.skip("needs CORPUS_MIRROR or a downloaded copy")
-    corpus = load_corpus(name)
-    assert corpus.ids.dtype == np.uint8
-    assert len(corpus.vocabulary) <= 65
-    train, validation, test = corpus.split(DataConfig().split, 256)
-    assert [len(train), len(validation) - 1, len(test) - 1] == [n_train, n - n_train, 0]
 
 
 def test_fractions_divide_a_text_from_its_end_and_sizes_in_characters_from_its_start(write, cache):

@@ -62,8 +62,3 @@ def test_the_error_advises_a_known_character_that_looks_like_the_unknown_one(kno
         Vocabulary("abc").encode(unknown)
     assert "instead" not in str(error.value)
     assert Vocabulary(known + unknown).look_alikes.keys().isdisjoint(known + unknown)
-
-
-def test_the_error_advises_other_line_ends_if_the_text_has_those_of_windows():
-    with pytest.raises(UnknownCharacterError, match=r"; give the text with the line ends '\\n' instead of '\\r\\n'$"):
-        Vocabulary("ab\n").encode("a\r\nb")

@@ -94,13 +94,6 @@ def test_the_page_says_what_memories_do_for_the_loss_and_that_they_may_replace_h
     assert len(figures_in(workplace / "runs/tiny/heads.csv")) == 6
 
 
-@pytest.mark.parametrize("score", ["uniform", "dot", "additive", "gaussian"])
-def test_heads_of_scores_without_a_scale_are_measured(workplace, score):
-    assert train.main(["--config", "tiny.yaml", f"model.score={score}", "train.max_steps=1"]) == 0
-    assert heads_command([]) == 0
-    assert {row["scale"] for row in figures_in(workplace / "runs/tiny/heads.csv")} == {""}
-
-
 def test_a_table_of_the_user_is_not_replaced(run, capsys):
     for _ in range(2):
         assert heads_command([]) == 0

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from helpers import make_model
 
 from model.config import LayerShape
-from model.gpt import GPT
 from model.norm import QueryKeyNorm
 from model.scoring import scaled_dot
 
@@ -49,10 +48,3 @@ def test_only_scaled_dot_scores_of_normalised_queries_learn_a_scale():
     assert learns()
     assert not learns(qk_norm=False)
     assert not any(learns(score=score) for score in ("uniform", "dot", "additive", "gaussian"))
-
-
-def test_each_head_of_each_layer_learns_its_scale_from_12():
-    model = GPT(make_model(n_head=(5, 2)).config, 5)
-    scales = [block.attention.qk_norm.log_scale.exp() for block in model.blocks]
-    assert [len(scale) for scale in scales] == [5, 2]
-    torch.testing.assert_close(torch.cat(scales), torch.full((7,), 12.0))

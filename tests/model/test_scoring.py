@@ -28,12 +28,6 @@ def test_every_score_equals_its_formula_computed_pair_by_pair():
             torch.testing.assert_close(scores[1, 2, t, s], formula(q[1, 2, t], k[1, 2, s]))
 
 
-def test_a_name_selects_the_scoring_function():
-    assert make_score("scaled_dot", 8) is scaled_dot
-    assert make_score("additive", 8).query.weight.shape == (16, 8)
-    assert make_score("gaussian", 8).w.requires_grad
-
-
 def test_a_learned_gaussian_starts_as_the_scaled_dot_product_of_normalised_vectors():
     q, k = (torch.nn.functional.normalize(torch.randn(4, 8), dim=-1) for _ in range(2))
     gaussian = make_score("gaussian", 8)

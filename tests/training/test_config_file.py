@@ -4,7 +4,7 @@ import pytest
 from conftest import ROOT
 
 from experiments.sweep.plan import make_plan
-from training.config_file import build_config, load_config, read_settings, to_yaml
+from training.config_file import build_config, load_config, read_settings
 
 
 def load(tmp_path, text, *overrides):
@@ -19,13 +19,6 @@ def test_values_are_converted_to_the_types_of_their_settings(tmp_path):
     assert config.train.max_steps == 12
     assert config.data.lines is True
     assert config.model.head_size is None
-
-
-def test_a_tilde_is_a_character(tmp_path):
-    """An imported model may know it although its text lacks it; without it, later characters would have other ids."""
-    config = build_config({"data": {"characters": "~"}})
-    assert config.data.characters == "~"
-    assert load(tmp_path, to_yaml(config)) == config
 
 
 def test_overrides_replace_values_of_the_file_even_invalid_ones(tmp_path):

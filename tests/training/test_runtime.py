@@ -44,13 +44,6 @@ def test_auto_selects_float32_if_the_environment_limits_onednn_to_instructions_w
     assert output == "torch.float32\n"
 
 
-def test_bfloat16_on_a_processor_without_it_is_slow_and_says_so(workplace, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False)
-    assert choose_runtime("cpu", "auto").dtype == torch.float32
-    state = make_state("train.dtype=bfloat16")
-    assert next(doubts(state)).startswith("train.dtype=bfloat16: this processor multiplies bfloat16 matrices")
-
-
 @pytest.mark.parametrize(
     ("instructions", "name", "chosen"),
     [

@@ -2,7 +2,6 @@ import pytest
 import torch
 from helpers import make_state, resume, train_run
 
-from experiments.score import main as score_command
 from model.config import ModelConfig
 from model.gpt import GPT
 from training.optim.optimizers import WeightAverage
@@ -32,14 +31,6 @@ def test_averages_equal_their_closed_forms():
 
 def trained(checkpoint):
     return part_of(checkpoint.tensors, "trained.")
-
-
-def test_a_run_evaluates_samples_and_saves_with_its_averages(workplace, capsys):
-    checkpoint = load_checkpoint(train_run("tiny", "optim.average_fraction=0.5").latest)
-    assert any(not torch.equal(value, trained(checkpoint)[name]) for name, value in checkpoint.weights.items())
-    capsys.readouterr()
-    assert score_command([]) == 0
-    assert f": {checkpoint.progress.best_loss:.4f} nats" in capsys.readouterr().out
 
 
 def test_an_average_that_starts_on_resuming_does_not_contain_older_weights(workplace):

@@ -215,15 +215,6 @@ def test_a_run_whose_text_was_moved_says_so_and_resumes_with_its_new_place(run, 
     resume(run, "train.max_steps=41", "data.corpus=moved.txt")
 
 
-def test_a_process_that_finds_the_run_locked_leaves_the_files_of_the_one_that_trains_it(workplace, capsys):
-    run = RunFolder.create("tiny")
-    run.lay_out("")
-    with run.lock():
-        resume(run, status=2)
-    assert "another process is training this run" in capsys.readouterr().err
-    assert not run.error.exists()
-
-
 def test_resuming_with_another_model_or_text_is_an_error(run, capsys):
     before = run.latest.read_bytes()
     Path("text.txt").write_text(TINY_TEXT + "?", encoding="utf-8")

@@ -164,6 +164,7 @@ def test_only_one_process_can_lock_a_folder_and_a_dead_process_releases_its_lock
     assert is_locked(run.path)
     with pytest.raises(UserError, match="another process is training this run"), run.lock():
         pass
+    assert not run.error.exists()  # which is a file of the process that trains it
     other.kill()
     other.communicate()
     assert not is_locked(run.path)
