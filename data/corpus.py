@@ -91,7 +91,8 @@ class Corpus:
 def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
 
-    Raises UserError if the text is missing, cannot be downloaded, is empty, or is not in data.encoding.
+    Raises UserError if the text is missing, cannot be downloaded, is empty, is not in data.encoding, or lacks the lines
+    of data.lines.
     """
     cache, val_corpus = cache or cache_folder(), config.val_corpus
     train_files = find_files(config.corpus, cache=cache)
@@ -101,6 +102,10 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     n_train = sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
+    if config.lines and not np.any(text.ids[:n_train] == text.characters.find("\n")):  # -1 is no id
+        has_other_ends = "\r" in text.characters
+        advice = "its lines seem to end in \\r: convert them" if has_other_ends else "put each text on a line"
+        raise UserError(f"data.lines=true needs lines that end in \\n, but {config.corpus} has none; {advice}")
     return Corpus(
         name=config.corpus,
         digest=combined(text.digests),

@@ -110,13 +110,15 @@ def test_the_longest_copied_stretch_of_each_sample_is_named(trained, monkeypatch
         assert f"Sample {number}: {sentence} {len(stretch)} characters: {stretch!r}\n" in printed.err
 
 
-def test_texts_that_are_lines_end_with_their_lines_and_the_new_ones_are_counted(workplace, capsys):
-    (workplace / "text.txt").write_text("anna\nbob\neve\notto\n" * 90, encoding="utf-8")
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_texts_that_are_lines_end_with_their_lines_and_the_new_ones_are_counted(workplace, capsys, end):
+    names = f"anna{end}bob{end}eve{end}otto{end}"
+    (workplace / "text.txt").write_text(names * 90, encoding="utf-8", newline="")
     train_run("names", "data.lines=true", "train.max_steps=30", "train.batch_size=16", "optim.lr=0.02")
     capsys.readouterr()
     assert sample.main(["--samples", "30", "--temperature", "1.3", "--copied"]) == 0
     printed = capsys.readouterr()
-    lines = printed.out.splitlines()
+    lines = printed.out.removesuffix("\n").split("\n")
     assert len(lines) == 30
     n_known = sum(line in {"anna", "bob", "eve", "otto"} for line in lines)
     assert 0 < n_known < 30

@@ -13,7 +13,7 @@ def how_much_is_copied(trained: TrainedModel, texts: Sequence[str], prompt: str 
     """
     training = trained.vocabulary.decode(trained.split("train").tolist())  # a list is read faster than an array
     if trained.checkpoint.config.data.lines:
-        known = set(training.split("\n")[:-1])  # the split may cut the last line
+        known = set(training.replace("\r\n", "\n").split("\n")[:-1])  # the split may cut the last line
         n_new = sum(prompt + text not in known for text in texts)
         yield f"{n_new} of {len(texts)} texts are new: they are no lines of the training text"
         return

@@ -116,7 +116,7 @@ class TrainedModel:
     @property
     def stops(self) -> list[str]:
         """The texts before which a sample ends: a line end if lines are texts (`data.lines`)."""
-        return ["\n"] if self.checkpoint.config.data.lines else []
+        return ["\r\n", "\n"] if self.checkpoint.config.data.lines else []
 
     def opening(self, length: int) -> str:
         """Return `length` characters of the validation split: those after a line end or, if it is far, the first."""
