@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     speed = f"{n / elapsed_s:,.0f} characters/s"
     print(f"Sampled {n:,} character{'s' * (n != 1)}{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
     if options.copied:
-        for sentence in how_much_is_copied(trained, texts, prompt):
+        for sentence in how_much_is_copied(trained, texts, prompt, options.length):
             print(sentence, file=sys.stderr)
     return 0
 

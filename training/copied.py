@@ -5,17 +5,21 @@ from collections.abc import Iterator, Sequence
 from training.trained_model import TrainedModel
 
 
-def how_much_is_copied(trained: TrainedModel, texts: Sequence[str], prompt: str = "") -> Iterator[str]:
+def how_much_is_copied(trained: TrainedModel, texts: Sequence[str], prompt: str, length: int) -> Iterator[str]:
     """Yield a sentence on each text that continues the prompt: its longest stretch that stands in the training text.
 
-    If lines are texts (`data.lines`), yield one sentence only: how many of the prompts with their texts are no lines of
-    the training text. Raises UserError if the text of the model is missing.
+    If lines are texts (`data.lines`), yield one sentence only: how many of them, with the last line of the prompt, are
+    no lines of the training text. Those of `length` characters did not reach the end of their line, and are counted
+    apart. Raises UserError if the text of the model is missing.
     """
     training = trained.vocabulary.decode(trained.split("train").tolist())  # a list is read faster than an array
     if trained.checkpoint.config.data.lines:
         known = set(training.replace("\r\n", "\n").split("\n")[:-1])  # the split may cut the last line
-        n_new = sum(prompt + text not in known for text in texts)
-        yield f"{n_new} of {len(texts)} texts are new: they are no lines of the training text"
+        begun = prompt.rpartition("\n")[2]
+        n_new = sum(begun + text not in known for text in texts if len(text) < length)
+        n_cut = sum(len(text) == length for text in texts)
+        cut = f"; {n_cut} {'was' if n_cut == 1 else 'were'} cut by --length" if n_cut else ""
+        yield f"{n_new} of {len(texts)} texts are new: they are no lines of the training text{cut}"
         return
     for number, text in enumerate(texts, start=1):
         stretch = longest_stretch(text, training)
