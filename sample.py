@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
-from cli.errors import UserError, checking_values, one_line
+from cli.errors import UserError, checking_values, one_line, printable
 from model.generate import Sampling
 from training.copied import how_much_is_copied
 from training.sampling import TextSampler, prepared_for_sampling
@@ -113,7 +113,8 @@ def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, *, lin
 
 
 def show(text: str) -> None:
-    sys.stdout.write(text)
+    # The model and its control characters may be a stranger's.
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 

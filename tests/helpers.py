@@ -5,6 +5,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -221,6 +222,14 @@ def start_train(output, *arguments, hook=None):
     hook: a function that can be pickled, and gets the events of `sys.addaudithook`.
     """
     return start_fork(_train, str(output), [*map(str, arguments)], hook)
+
+
+def read_available(descriptor):
+    """Return what was written to a terminal."""
+    content = b""
+    while select.select([descriptor], [], [], 0.2)[0]:
+        content += os.read(descriptor, 65536)
+    return content.decode()
 
 
 def new_environment(folder, *packages):

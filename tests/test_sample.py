@@ -1,11 +1,13 @@
 import io
+import os
+import pty
 import re
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT, TINY_TEXT, train_tiny
-from helpers import assert_mistake, train_run
+from helpers import assert_mistake, read_available, train_run
 
 import sample
 from training.copied import longest_stretch
@@ -188,6 +190,25 @@ def test_before_the_first_run_the_bundled_model_writes_and_says_how_to_train_ano
     line, _ = errors.splitlines()
     assert "it comes with the project: train your own with " in line
     assert line.endswith(f"{ROOT}/train.py --config {ROOT}/configs/selmere.yaml")
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_control_characters_of_a_model_and_a_prompt_are_escaped_on_a_terminal_only(
+    workplace, monkeypatch, capsys, samples
+):
+    (workplace / "text.txt").write_text("\x1b[2J\x9b\tab\n" * 90, encoding="utf-8")
+    train_run("tiny", "train.max_steps=1")
+    options = ["--prompt", "\x1b[", "--length", "90", "--samples", str(samples)]
+    capsys.readouterr()
+    assert sample.main(options) == 0
+    piped = capsys.readouterr().out
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal, os.fdopen(leader):
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert sample.main(options) == 0
+        shown = read_available(leader).replace("\r\n", "\n")
+    assert piped.count("\x1b") > 2 and "\x9b" in piped and "\t" in piped
+    assert shown == piped.replace("\x1b", r"\x1b").replace("\x9b", r"\x9b")
 
 
 @pytest.mark.slow

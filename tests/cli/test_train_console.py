@@ -1,7 +1,6 @@
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import termios
 
 import pytest
 from conftest import ROOT, run_command, run_script
-from helpers import assert_mistake, heed_signals
+from helpers import assert_mistake, heed_signals, read_available
 
 import train
 from training.runs.checkpoint import load_checkpoint
@@ -92,10 +91,3 @@ def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace
         bars = [line for line in shown.split("\r") if line.startswith("Training")]
         assert max(map(len, bars)) <= width
     assert "step 10/40" not in shown
-
-
-def read_available(descriptor):
-    content = b""
-    while select.select([descriptor], [], [], 0.2)[0]:
-        content += os.read(descriptor, 65536)
-    return content.decode()
