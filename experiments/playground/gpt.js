@@ -181,7 +181,10 @@ class GPT {
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
     const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`memories.ngrams.${name}`]); // (V,), (rows,)
     this.memory = { symbols, counts, rows: part("memories.ngrams.rows").weight, proj: part("memories.ngrams.proj") };
-    this.copies = { followers: part("memories.copies.followers"), strengths: { weight: tensors["memories.copies.strengths"] } }; // (V, C), (n, C)
+    this.copies = {
+      followers: part("memories.copies.followers"),
+      strengths: { weight: tensors["memories.copies.strengths"] },
+    }; // (V, C), (n, C)
     this.norm = NORMS[config.norm];
     this.finalNorm = part("norm");
     this.lmHead = part("lm_head");

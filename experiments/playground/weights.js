@@ -64,7 +64,11 @@ function fromHalf(bits) {
 }
 
 // Returns the table of n-grams, in which the rows that the training text never reads are 0.
-function everyRow({ "memories.ngrams.rows.weight": stored, "memories.ngrams.scales": scales, "memories.ngrams.counts": counts }) {
+function everyRow({
+  "memories.ngrams.rows.weight": stored,
+  "memories.ngrams.scales": scales,
+  "memories.ngrams.counts": counts,
+}) {
   const width = stored.length / scales.length;
   const rows = new Float32Array(counts.length * width);
   let n = 0; // of the row among those that are stored

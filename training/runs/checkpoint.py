@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from cli.errors import UserError
 from cli.hints import to_paste
@@ -192,10 +193,19 @@ def _progress(values: Any) -> Progress:
     return progress
 
 
+class WithoutInit(TorchFunctionMode):
+    """Leaves weights as they are: to draw some without memory, PyTorch would import its compiler, which takes seconds."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return None
+        return function(*args, **kwargs or {})
+
+
 def check_weights(checkpoint: Checkpoint) -> None:
     """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
     config = checkpoint.config.model
-    with torch.device("meta"):
+    with torch.device("meta"), WithoutInit():
         model = GPT(config, len(checkpoint.vocabulary))
     shapes = {name: x.shape for name, x in model.state_dict().items()}
     needed = {f"model.{name}": shape for name, shape in shapes.items()}
