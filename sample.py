@@ -10,7 +10,7 @@ import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, one_line, printable
 from model.generate import Sampling
-from training.copied import how_much_is_copied
+from training.copied import how_much_is_copied, training_text
 from training.sampling import TextSampler, prepared_for_sampling
 from training.trained_model import load_model
 
@@ -36,6 +36,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest whose probabilities add up to P (1)")
     add("--min-p", type=float, default=0.0, metavar="P", help="drop those less than P times as likely as the best (0)")
     add("--copied", action="store_true", help="say what of the text stands in the training text")
+    add("--text", type=Path, metavar="FILE", help="the training text of --copied (default: the one of the run)")
     add("--stop", action="append", default=[], metavar="TEXT", help="stop before this text; may be repeated")
     add("--seed", type=whole(0), default=0, metavar="N", help="the same seed gives the same text (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)")
@@ -46,13 +47,16 @@ def run(options: argparse.Namespace) -> int:
     """Check the options, load the model, and continue the prompt."""
     if "" in options.stop:
         raise UserError("--stop needs at least one character")
+    if options.text and not options.copied:
+        raise UserError("--text is for --copied; add it, or leave out --text")
     filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
     try:
         sampling = Sampling(**filters)
     except ValueError as error:
         name, _, rule = str(error).partition("=")
         raise UserError(f"--{name.replace('_', '-')}={rule}") from None
-    trained = load_model(options.checkpoint, options.device)
+    trained = load_model(options.checkpoint, options.device, text=options.text)
+    training = training_text(trained) if options.copied else ""
     with checking_values("--stop: "):
         for stop in options.stop:
             trained.vocabulary.encode(stop)
@@ -69,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     speed = f"{n / elapsed_s:,.0f} characters/s"
     print(f"Sampled {n:,} character{'s' * (n != 1)}{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
     if options.copied:
-        for sentence in how_much_is_copied(trained, texts, prompt, options.length):
+        for sentence in how_much_is_copied(trained, training, texts, prompt, options.length):
             print(sentence, file=sys.stderr)
     return 0
 

@@ -4,6 +4,8 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, TINY_TEXT, train_tiny
@@ -11,6 +13,7 @@ from helpers import assert_mistake, read_available, train_run
 
 import sample
 from training.copied import longest_stretch
+from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.sampling import StopText
 from training.trained_model import load_model
 
@@ -141,6 +144,22 @@ def test_texts_that_are_lines_end_with_their_lines_and_the_new_ones_are_counted(
         assert re.fullmatch(words, capsys.readouterr().err.splitlines()[-1])
 
 
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_model_outside_a_run_folder_is_compared_with_all_of_a_text_that_is_named(run, capsys, lines):
+    checkpoint = load_checkpoint(run.best)
+    config = replace(checkpoint.config, data=replace(checkpoint.config.data, lines=lines))
+    save_checkpoint(replace(checkpoint, config=config), Path("lone"))
+    command = ["--checkpoint", "lone", "--length", "300", "--copied"]
+    assert_mistake(capsys, sample.main, command, "lone is not in a run folder, so no text that it names is read; add ")
+    assert_mistake(capsys, sample.main, [*command, "--text", "gone.txt"], "gone.txt: No such file")
+    assert sample.main(command[:-1]) == 0
+    text = capsys.readouterr().out.removesuffix("\n")
+    Path("other.txt").write_text(TINY_TEXT + text)
+    assert sample.main([*command, "--text", "other.txt"]) == 0
+    words = "0 of 1 texts are new: they are no lines of the training text\n" if lines else f"300 characters: {text!r}\n"
+    assert capsys.readouterr().err.endswith(words)
+
+
 @pytest.mark.parametrize(("text", "before", "after"), [("zabcabx!", "zabca", "zabca"), ("xabc", "x", "xabc")])
 def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_one_printed(text, before, after):
     stop = StopText(["abcd", "bx"])
@@ -159,6 +178,7 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--length", "-1"], "argument --length: -1 must be a whole number, at least 0"),
         (["--seed", str(2**63)], "and below 2^63"),
         (["--stop", ""], "--stop needs"),
+        (["--text", "text.txt"], "--text is for --copied"),
         (["--stop", r"\n"], r"--stop: '\\' (U+005C) is not in the vocabulary"),
         (["--prompt", r"98\n"], r"in bash, $'\n' is a line break"),
         (["--checkpoint", "runs/gone"], "no such run or checkpoint"),

@@ -5,16 +5,25 @@ from collections.abc import Iterator, Sequence
 from training.trained_model import TrainedModel
 
 
-def how_much_is_copied(trained: TrainedModel, texts: Sequence[str], prompt: str, length: int) -> Iterator[str]:
+def training_text(trained: TrainedModel) -> str:
+    """Return the text of the model, or its training split. Raises UserError if it is missing."""
+    ids = trained.split(None if trained.text else "train")
+    return trained.vocabulary.decode(ids.tolist())  # a list is read faster than an array
+
+
+def how_much_is_copied(
+    trained: TrainedModel, training: str, texts: Sequence[str], prompt: str, length: int
+) -> Iterator[str]:
     """Yield a sentence on each text that continues the prompt: its longest stretch that stands in the training text.
 
     If lines are texts (`data.lines`), yield one sentence only: how many of them, with the last line of the prompt, are
     no lines of the training text. Those of `length` characters did not reach the end of their line, and are counted
-    apart. Raises UserError if the text of the model is missing.
+    apart. training: see `training_text`.
     """
-    training = trained.vocabulary.decode(trained.split("train").tolist())  # a list is read faster than an array
-    if trained.checkpoint.config.data.lines:
-        known = set(training.replace("\r\n", "\n").split("\n")[:-1])  # the split may cut the last line
+    data = trained.checkpoint.config.data
+    if data.lines:
+        is_whole = trained.text or data.val_corpus  # otherwise, the split may cut the last line
+        known = set(training.replace("\r\n", "\n").split("\n")[: None if is_whole else -1])
         begun = prompt.rpartition("\n")[2]
         n_new = sum(begun + text not in known for text in texts if len(text) < length)
         n_cut = sum(len(text) == length for text in texts)
