@@ -91,8 +91,8 @@ class Corpus:
 def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
 
-    Raises UserError if the text is missing, cannot be downloaded, is empty, is not in data.encoding, or lacks the lines
-    of data.lines.
+    Raises UserError if the text is missing, cannot be downloaded, is empty, repeats one character, is not in
+    data.encoding, or lacks the lines of data.lines.
     """
     cache, val_corpus = cache or cache_folder(), config.val_corpus
     train_files = find_files(config.corpus, cache=cache)

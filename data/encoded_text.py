@@ -42,7 +42,7 @@ def cached_text(files: list[Path], encoding: str, folder: Path, *, characters: s
     """Return the encoded text of the files; encode it if the folder does not have it.
 
     characters: of the vocabulary, besides those of the text. Processes that encode wait for each other. Raises
-    UserError if the files are empty or not in the encoding.
+    UserError if the files are empty, repeat one character or are not in the encoding.
     """
     source = [encoding, characters, *map(_stat, files)]
     name = hashlib.sha256(json.dumps([encoding, characters, *map(str, files)]).encode()).hexdigest()
@@ -107,6 +107,8 @@ def _scan(files: list[Path], encoding: str, bar: tqdm) -> dict[str, Any]:
         file_characters.append(n_characters)
     if not any(file_characters):
         raise UserError(f"the text {files[0]} is empty; choose a text that is not empty")
+    if np.count_nonzero(seen) == 1:
+        raise UserError(f"the text {files[0]} repeats one character: nothing to learn; choose another text")
     # Of equal files the last one counts: a validation text comes last, and is never trained on.
     last = {digest: i for i, digest in enumerate(digests)}
     for i, digest in enumerate(digests):

@@ -56,6 +56,8 @@ IN_A_SETTING = [
     ("data.characters=\ud800", "a character cannot be half of a surrogate pair"),
     *((f"train.name={name}", "must be a folder name") for name in ("a\nb", "a.", "Lock", "x.HTML", "con", "Com1.5")),
     ("data.corpus=empty.txt", "is empty"),
+    ("data.corpus=same.txt", "same.txt repeats one character: nothing to learn"),
+    ("data.corpus=same.txt data.characters=b", "same.txt repeats one character: nothing to learn"),
     ("data.corpus=latin.txt", "latin-1 reads any file"),
     ("data.split=[0.9,0.1]", "0.1] must be three numbers"),
     ("data.split=[1,0,0]", "training and validation must be above 0"),
@@ -86,6 +88,7 @@ IN_THE_COMMAND = [
 def place(workplace):
     (workplace / "empty.txt").touch()
     (workplace / "empty").mkdir()
+    (workplace / "same.txt").write_text("a" * 90)
     (workplace / "lock.yaml").write_text("data: {corpus: text.txt}\nmodel: {block_size: 16}")
     (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}")
     (workplace / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))

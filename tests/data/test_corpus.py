@@ -102,7 +102,7 @@ def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(writ
         with pytest.raises(UserError, match=error):
             corpus.split(split, block_size)
     with pytest.raises(UserError, match="too short"):
-        load_corpus(write(b="x"), cache=cache).split((0.9, 0.1, 0), 1)
+        load_corpus(write(b="xy"), cache=cache).split((0.9, 0.1, 0), 1)
 
 
 @pytest.mark.parametrize(

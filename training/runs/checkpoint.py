@@ -194,7 +194,7 @@ def _progress(values: Any) -> Progress:
 
 
 class WithoutInit(TorchFunctionMode):
-    """Leaves weights as they are: to draw some without memory, PyTorch would import its compiler, which takes seconds."""
+    """Leaves weights as they are: to draw some without memory, PyTorch would import its compiler in seconds."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if getattr(function, "__module__", "") == "torch.nn.init":
