@@ -20,6 +20,7 @@ import sample
 import train
 from data import sources
 from experiments.report.__main__ import main as report
+from training.log.sentences import introduction
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
 from training.step import TrainingStep
@@ -66,6 +67,17 @@ def test_a_run_says_how_often_it_reads_its_text_and_warns_of_many_times(workplac
     assert f"\n4 steps read the training text {n_passes} times\n" in printed
     assert ("Warning: " in printed) == bool(advice)
     assert advice in printed
+
+
+def test_a_run_names_the_whole_path_of_a_folder_or_a_glob_and_the_number_of_files(workplace, monkeypatch):
+    monkeypatch.setenv("HOME", str(workplace))
+    Path("data").mkdir()
+    for name in ("a", "b"):
+        Path(f"data/{name}.txt").write_text(f"{name} {TINY_TEXT}", encoding="utf-8")
+    shown = {"~/data": f"{workplace}/data: 2 files", "data/*.txt": f"{workplace}/data/*.txt: 2 files"}
+    for corpus, words in (shown | {"data/a.txt": "data/a.txt: 1 file", "selmere": "selmere: 1 file"}).items():
+        first, *_ = introduction(make_state(f"data.corpus={corpus}"), workplace, [])
+        assert first.startswith(f"Corpus {words}, ")
 
 
 def test_a_run_whose_validation_loss_has_risen_says_since_when(workplace, capsys):
