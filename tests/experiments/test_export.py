@@ -96,9 +96,11 @@ def test_every_command_takes_a_model_from_the_cache_of_the_hub_by_its_name_there
     assert_mistake(capsys, sample.main, ["--checkpoint", "hf:ann/other"], message)
 
 
-def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained):
-    train_tiny(trained, f"data.corpus={trained}/words.txt", "train.max_steps=2", "train.name=paths")
-    for file in exported(tmp_path, "paths", "safetensors").iterdir():
+@pytest.mark.parametrize("form", ["safetensors", "huggingface"])
+def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained, form):
+    texts = [f"data.corpus={trained}/words.txt", f"data.val_corpus={trained}/text.txt"]
+    train_tiny(trained, *GPT2, *texts, f"train.ancestor={trained}/runs/gpt2", "train.max_steps=2", "train.name=paths")
+    for file in exported(tmp_path, load_model().name, form).iterdir():
         content = file.read_bytes()
         for path in (trained, Path(__file__).parents[2], Path(sys.prefix), tmp_path):
             assert str(path).encode() not in content, (file, path)

@@ -41,6 +41,7 @@ def test_logits_equal_those_of_a_search_through_the_window():
     plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
     plain.load_state_dict({name: x for name, x in model.state_dict().items() if "copies" not in name})
     ids = torch.randint(V, (6, BLOCK_SIZE))
+    ids[0, 5:15] = 1  # a run, as the spaces of source code are: its first part is a copy from one place before
     assert {copied(window.tolist()[:t])[0] for window in ids for t in range(BLOCK_SIZE + 1)} == {
         0,
         *range(SHORTEST_COPY, LONGEST + 1),

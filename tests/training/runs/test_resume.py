@@ -226,6 +226,15 @@ def test_resuming_with_another_model_or_text_is_an_error(run, capsys):
     assert run.latest.read_bytes() == before
 
 
+def test_a_file_that_moves_from_the_training_text_to_the_validation_text_is_an_error(workplace, capsys):
+    for name in "abc":
+        Path(f"{name}.txt").write_text(name + TINY_TEXT, encoding="utf-8")
+    run = train_run("tiny", "data.corpus=[ab].txt", "data.val_corpus=c.txt", "train.max_steps=1")
+    resume(run, "data.corpus=a.txt", "data.val_corpus=[bc].txt", "train.max_steps=2", status=2)
+    n = len(TINY_TEXT) + 1
+    assert f"text (the length of the training text was {2 * n} and is {n});" in capsys.readouterr().err
+
+
 def test_a_run_that_is_stopped_before_its_first_step_records_its_settings_once(workplace, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(StopRequest, "check", Mock(side_effect=Stopped(signal.SIGINT)))
