@@ -150,8 +150,7 @@ def _download(name: str, source: Download, target: Path) -> bytes:
             reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
     raise UserError(
         f"the corpus {name} could not be downloaded ({'; '.join(reasons)}); put the file at {target}, set "
-        f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or train on the bundled text with "
-        "data.corpus=selmere"
+        f"CORPUS_MIRROR to a folder or URL that contains {name}.txt, or name the bundled text, selmere, instead"
     )
 
 

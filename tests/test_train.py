@@ -167,7 +167,7 @@ def test_if_the_download_fails_nothing_is_trained_and_the_error_says_what_to_do(
     assert all(line.startswith("Downloading ") for line in downloads)
     assert error.startswith("train.py: the corpus story could not be downloaded (")
     assert "set CORPUS_MIRROR to a folder or URL" in error
-    assert error.endswith("or train on the bundled text with data.corpus=selmere")
+    assert error.endswith("or name the bundled text, selmere, instead")  # by an option of any command
     assert not (workplace / "runs").exists()
 
 

@@ -34,9 +34,12 @@ def list_chapters() -> None:
 def show(options: Namespace) -> int:
     """Print a chapter, or the list of chapters; also draw a picture if the options name one.
 
-    Raises UserError if an option is not among the arguments of the chapter's `show`.
+    Raises UserError if there is no such chapter, or it has no such option.
     """
     number, output = options.chapter, options.output
+    given = [name for name in ("output", "steps", "corpus") if getattr(options, name) is not None]
+    if given and number is None:
+        raise UserError(f"--{given[0]} goes only with the number of a chapter")
     if options.exercise:
         return check.write()
     if options.check:
@@ -116,12 +119,13 @@ def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="textbook", description=__doc__)
-    parser.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
+    task = parser.add_mutually_exclusive_group()
+    task.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 7 and 8)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 6: a named corpus or a file (selmere)")
-    parser.add_argument("--exercise", action="store_true", help="write attention_exercise.py, functions to fill in")
-    parser.add_argument("--check", type=Path, metavar="FILE", help="check the functions that you wrote")
+    task.add_argument("--exercise", action="store_true", help="write attention_exercise.py, functions to fill in")
+    task.add_argument("--check", type=Path, metavar="FILE", help="check the functions that you wrote")
     options = parser.parse_args(arguments)
     return report_errors("textbook", lambda: show(options), memory="close other programs")
 

@@ -1,12 +1,13 @@
 import filecmp
 import math
 import re
-from itertools import pairwise
+from itertools import chain, combinations, pairwise
 
 import matplotlib
 import numpy as np
 import pytest
 import torch
+from helpers import assert_mistake
 from matplotlib.figure import Figure
 
 from textbook.__main__ import CHAPTERS
@@ -54,6 +55,19 @@ def test_a_mistake_is_one_line(arguments, message, capsys):
     printed = capsys.readouterr()
     assert re.fullmatch(f"textbook: {message}\n", printed.err)
     assert "--output" not in arguments or printed.out == ""  # nothing is shown or trained before
+
+
+OTHERS = (["--exercise"], ["--check", "mine.py"], ["--output", "x.png"], ["--steps", "1"], ["--corpus", "x.txt"])
+
+
+@pytest.mark.parametrize(
+    "given", [*combinations(OTHERS, 2), *([["8"], each] for each in OTHERS[:2]), *([each] for each in OTHERS[2:])]
+)
+def test_options_that_do_not_go_together_are_a_mistake_and_none_is_followed(given, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = assert_mistake(capsys, textbook, [*chain(*given)], "textbook: ")
+    assert any(option in line for option, *_ in given)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow
