@@ -3,12 +3,13 @@
 import importlib
 import inspect
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill, wrap
 
 import numpy as np
 from matplotlib import style
+from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -21,7 +22,8 @@ from textbook.exercise import check
 FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
 CHAPTERS = [importlib.import_module(f"textbook.{file.stem}") for file in FILES]
 FORMATS = (".png", ".svg", ".pdf")
-N_COLUMNS, LARGEST_WITH_NUMBERS = 4, 80  # of a picture
+LARGEST_WITH_NUMBERS = 80  # of a picture
+Names = tuple[str | Sequence[str], ...]  # of rows and columns: one for each, or what all of them are
 
 
 def list_chapters() -> None:
@@ -62,11 +64,11 @@ def show(options: Namespace) -> int:
     *introduction, following = str(chapter.__doc__).split("\n\n")
     for paragraph in introduction:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
-    matrices = {}
+    matrices = []
     for item in chapter.show(**settings):
-        print(wrapped(item) if isinstance(item, str) else written(*item), flush=True)
+        print(wrapped(item) if isinstance(item, str) else written(*item[:2]), flush=True)
         if isinstance(item, tuple):
-            matrices[item[0]] = item[1]
+            matrices.append(item)
     print(f"{'' if isinstance(item, tuple) else chr(10)}{fill(following, 80)}")
     if output:
         draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
@@ -97,23 +99,35 @@ def _number(x: float, of: Tensor) -> str:
     return f"{x:z.5g}" if 1e-9 < smallest < 1e-3 else f"{x:z.4f}"
 
 
-def draw_matrices(path: Path, matrices: Mapping[str, Tensor]) -> None:
-    """Draw each matrix as a map of colours with its numbers; what a mask hides stays white."""
-    n_rows = -(-len(matrices) // N_COLUMNS)
-    figure = Figure(figsize=(15, 3.8 * n_rows), layout="constrained")
-    axes = figure.subplots(n_rows, N_COLUMNS, squeeze=False)
-    for axis in axes.flat:
+def draw_matrices(path: Path, matrices: Sequence[tuple[str, Tensor, Names]]) -> None:
+    """Draw each matrix as a map of colours with its numbers; what a mask hides is grey.
+
+    All have one scale of colours. Above 1 it follows ratios, so that weights differ beside large scores.
+    """
+    n_columns = min((4, 3, 5), key=lambda n: -len(matrices) % n)  # with the fewest empty places
+    n_rows = -(-len(matrices) // n_columns)
+    figure = Figure(figsize=(4 * n_columns, 3.5 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False)
+    largest = max(value[value.isfinite()].max().item() for _, value, _ in matrices)
+    scale = SymLogNorm(linthresh=1, vmin=0, vmax=largest)
+    for axis in axes.flat[len(matrices) :]:
         axis.axis("off")
-    for axis, (title, value) in zip(axes.flat, matrices.items(), strict=False):
+    for axis, (title, value, names) in zip(axes.flat, matrices, strict=False):
         numbers = value.flatten(1).double().numpy()
-        limit = 1.5 * abs(numbers[np.isfinite(numbers)]).max() or 1.0  # so that the numbers stay readable
-        axis.imshow(numbers, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        image = axis.imshow(numbers, cmap="Blues", norm=scale, aspect="auto")
+        axis.set_facecolor("lightgray")
         for j in range(value.size(-1), numbers.shape[1], value.size(-1)):
             axis.axvline(j - 0.5, color="black")  # between two heads
         axis.set_title("\n".join(wrap(title, 50)), fontsize=9)
+        for side, name, n in zip((axis.yaxis, axis.xaxis), names, numbers.shape, strict=True):
+            side.set_ticks(range(n), range(1, n + 1) if isinstance(name, str) else name)
+            side.set_label_text(name if isinstance(name, str) else "")
+        axis.tick_params("x", rotation=90 if numbers.shape[1] > 8 else 0)
         if numbers.size <= LARGEST_WITH_NUMBERS:
             for (i, j), number in np.ndenumerate(numbers):
-                axis.text(j, i, f"{number:z.3g}", ha="center", va="center", fontsize=8)
+                colour = "white" if scale(number) > 0.7 else "black"
+                axis.text(j, i, f"{number:z.3g}", ha="center", va="center", fontsize=8, color=colour)
+    figure.colorbar(image, ax=axes, aspect=40, ticks=(0, 0.5, 1, 2, 5, 10, 20, 50), format="%g")
     figure.savefig(path, dpi=120)
 
 

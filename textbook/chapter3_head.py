@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 WORDS = ("cats", "chase", "mice")
+PAIRS, VECTORS, CHANNELS = (WORDS, WORDS), (WORDS, "channel"), ("channel of X", "channel")  # rows and columns
 EMBEDDINGS = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 QUERY_MAP = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
 KEY_MAP = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
@@ -63,29 +64,29 @@ FOUR_STEPS = {
 }
 
 
-def show() -> Iterator[str | tuple[str, Tensor]]:
+def show() -> Iterator[str | tuple]:
     table, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
     one_hot = F.one_hot(torch.tensor([0, 1, 2])).double()
-    yield f"One-hot rows: a 1 at the number (id) of each of {', '.join(WORDS)}", one_hot
+    yield f"One-hot rows: a 1 at the number (id) of each of {', '.join(WORDS)}", one_hot, (WORDS, ("0", "1", "2"))
     x = one_hot @ table
-    yield "X = one-hot rows times a table of vectors (embeddings): rows 0, 1 and 2", x
+    yield "X = one-hot rows times a table of vectors (embeddings): rows 0, 1 and 2", x, VECTORS
     for name, one_map in zip(("Wq", "Wk", "Wv"), maps, strict=True):
-        yield f"{name}, chosen for this example; in a model, random at first, then trained", one_map
+        yield f"{name}, chosen for this example; in a model, random at first, then trained", one_map, CHANNELS
     for name, title in FORMULAS.items():
-        yield title, one_head(x, *maps)[name]
+        yield title, one_head(x, *maps)[name], PAIRS if "scores" in name or name == "weights" else VECTORS
 
     yield "To predict the next word, a head must not see it. Four steps follow the scores.\n"
     tril = torch.tril(torch.ones(3, 3))
-    yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril
+    yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril, PAIRS
     for name, title in FOUR_STEPS.items():
-        yield title, one_head(x, *maps, tril=tril)[name]
+        yield title, one_head(x, *maps, tril=tril)[name], VECTORS if name == "output" else PAIRS
     yield (
         "Let cats and chase change places. Without the mask, their outputs only change places, too. With it, cats now "
         "sees chase, and chase no longer sees cats.\n"
     )
-    exchanged = x[[1, 0, 2]]
-    yield "X for chase, cats, mice", exchanged
-    yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"]
+    exchanged, names = x[[1, 0, 2]], (("chase", "cats", "mice"), "channel")
+    yield "X for chase, cats, mice", exchanged, names
+    yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"], names
     yield (
         "mice still sees the same three words, and cannot tell in which order they came. A second head that "
         "reads these outputs can, because those of the other two have changed. Vectors that say where a word stands "
@@ -93,14 +94,14 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     )
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
-    yield "raw scores with Wk = Wq, symmetric: cats to mice is mice to cats", symmetric
+    yield "raw scores with Wk = Wq, symmetric: cats to mice is mice to cats", symmetric, PAIRS
     yield (
         "Why divide? If all channels are independent, with mean 0 and variance 1 (mean square), a product of two has "
         "variance 1, and a raw score, the sum of D products, variance D. So raw scores grow like its root, sqrt(D).\n"
     )
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
-    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights
+    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights, (("1", "8", "64"), "score")
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
     found = ", ".join(f"{gradient:.3g}" for gradient in gradients)
     yield (

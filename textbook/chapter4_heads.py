@@ -75,23 +75,25 @@ def what_gave_reads(roles: list[list[int]], *, by_place: bool = True) -> Tensor:
     return heads_by_loop(q, k, v, len(roles))[:, 1].unflatten(1, (-1, 5))
 
 
-def show() -> Iterator[str | tuple[str, Tensor]]:
+def show() -> Iterator[str | tuple]:
     yield f"Two sentences: {' / '.join(map(' '.join, SENTENCES))}"
     yield (
         'How much "gave" reads of each word, in shapes of (sentences, heads, words). The columns of each head are, for '
         f"both sentences, {', '.join(SENTENCES[0])}.\n"
     )
-    yield "One head for three places: 1/3 of each, the same in both sentences", what_gave_reads([[0, 2, 4]])
-    yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]])
+    names, three_times = ("sentence", SENTENCES[0]), ("sentence", 3 * SENTENCES[0])  # of rows and columns
+    yield "One head for three places: 1/3 of each, the same in both sentences", what_gave_reads([[0, 2, 4]]), names
+    yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]]), three_times
     yield (
         "Keys are words, queries mary, roses and susan: no exchange is noticed",
         what_gave_reads([[0], [2], [4]], by_place=False),
+        three_times,
     )
 
     a, b = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
-    yield "A and B, side by side", torch.stack((a, b), dim=1)
-    yield 'einsum("ic,cj->ij", A, B) = A @ B, the product of matrices', torch.einsum("ic,cj->ij", a, b)
-    yield 'einsum("ic,jc->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("ic,jc->ij", a, b)
+    yield "A and B, side by side", torch.stack((a, b), dim=1), ("i", "columns of A, and of B")
+    yield 'einsum("ic,cj->ij", A, B) = A @ B, the product of matrices', torch.einsum("ic,cj->ij", a, b), ("i", "j")
+    yield 'einsum("ic,jc->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("ic,jc->ij", a, b), ("i", "j")
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))

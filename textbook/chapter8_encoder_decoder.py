@@ -131,16 +131,21 @@ def what_reads_what(block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return (gradients.squeeze(1) != 0).any(dim=-1).int()
 
 
-def show(steps: int = 300) -> Iterator[str | tuple[str, Tensor]]:
+def show(steps: int = 300) -> Iterator[str | tuple]:
     """Show what blocks read; train a model to reverse strings, and test it on strings that it has not seen."""
     torch.manual_seed(0)
     decoder, x = DecoderBlock(8, 2), torch.randn(1, 8, 8)
     encoder = EncoderBlock(8, 2).requires_grad_(False)
-    yield "Encoder block: a 1 where an output (row) depends on an input (column)", what_reads_what(encoder, x[:, :4])
+    names, source = ("output", "input"), x[:, :4]
+    yield (
+        "Encoder block: a 1 where an output (row) depends on an input (column)",
+        what_reads_what(encoder, source),
+        names,
+    )
     encoder.attention.proj.weight.zero_()
-    yield "The same without attention: no other part reads other positions", what_reads_what(encoder, x[:, :4])
-    both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x)
-    yield "Decoder block: the source (left), and the target so far (right)", both.unflatten(1, (2, 4))
+    yield "The same without attention: no other part reads other positions", what_reads_what(encoder, source), names
+    both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x).unflatten(1, (2, 4))
+    yield "Decoder block: the source (left), and the target so far (right)", both, ("output", 2 * ("1", "2", "3", "4"))
     n = len(LETTERS) + 2  # with signs for the start and the end
     yield (
         f"Training on strings of 1 to {LONGEST} letters from {LETTERS[0]} to {LETTERS[-1]} to reverse, {steps:,} "

@@ -106,7 +106,7 @@ def axes(monkeypatch):
 @pytest.mark.parametrize("number", (1, 3, 4, 5))
 def test_a_drawn_matrix_has_its_numbers_in_their_cells(number, axes, capsys):
     shown = [item for item in CHAPTERS[number - 1].show() if not isinstance(item, str)]
-    for axis, (title, matrix) in zip(axes(number), shown, strict=True):
+    for axis, (title, matrix, _) in zip(axes(number), shown, strict=True):
         matrix = matrix.flatten(1)
         assert re.sub(r"\s+", " ", axis.get_title()) == re.sub(r"\s+", " ", title)
         torch.testing.assert_close(
@@ -116,6 +116,27 @@ def test_a_drawn_matrix_has_its_numbers_in_their_cells(number, axes, capsys):
         assert len(cells) == (matrix.numel() if matrix.numel() <= 80 else 0)
         for place, cell in cells.items():
             assert cell == pytest.approx(matrix[place].item(), rel=0.005)
+
+
+@pytest.mark.parametrize("number", (1, 3, 4, 5))
+def test_drawn_matrices_have_names_for_rows_and_columns_and_share_one_scale_on_a_full_page(number, axes, capsys):
+    panels = axes(number)
+    rows, columns = panels[0].get_gridspec().get_geometry()
+    assert len(panels) == rows * columns
+    (scale,) = {(axis.images[0].norm.vmin, axis.images[0].norm.vmax) for axis in panels}
+    assert scale == (0, max(axis.images[0].get_array().max() for axis in panels))
+    assert panels[0].figure.axes[-1].get_ylim() == pytest.approx(scale)  # of the bar that explains the colours
+    for axis in panels:
+        shape = axis.images[0].get_array().shape
+        for side, n in zip((axis.yaxis, axis.xaxis), shape, strict=True):
+            labels = [label.get_text() for label in side.get_ticklabels()]
+            assert side.get_ticklocs().tolist() == [*range(n)]
+            assert labels == ([str(i + 1) for i in range(n)] if side.get_label_text() else labels)
+            assert all(labels)
+    if number == 3:
+        (weights,) = [axis for axis in panels if axis.get_title().startswith("weights")]
+        for side in (weights.yaxis, weights.xaxis):
+            assert [label.get_text() for label in side.get_ticklabels()] == ["cats", "chase", "mice"]
 
 
 def test_the_drawn_fits_of_chapter_9_are_sums_of_weighted_examples(axes, capsys):
