@@ -1,6 +1,7 @@
 import ast
 import re
 import runpy
+from functools import partial
 
 import pytest
 import torch
@@ -180,6 +181,22 @@ def test_a_function_that_is_right_only_for_the_first_sizes_is_wrong():
                 return right(*arguments) + (len(calls) > known)
 
             assert "is wrong" in fault(with_a_limit, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_that_changes_its_arguments_is_checked_like_any_other(name):
+    right = solved()[name]
+
+    def in_place(*arguments, wrong=0):
+        y = right(*arguments) + wrong
+        for x in arguments:
+            if isinstance(x, torch.Tensor):
+                x.zero_()
+        return y
+
+    assert fault(in_place, name) == ""
+    first, *_ = shown(fault(partial(in_place, wrong=1), name))
+    torch.testing.assert_close(first, [*draw_arguments(name, *SIZES[0])], check_dtype=False)
 
 
 def test_a_loss_may_be_a_python_number():
