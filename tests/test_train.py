@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT, TINY_TEXT
-from helpers import losses, metrics, resume, run_differences, train_run
+from helpers import losses, make_state, metrics, resume, run_differences, train_run
 
 import cli.startup
 import sample
