@@ -63,6 +63,10 @@ IN_A_SETTING = [
     ("data.split=[1,0,0]", "training and validation must be above 0"),
     ("data.split=[0.8,0.1,0]", "fractions must add up to 1"),
     ("data.split=[1000,0.1,0]", "whole numbers of characters"),
+    ("data.lines=true data.corpus=mac.txt", r"data.lines=true needs lines that end in \n, but mac.txt has none; its "),
+    ("data.lines=true data.corpus=mac.txt", r"; its lines seem to end in \r: convert them"),
+    ("data.lines=true data.corpus=mac.txt data.characters=\n", "but mac.txt has none"),
+    ("data.lines=true data.corpus=names.txt data.val_corpus=text.txt", "names.txt has none; put each text on a line"),
     ("data.encoding=utf-9", "data.encoding=utf-9 is not a text encoding"),
     ("data.val_corpus=val.txt data.split=[0.8,0.1,0.1]", "data.split divides one text"),
     ("model.block_size=500", "is too short"),
@@ -88,7 +92,8 @@ IN_THE_COMMAND = [
 def place(workplace):
     (workplace / "empty.txt").touch()
     (workplace / "empty").mkdir()
-    (workplace / "same.txt").write_text("a" * 90)
+    for name, text in {"same": "a", "mac": "anna\rbob\r", "names": "anna bob "}.items():
+        (workplace / f"{name}.txt").write_text(text * 90, newline="")
     (workplace / "lock.yaml").write_text("data: {corpus: text.txt}\nmodel: {block_size: 16}")
     (workplace / "swept.yaml").write_text("sweep: {train.seed: 0..1}")
     (workplace / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))

@@ -105,22 +105,6 @@ def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(writ
         load_corpus(write(b="xy"), cache=cache).split((0.9, 0.1, 0), 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "advice"),
-    [("anna\rbob\r" * 9, r"its lines seem to end in \\r: convert"), ("anna bob " * 9, "put each text")],
-)
-def test_a_text_without_line_feeds_has_no_lines_even_if_its_vocabulary_or_its_validation_text_has_one(
-    write, cache, text, advice
-):
-    path, other = write(a=text), str(cache.parent / "b.txt")
-    write(b="eve\n" * 9)
-    for more in ({}, {"characters": "\n"}, {"val_corpus": other}):
-        message = rf"data.lines=true needs lines that end in \\n, but {path} has none; {advice}"
-        with pytest.raises(UserError, match=message):
-            load_corpus(path, cache=cache, lines=True, **more)
-    load_corpus(other, cache=cache, lines=True, val_corpus=path)
-
-
 @pytest.mark.parametrize("content", [ANY_BYTES, b"aaab"])
 def test_in_latin_1_each_byte_of_any_file_is_a_character(write, cache, content):
     path = write(any=content)
