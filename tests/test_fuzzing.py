@@ -124,7 +124,7 @@ def test_any_bytes_are_read_as_python_decodes_them(folder, content, encoding):
             corpus = load_corpus(str(folder / "corpus.txt"), encoding, cache=Path(cache))
     except ValueError as error:
         assert_one_line(error)
-        assert not expected
+        assert len({*expected}) < 2  # a text of one character is an error, too
         return
     assert corpus.vocabulary.decode(corpus.ids[:]) == expected
 
