@@ -58,13 +58,14 @@ def test_a_prompt_of_a_million_characters_can_be_continued(written, trained):
 
 def test_many_samples_are_the_same_texts_as_few(written):
     """They are sampled in batches of at most 64."""
-    many = written("--length", 30, "--samples", 130)
-    numbers, texts = zip(*re.findall(r"--- sample (\d+) ---\n(.{30})\n\n", many, re.DOTALL), strict=True)
+    alone, many = (written("--length", 30, "--prompt", "99 bot", "--samples", n) for n in (1, 130))
+    numbers, texts = zip(*re.findall(r"--- sample (\d+) ---\n(99 bot.{30})\n\n", many, re.DOTALL), strict=True)
     assert list(numbers) == [str(n) for n in range(1, 131)]
     assert len(set(texts)) == 130
-    assert written("--length", 30) == texts[0] + "\n"
+    assert texts[0] + "\n" == alone
     for n in (2, 64, 65):
-        assert written("--length", 30, "--samples", n) == many.partition(f"--- sample {n + 1} ---\n")[0]
+        few = written("--length", 30, "--prompt", "99 bot", "--samples", n)
+        assert few == many.partition(f"--- sample {n + 1} ---\n")[0]
 
 
 def test_the_last_line_gives_the_speed_of_all_texts_together(trained, monkeypatch, capsys):
