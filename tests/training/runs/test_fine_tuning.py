@@ -136,5 +136,5 @@ def test_the_ancestor_of_a_run_cannot_change(ancestor, capsys):
 def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
     assert sweep([*FROM_OLD, "train.max_steps=4", "train.eval_every_steps=2", "train.name=sweep"]) == 0
     page = (ancestor.parent / "sweep/report.md").read_text()
-    assert "All runs started from the weights of runs/old." in page
+    assert "Started from the weights of runs/old." in page
     assert report(["runs/sweep"]) == 0
