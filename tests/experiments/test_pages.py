@@ -401,6 +401,7 @@ def test_an_old_browser_shows_one_sentence_even_if_it_cannot_parse_the_page(brow
 def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, folder, play):
     Path("<img src=x>'.txt").write_text(SCRIPT * 40, encoding="utf-8")
     settings = ["data.corpus=<img src=x>'.txt", "model.n_embd=48", "model.block_size=64", "train.max_steps=300"]
+    settings.append("train.eval_every_steps=300")  # the page shows the best checkpoint
     train_tiny(folder, *settings, "train.name=script")
     play("script")
     assert find(browser, ".about")[0].text.endswith("the text <img src=x>'.txt, in 300 steps of training.")
