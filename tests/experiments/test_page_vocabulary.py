@@ -47,7 +47,7 @@ def test_a_character_has_a_label_that_one_can_see_and_that_leaves_the_order_of_t
     assert page.execute_script("return arguments[0].map(visible)", [*NEUTRAL]) == [*NEUTRAL]
 
 
-@pytest.mark.parametrize("known", ["\n ab", "'ab\r", "\n\rab\u2009\u2013", "“”a", "\nﬁ😀"])
+@pytest.mark.parametrize("known", ["\n ab", "\t\nab", "'ab\r", "\n\rab\u2009\u2013", "“”a", "\nﬁ😀"])
 def test_the_page_reads_the_characters_that_the_vocabulary_has_and_those_that_look_like_them(page, known):
     vocabulary = Vocabulary(known)
     found = page.execute_script("return vocabularyOf(arguments[0])", vocabulary.characters)

@@ -82,6 +82,16 @@ def test_the_lens_shows_what_the_model_would_predict_after_each_layer(page):
         assert_close(torch.tensor(shown, dtype=torch.float64)[..., 1], likeliest.values, atol=1e-5, rtol=0)
 
 
+@torch.inference_mode()
+def test_an_empty_text_is_continued_like_the_start_of_a_line(page):
+    model, *_ = loaded(page, {})
+    answer = page.execute_async_script(ASK, "read", {"text": "", "off": []})
+    assert answer["text"] == ["\n"]
+    p = model(torch.tensor([[CHARACTERS.index("\n")]]))[0, -1].softmax(-1)
+    shown = {character: share for _, character, share in answer["next"]}
+    assert shown == pytest.approx({CHARACTERS[i]: p[i].item() for i in p.topk(10).indices}, abs=1e-5)
+
+
 def test_a_continuation_of_a_continuation_is_what_one_of_both_lengths_would_be(page):
     loaded(page, {})
     sampling = {"stop": "", "temperature": 1, "top_k": None, "top_p": 1, "min_p": 0}

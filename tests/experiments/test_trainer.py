@@ -12,6 +12,7 @@ from pages_in_browser import run_in_worker
 from torch.testing import assert_close
 
 from training.evaluation import evaluate
+from training.optim.schedule import lr_factor
 
 TEXT = "".join(f"{i} men 🙂 went to mow, {i} times {i * i}.\n" for i in range(99))
 FILES = ["train.js", "random.js", "questions.js", "trainer.js"]
@@ -82,6 +83,50 @@ def test_the_held_out_loss_is_that_of_an_evaluation_of_so_many_characters(browse
     expected = evaluate(state.model, state.split.validation, state.runtime, n_characters=most)
     assert found["n"] == expected.n_characters
     assert_close(found["loss"], expected.loss, rtol=0, atol=1e-5)
+
+
+def test_the_last_evaluation_is_over_all_of_a_long_held_out_part(browser, tmp_path):
+    state, code = new_run(tmp_path, text=20 * TEXT), "await begin([config], [weights]); return TRAINER.evaluate()"
+    (found,) = ask(browser, code, text=20 * TEXT, **in_json(state.model))
+    expected = evaluate(state.model, state.split.validation, state.runtime)
+    assert found["n"] == expected.n_characters
+    assert expected.n_characters > 5000
+    assert expected.n_characters % state.model.config.block_size > 0  # so that the last window is shorter
+    assert_close(found["loss"], expected.loss, rtol=0, atol=1e-5)
+
+
+def test_windows_begin_everywhere_in_the_learned_part_and_count_as_passes_over_it(browser):
+    code = """await begin([config]);
+        const starts = [];
+        models[0].gpt.learn = (_, places) => starts.push(...places);
+        for (let i = 0; i < 1000; i++) learn();
+        const { passes } = progress();
+        for (const number of [1, 2 ** -32]) { // the largest and the smallest that can be drawn
+          run.uniform = () => number;
+          learn();
+        }
+        return { starts, passes };"""
+    found, n, T = ask(browser, code), int(0.9 * len(TEXT)), CONFIG["block_size"]
+    first, last = found["starts"][-2 * BATCH :: BATCH]
+    assert (first, last) == (0, n - T - 1)  # the last one predicts the last character
+    assert found["passes"] == pytest.approx(1000 * BATCH * T / n)
+    counts, _ = np.histogram(found["starts"], bins=10, range=(0, n - T))
+    assert counts == pytest.approx(300, rel=0.2)
+
+
+def test_the_learning_rate_falls_over_the_time_also_if_it_grows_and_begins_anew_if_one_trains_longer(browser):
+    code = """await begin([config]);
+        let now_ms = 0;
+        performance.now = () => now_ms;
+        const factors = [];
+        models[0].gpt.learn = (ids, places, settings, factor) => {
+          now_ms += 1000; // a step takes a second
+          if (factors.push(factor) === 4) TRAINER.longer({ seconds: 10 });
+        };
+        for (const seconds of [10, 30]) await TRAINER.train({ seconds }, () => {});
+        return factors;"""
+    lengths = [*[(step, 10 if step < 4 else 20) for step in range(20)], *[(step, 30) for step in range(30)]]
+    assert ask(browser, code) == pytest.approx([lr_factor(OPTIM, step, n) for step, n in lengths])
 
 
 def test_a_second_model_learns_from_the_same_windows_and_changes_nothing_for_the_first(browser):
