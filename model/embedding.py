@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.positions import Places
-
 SMALL_VOCABULARY = 256  # up to this size, a one-hot matrix is small and fast on a GPU
 
 
@@ -29,11 +27,8 @@ class TokenEmbedding(nn.Embedding):
 class Memory(nn.Module):
     """The interface of memories: they look something up for the last characters, so that attention need not find it.
 
-    `forward` maps the places of a pass to vectors (B, T, C), which are added to the embeddings.
+    `forward` maps the `Places` of a pass to vectors (B, T, C), which are added to the embeddings.
     """
-
-    def forward(self, places: Places) -> Tensor:
-        raise NotImplementedError
 
     def init_weights(self) -> None:
         """Let the memory add nothing."""

@@ -75,7 +75,7 @@ def conclusion(
 ) -> list[str]:
     """Return the lines at the end of a run: its length and time, its best loss, doubts about it, and its folder.
 
-    last_loss: of the last evaluation. did_nothing: the run was finished before this session.
+    last_loss: of the last evaluation. did_nothing: the run had no step left to take.
     """
     progress, settings = state.progress, state.config.train
     limits = progress.limits_reached(settings)

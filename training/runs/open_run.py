@@ -22,7 +22,7 @@ from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoin
 from training.runs.differences import adopt, changed_settings, check_resumable, open_ancestor
 from training.runs.find_checkpoint import find_run
 from training.runs.metrics import read_newest_record
-from training.runs.run_folder import RUNS, RunFolder
+from training.runs.run_folder import RunFolder
 from training.runtime import has_fast_bfloat16, n_processes, prepare_machine
 from training.state import TrainingState
 from training.step import TrainingStep
@@ -40,7 +40,11 @@ def open_run(
     """
     several = n_processes() > 1  # of torchrun
     with joined_processes() if several else contextlib.nullcontext():
-        opened = start(config_file, overrides) if config_file else resume(find_run(folder or RUNS), overrides)
+        if config_file:
+            opened = start(config_file, overrides)
+        else:
+            assert folder, "neither a config nor a folder"
+            opened = resume(find_run(folder), overrides)
         with opened as (run, state, changes):
             for doubt in doubts(state):
                 print(f"train.py: warning: {doubt}", file=sys.stderr)
