@@ -63,6 +63,14 @@ def corpus_mirror(monkeypatch):
         monkeypatch.setenv("CORPUS_MIRROR", str(MIRROR))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_browser():
+    """Let no test open a browser, nor any process that it starts: this program does nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BROWSER", "true")
+        yield
+
+
 @pytest.fixture
 def cache(tmp_path):
     """Return a folder for encoded texts and downloads, which does not exist yet."""

@@ -14,9 +14,10 @@ from cli.errors import UserError
 from data.files import replace_text
 from experiments.command import command, option, replaceable
 from experiments.formatting import in_columns, signed
-from experiments.heads.analysis import Analysis, analyse
+from experiments.heads.analysis import VALIDATION, Analysis, analyse
 from experiments.heads.measures import NO_TARGET, TARGETS, explain_no_target, role_of
 from experiments.heads.silence import HeadIndex
+from experiments.pages import open_in_browser
 from experiments.playground.models import make_page
 from model.config import ModelConfig
 from training.trained_model import load_model
@@ -35,6 +36,7 @@ COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", 
     option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--all", action="store_true", help=f"silence heads over the whole split, not {N_CHARACTERS:,} characters"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
+    option("--no-browser", action="store_true", help="open no browser"),
 )
 def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
@@ -46,17 +48,20 @@ def main(options: Namespace) -> None:
     table = replaceable(page.with_name("heads.csv"), mark=to_csv({}).strip())
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
-    text = str(options.text or "the validation split")
+    text = str(options.text or VALIDATION)
     analyses = [
         analyse(each.model, each.vocabulary, ids, each.runtime, n, text=text)
         for each, ids in zip(opened, texts, strict=True)
     ]
     measured = [*zip(opened, analyses, strict=True)]
-    replace_text(page, make_page(opened, text=options.prompt, analyses=analyses))
+    title = f"Heads of {' and '.join(each.name for each in opened)}"
+    replace_text(page, make_page(opened, title=title, text=options.prompt, analyses=analyses))
     replace_text(table, to_csv({str(each.path): analysis for each, analysis in measured}))
     parts = [f"{each.path}\n{to_plain(analysis, each.model.config)}" for each, analysis in measured]
     parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")
     print("\n\n".join(parts))  # after the files are written, because a reader may close the pipe
+    if not options.no_browser:
+        open_in_browser(page)
 
 
 def rows_of(analysis: Analysis) -> list[dict[str, Any]]:
@@ -93,7 +98,7 @@ def to_plain(analysis: Analysis, config: ModelConfig) -> str:
         figures = [f"{row[name]:.{2 if name in TARGETS else 1}f}" for name in names]
         shown_error = "none" if error is None else f"{error:.4f}"
         lines.append([str(head), row["role"], signed(row["loss increase"]), shown_error, *figures])
-    title = f"Validation loss {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
+    title = f"{analysis.loss_name.capitalize()} {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
     parts = [title, "Its increase without each head, the most important first:", in_columns(lines)]
     return "\n".join(parts + [explain_no_target(config)] * any(row["role"] == NO_TARGET for row in rows))
 

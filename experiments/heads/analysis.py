@@ -16,6 +16,8 @@ from model.gpt import GPT
 from training.evaluation import Evaluation, evaluation_mode, scored_windows
 from training.runtime import Runtime
 
+VALIDATION = "the validation split"  # the name of the text if it is this part of the corpus
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -31,6 +33,10 @@ class Analysis:
     evaluation: Evaluation
     increases: dict[HeadIndex | str, tuple[float, float]]
 
+    @property
+    def loss_name(self) -> str:
+        return "validation loss" if self.text == VALIDATION else "loss"
+
 
 def analyse(
     model: GPT,
@@ -39,7 +45,7 @@ def analyse(
     runtime: Runtime,
     n_characters: int | None,
     *,
-    text: str = "the validation split",
+    text: str = VALIDATION,
     n_windows: int = 64,
 ) -> Analysis:
     """Measure every head on a text. Raises UserError if it is shorter than the context length.

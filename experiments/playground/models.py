@@ -37,6 +37,7 @@ UNUSED = ("dropout", "attention", "ngram_rows", "ngram_dropout")
 def make_page(
     opened: Sequence[TrainedModel],
     *,
+    title: str = "Playground",
     text: str | None = None,
     all_steps: bool = False,
     analyses: Sequence[Analysis] = (),
@@ -56,7 +57,7 @@ def make_page(
     if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
         raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
     described[0]["opening"] = text
-    values = {"models_of_this_page": described, "warning": warning(opened), "title": "Playground"}
+    values = {"models_of_this_page": described, "warning": warning(opened), "title": title}
     return render("playground/playground.html", **values, **for_training())
 
 
@@ -129,7 +130,8 @@ def measured(analysis: Analysis) -> dict[str, Any]:
     whole, n_heads = analysis.evaluation, len(analysis.measures.figures["on itself"])
     summary = [
         "Loss: how the loss changes without the head (its output set to zero); ± is the standard error.",
-        f"The whole model has a loss of {whole.loss:.4f} nats per character over {whole.measured_on(analysis.text)}.",
+        f"The whole model has a {analysis.loss_name} of {whole.loss:.4f} nats per character over "
+        f"{whole.measured_on(analysis.text)}.",
         *(f"The memory of {name}: {changes[name][1]}." for name in (NGRAMS, COPIES) if name in changes),
     ]
     return {

@@ -43,6 +43,7 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     assert [float(row["scale"]) for row in table] == pytest.approx(scales)
     assert {row["on speaker name"] for row in table} == {""}  # no character has this target
     page = (run.path / "heads.html").read_text(encoding="utf-8")
+    assert "<title>Heads of tiny</title>" in page
     (model,) = models_in(run.path / "heads.html")
     assert model["parts"] == HEADS
     measured = model["header"]["measured"]
@@ -60,8 +61,17 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     assert rounded == pytest.approx(increases, abs=5.1e-5)
     ranked = sorted(zip(increases, HEADS, strict=True), reverse=True)
     assert [head for head, *_ in lines] == [head for _, head in ranked]
-    assert f"a loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
+    assert f"a validation loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
     assert "http" not in page.replace("http://www.w3.org/", "").replace("http-equiv", "")
+
+
+def test_the_page_opens_in_a_browser_after_it_is_written_unless_the_user_wants_none(run, monkeypatch):
+    page, opened = run.path / "heads.html", []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append((address, page.exists())))
+    assert heads_command(["--no-browser"]) == 0
+    assert opened == []
+    assert heads_command([]) == 0
+    assert opened == [(page.as_uri(), True)]
 
 
 def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workplace, capsys):
@@ -72,6 +82,7 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
     assert "open in a browser: heads.html" in said
+    assert "<title>Heads of tiny and one</title>" in (workplace / "heads.html").read_text(encoding="utf-8")
     first, second = models_in(workplace / "heads.html")
     assert first["opening"] == "bottles of b"
     assert [each["parts"] for each in (first, second)] == [HEADS, ["L0H0", "L1H0"]]
@@ -101,13 +112,17 @@ def test_a_table_of_the_user_is_not_replaced(run, capsys):
     assert_mistake(capsys, heads_command, [], "heads.csv was not written by an experiment, so it is not replaced")
 
 
-def test_another_text_is_named_and_must_fill_a_window(run, capsys):
+def test_another_text_is_named_has_no_validation_loss_and_must_fill_a_window(run, capsys):
     text = (run.path.parents[1] / "text.txt").read_text()
     Path("own.txt").write_text(text[:300])
     Path("short.txt").write_text(text[:10])
     assert heads_command(["--text", "own.txt"]) == 0
+    (loss,) = re.findall(
+        r"^Loss (.*) over all 299 characters of own.txt, context length 16\.$", capsys.readouterr().out, re.M
+    )
     (model,) = models_in(run.path / "heads.html")
-    assert "characters of own.txt, context length 16." in model["header"]["measured"]["summary"]
+    summary = model["header"]["measured"]["summary"]
+    assert f"has a loss of {loss} nats per character over all 299 characters of own.txt" in summary
     assert heads_command(["--text", "short.txt"]) == 2
     assert "short.txt has 10 characters; give at least 16, the context length\n" in capsys.readouterr().err
 
