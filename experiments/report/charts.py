@@ -15,7 +15,8 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
     # The losses of unfinished runs are shown in their curves only.
     if key := main_setting([row.variant for row in comparison.finished_rows]):
         title = f"Validation loss against {spoken_setting(key)}"
-        caption = "Mean over seeds, with error bars of one standard error; dots are single seeds."
+        rings = "; rings mark the means that are not told apart from the lowest" * bool(comparison.not_told_apart)
+        caption = f"Mean over seeds, with error bars of one standard error; dots are single seeds{rings}."
         charts.append(draw_chart("loss", title, caption, lambda axes: draw_loss_against(axes, comparison, key)))
     if any(row.difference for row in comparison.rows):
         title = f"Difference from {comparison.baseline_mark}"
@@ -46,7 +47,10 @@ def main_setting(variants: list[Variant]) -> str | None:
 
 
 def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
-    """Draw means and standard errors over seeds, and seeds as dots, with one line per choice of the other settings."""
+    """Draw means and standard errors over seeds, and seeds as dots, with one line per choice of the other settings.
+
+    Rings mark the lowest mean and those that are not told apart from it.
+    """
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
     for row in comparison.finished_rows:
@@ -62,6 +66,9 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
             axes.plot([value] * len(losses), losses, ".", color=style["color"], alpha=0.45, markersize=7)
         errors = [row.loss_error or 0 for _, row in points]
         axes.errorbar(x, [row.loss for _, row in points], errors, capsize=4, label=label, **style)
+    if alike := [rival.row for rival in comparison.not_told_apart]:
+        ringed = [(row.variant.first.identity[key], row.loss) for row in [comparison.ranking[0], *alike]]
+        axes.plot(*zip(*ringed, strict=True), "o", markersize=16, markerfacecolor="none", markeredgecolor=INK)
     values = sorted({value for points in lines.values() for value, _ in points})
     if values[0] > 0 and values[-1] >= 4 * values[0]:
         axes.set_xscale("log", base=2)

@@ -1,14 +1,16 @@
-"""Compare every variant with one of them, the baseline."""
+"""Compare every variant with one of them, the baseline, and with the best."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli.errors import UserError
 from experiments.report.runs import Run
-from experiments.report.significance import LEVEL, Difference, holm, paired_difference, standard_error
+from experiments.report.significance import LEVEL, Difference, adjusted, paired_difference, standard_error
 from experiments.report.variants import Variant
 
 LONGEST_LABEL = 36
@@ -46,6 +48,18 @@ class Row:
         return None if None in values else median(values)
 
 
+class Rival(NamedTuple):
+    """A variant compared with the best.
+
+    difference: from the best; None without a common seed. p: of it, adjusted for the tests of all pairs, because
+    the losses themselves chose the best; None without a test.
+    """
+
+    row: Row
+    difference: Difference | None
+    p: float | None
+
+
 @dataclass(frozen=True)
 class Comparison:
     """All variants compared with one of them. target: a validation loss; the table gives the time to reach it."""
@@ -68,6 +82,22 @@ class Comparison:
         """The comparable rows of finished runs, or all comparable rows if none is finished."""
         return [row for row in self.comparable_rows if row.variant.is_finished] or self.comparable_rows
 
+    @cached_property
+    def ranking(self) -> tuple[Row, list[Rival]]:
+        """The finished row with the lowest mean loss, and the others by theirs; no others if none is finished."""
+        best, *others = ordered = sorted(self.finished_rows, key=lambda row: row.loss)
+        if not best.variant.is_finished:
+            return best, []
+        pairs = combinations([row.variant.losses for row in ordered], 2)  # first those of the best
+        differences = [paired_difference(higher, lower) for lower, higher in pairs]
+        n = len(others)
+        return best, [*map(Rival, others, differences[:n], adjusted(differences)[:n])]
+
+    @property
+    def not_told_apart(self) -> list[Rival]:
+        """The rivals whose difference from the best is not significant."""
+        return [rival for rival in self.ranking[1] if rival.p is not None and rival.p >= LEVEL]
+
 
 def compare(variants: Sequence[Variant], *, baseline: str | None = None, target: float | None = None) -> Comparison:
     """Compare every variant with the baseline: by default the first, a finished one if possible.
@@ -86,14 +116,12 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
     differences = [_difference(variant, base) for variant in variants] if len(variants) > 1 else [(None, "")]
-    p_values = {i: found.p for i, (found, _) in enumerate(differences) if found and found.p is not None}
-    adjusted = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    p_values = adjusted([difference for difference, _ in differences])
     rows = []
-    for i, (variant, (difference, verdict)) in enumerate(zip(variants, differences, strict=True)):
-        p = adjusted.get(i)
+    for variant, mark, (difference, verdict), p in zip(variants, marks, differences, p_values, strict=True):
         if p is not None and p < LEVEL:
             verdict = "lower (better)" if difference and difference.mean < 0 else "higher (worse)"
-        rows.append(Row(variant, marks[i], target, difference, verdict, p))
+        rows.append(Row(variant, mark, target, difference, verdict, p))
     return Comparison(rows, base, target)
 
 

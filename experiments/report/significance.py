@@ -45,6 +45,13 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     return Difference(centre, len(seeds), (centre - half, centre + half), p)
 
 
+def adjusted(differences: Sequence[Difference | None]) -> list[float | None]:
+    """Return the p-value of each difference, adjusted for the number of tests by `holm`; None without a test."""
+    p_values = {i: each.p for i, each in enumerate(differences) if each and each.p is not None}
+    in_order = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    return [in_order.get(i) for i in range(len(differences))]
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for multiple comparisons (Holm, 1979): the chance of any false positive stays below the level.
 

@@ -149,7 +149,7 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     [
         (["1-0", "context"], "WARNING: these losses are for different texts, parts of a text or context lengths"),
         (["1-0", "1-1", "2-1"], "WARNING: the variants have different seeds"),
-        (["1-0", "2-1"], "No conclusion about n_head=2"),
+        (["1-0", "2-1"], "No conclusion about n_head=1"),
     ],
 )
 def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_path, capsys, names, sentence):

@@ -33,6 +33,8 @@ def test_the_losses_the_time_to_a_target_and_the_number_of_comparisons_are_descr
     assert f"over {TEXT}; mean ± standard error over seeds 0, 1." in loss
     assert difference.startswith("Difference: from base, paired by seed, with Student's 95 % interval")
     assert "Holm's adjustment for 2 comparisons; an interval may exclude zero" in difference
+    assert difference.endswith("adjusted for all pairs of variants, so their p may be higher.")
+    assert "all pairs" not in notes_on(variant("base", 1.501, 1.5), variants[0])[1]  # there is one pair
     assert "Time to 2.62:" in times
 
 

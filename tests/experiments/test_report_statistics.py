@@ -1,10 +1,16 @@
+import itertools
 import random
+import statistics
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from experiments.drawing import draw_chart
+from experiments.formatting import signed
+from experiments.report.charts import draw_charts, draw_loss_against
 from experiments.report.comparison import compare
+from experiments.report.findings import conclusions
 from experiments.report.runs import Run
 from experiments.report.significance import holm, paired_difference, standard_error
 from experiments.report.variants import Variant
@@ -43,15 +49,15 @@ def test_differences_without_spread_have_p_values_of_0_or_1():
 class Loss(Variant):
     """A finished variant with these best losses of seeds 0, 1 and so on, each of the second of three evaluations."""
 
-    def __init__(self, label, *losses):
-        rest = RunFolder(Path(label)), None, 3
+    def __init__(self, label, *losses, n_head=1, end=True):
+        rest, end, identity = (RunFolder(Path(label)), None, 3), {"step": 3} if end else {}, {"model.n_head": n_head}
         curves = [[(1, 0.1, x + 0.3), (2, 0.2, x), (3, 0.3, x + 0.1 * seed)] for seed, x in enumerate(losses)]
-        runs = {seed: Run(*rest, curve, 1.0, {"step": 3}, "", "", "") for seed, curve in enumerate(curves)}
+        runs = {seed: Run(*rest, curve, 1.0, end, "", identity, "") for seed, curve in enumerate(curves)}
         super().__init__({"variants": label}, runs)
 
 
 BASE, HIGHER = Loss("a", 1.50, 1.51, 1.52, 1.53), Loss("b", 1.501, 1.512, 1.521, 1.532)
-MUCH_HIGHER, NOISY = Loss("c", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.3, 1.8, 1.2)
+MUCH_HIGHER, NOISY = Loss("c", 1.60, 1.62, 1.63, 1.62), Loss("d", 1.7, 1.4, 1.8, 1.2)
 
 
 def test_the_comparisons_with_the_baseline_are_adjusted_together_for_their_number():
@@ -74,3 +80,68 @@ def test_the_adjustment_keeps_the_order_of_the_p_values_and_never_exceeds_1():
     assert holm([0.04, 0.01, 0.02, 0.03]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.5, 0.6]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+LOWER = Loss("e", 1.492, 1.514, 1.514, 1.528, n_head=4)
+
+
+def test_the_best_is_compared_with_the_others_by_p_values_that_are_adjusted_for_all_pairs():
+    """Because the best one is chosen after a look at the losses, each pair could have been the one to test."""
+    variants = [MUCH_HIGHER, HIGHER, LOWER, BASE, NOISY]
+    losses = {variant.label: [*variant.losses.values()] for variant in variants}
+    ordered = sorted(losses, key=lambda label: statistics.mean(losses[label]))
+    found = {(a, b): stats.ttest_rel(losses[b], losses[a]).pvalue for a, b in itertools.combinations(ordered, 2)}
+    assert len(found) == 10
+    adjusted, highest = {}, 0  # by Holm's method: the smallest p-value times 10, the next times 9, and so on
+    for factor, pair in zip(range(10, 0, -1), sorted(found, key=found.get), strict=True):
+        highest = max(highest, min(1, factor * found[pair]))
+        adjusted[pair] = highest
+    best, rivals = compare(variants).ranking
+    assert [best.mark, *(rival.row.mark for rival in rivals)] == ordered == ["e", "a", "b", "d", "c"]
+    assert [rival.p for rival in rivals] == pytest.approx([adjusted["e", other] for other in ordered[1:]], rel=1e-6)
+    means = [statistics.mean(losses[other]) - statistics.mean(losses["e"]) for other in ordered[1:]]
+    assert [rival.difference.mean for rival in rivals] == pytest.approx(means)
+
+
+def test_the_first_sentences_say_which_variant_is_best_and_which_the_data_do_not_tell_apart_from_it():
+    first = "Lowest mean validation loss: e, 1.5120 ± 0.0074 nats per character."
+    alike, p = [stats.ttest_rel([*each.losses.values()], [*LOWER.losses.values()]).pvalue for each in (BASE, NOISY)]
+    assert conclusions(compare([BASE, LOWER, MUCH_HIGHER])) == [
+        first,
+        f"Not told apart from it (adjusted p; more seeds may show a difference): a ({alike:.2f}).",
+        "Worse: c (+0.1055).",
+    ]
+    assert conclusions(compare([NOISY, LOWER])) == [
+        first,
+        f"No other variant is told apart from it (adjusted p; more seeds may show a difference): d ({p:.2f}).",
+    ]
+    assert conclusions(compare([MUCH_HIGHER, LOWER])) == [first, "Worse: c (+0.1055)."]
+    assert conclusions(compare([LOWER, Loss("f", 1.6)])) == [
+        first,
+        "No conclusion about f: with fewer than two seeds in common with e, the noise is unknown; the lowest loss may "
+        "be chance. Run at least train.seed=0..3.",
+        "WARNING: the variants have different seeds; compare the pairs, not the means.",
+    ]
+    alone = "Validation loss: e, 1.5120 ± 0.0074 nats per character."
+    assert conclusions(compare([LOWER, Loss("g", 1.1, 1.2, end=False)])) == [alone]
+
+
+def test_a_variant_that_is_better_on_the_common_seeds_is_not_called_worse_for_its_other_seeds():
+    better = Loss("b", *(x - 0.1 for x in BASE.losses.values()), 9.0)
+    assert conclusions(compare([BASE, better]))[1] == f"Better on the seeds in common with it: b ({signed(-0.1)})."
+
+
+def test_the_chart_has_rings_around_the_means_that_are_not_told_apart_from_the_lowest():
+    other = Loss("c", *MUCH_HIGHER.losses.values(), n_head=2)
+
+    def rings(*variants):
+        comparison, found = compare(variants), []
+        draw_chart("x", "X", "", lambda axes: found.append(axes) or draw_loss_against(axes, comparison, "model.n_head"))
+        lines = [line for line in found[0].lines if line.get_markerfacecolor() == "none"]
+        caption = draw_charts(comparison)[0].caption
+        assert ("rings mark the means that are not told apart from the lowest" in caption) == bool(lines)
+        return [tuple(point) for line in lines for point in line.get_xydata()]
+
+    assert rings(BASE, other, LOWER) == [(4, pytest.approx(1.512)), (1, pytest.approx(1.515))]
+    assert rings(BASE, other) == []  # only the lowest is left
+    assert rings(Loss("a", 1.5), Loss("b", 1.6, n_head=2)) == []
