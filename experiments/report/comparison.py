@@ -139,7 +139,7 @@ def _difference(variant: Variant, base: Variant) -> tuple[Difference | None, str
     if variant is base:
         return None, "the baseline"
     if variant.first.measured_on != base.first.measured_on:
-        return None, "not comparable: measured on something else"
+        return None, "not comparable"
     if not (variant.is_finished and base.is_finished):
         return None, "unfinished"
     difference = paired_difference(variant.losses, base.losses)

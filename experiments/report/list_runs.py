@@ -12,6 +12,8 @@ from training.config_file import load_config
 from training.identity import identity_of
 from training.runs.run_folder import RUNS, RunFolder
 
+WIDTH = 120  # characters of a line, at most
+
 
 def list_runs(root: Path = RUNS) -> str:
     """Return a table of the runs and of the sweeps' runs in a folder, the newest first. Raises UserError if empty."""
@@ -39,7 +41,8 @@ def list_runs(root: Path = RUNS) -> str:
     for line, values in zip(lines, settings, strict=True):
         line[-1] = line[-1] or " ".join(f"{key}={value}" for key, value in values.items() if value != usual[key])
     head = ["run", "state", "validation loss", "time", "settings that differ from those of most runs"]
-    return in_columns([head, *lines])
+    table = in_columns([head, *lines]).splitlines()
+    return "\n".join(line if len(line) <= WIDTH else line[: WIDTH - 1] + "…" for line in table)
 
 
 def _last_change(folder: Path) -> float:

@@ -9,22 +9,16 @@ def make_notes(comparison: Comparison, left_out: Mapping[str, Sequence[str]]) ->
     """Return the notes, a paragraph each. left_out: the names of runs that no variant has, by the reason."""
     runs = [run for row in comparison.rows for run in row.variant.runs.values()]
     base, seeds = comparison.baseline_mark, ", ".join(map(str, sorted({run.config.train.seed for run in runs})))
-    measured = dict.fromkeys(run.measured_on for run in runs)
     ends = [run.end for run in runs if run.end]
     machines = dict.fromkeys(end["machine"] for end in ends)
     commits = sorted({end["commit"] for end in ends if end["commit"]})
     dates = sorted(end["date"] for end in ends if end["date"])
     n_tests = sum(row.p is not None for row in comparison.rows)
+    measured = comparison.baseline.first.measured_in_words
     notes = [
-        f"Validation loss: the lowest of each run's evaluations, in nats per character over {each}; "
+        f"Validation loss: the lowest of each run's evaluations, in nats per character over {measured}; "
         f"mean ± standard error over seeds {seeds}."
-        for each in measured
     ]
-    if len(measured) > 1:
-        notes.append(
-            "WARNING: these losses are for different texts, parts of a text or context lengths. "
-            f"Those not measured like {base} are neither compared with it nor drawn."
-        )
     if n_tests:
         notes.append(
             f"Difference: from {base}, paired by seed, with Student's 95 % interval for each comparison alone. "

@@ -1,5 +1,6 @@
 """Read the records of a run."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ class Run:
     """A run with at least one evaluation.
 
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
-    character). end: the last record of a finished run, see `RunLog.finished`; {} for an unfinished run. identity: see
-    `identity_of`. measured_on: of the evaluations, in words.
+    character). end: the last record of a finished run, see `RunLog.finished`; {} for an unfinished run. corpus: the
+    name of the text of the evaluations. identity: see `identity_of`. measured_on: of the evaluations; losses are
+    compared only if it is the same.
     """
 
     folder: RunFolder
@@ -34,6 +36,11 @@ class Run:
     corpus: str
     identity: dict[str, Any]
     measured_on: str
+
+    @property
+    def measured_in_words(self) -> str:
+        """What was measured, with the name of the text in place of its digest; another text may have the same name."""
+        return re.sub("the text [0-9a-f]{16}", lambda _: self.corpus, self.measured_on)
 
     @property
     def name(self) -> str:
@@ -77,7 +84,7 @@ def make_run(folder: RunFolder, records: Sequence[Mapping[str, Any]], config: Co
         [(record["step"], record["elapsed_s"], record["val_loss"]) for record in evaluations],
         harmonic_mean(rates) if rates else float("nan"),
         dict(records[-1]) if records[-1].get("finished") else {},
-        newest["corpus"],
+        config.data.val_corpus or newest["corpus"],
         identity_of(config, _recorded(records, "origin", folder.path)),
         Evaluation(newest["val_loss"], *sizes).measured_on(newest["val_passage"]),
     )

@@ -1,10 +1,11 @@
-"""The parts of the page have room: tables stay in their column, and the chosen head is in sight."""
+"""The parts of pages have room: tables stay in their column, and the chosen head is in sight."""
 
 import pytest
-from conftest import train_tiny
+from conftest import ROOT, train_tiny
 from pages_in_browser import click, find, open_page, texts, wait_for, wait_for_maps
 
 from experiments.playground.__main__ import main as playground
+from experiments.report.__main__ import main as report
 
 pytestmark = pytest.mark.slow
 
@@ -43,3 +44,16 @@ def test_the_chosen_head_is_in_sight_in_the_list(browser, page, width, height):
         assert chosen["y"] >= grid["y"] - 1
         assert chosen["y"] + chosen["height"] <= grid["y"] + grid["height"] + 1
     assert grid["height"] > height / 2  # as much as there is room for
+
+
+def test_all_columns_of_a_report_are_in_sight_and_lines_of_text_stay_short(browser, tmp_path):
+    """The variants have long labels, and those of one of the two sweeps were measured on another text."""
+    sweeps = [str(ROOT / f"experiments/studies/{name}.jsonl") for name in ("heads/tuned", "ngrams/code")]
+    assert report([*sweeps, "--output", str(tmp_path / "out")]) == 0
+    for width in (1280, 1700):
+        open_page(browser, tmp_path / "out.html", width)
+        visible, whole = browser.execute_script(
+            "const table = document.querySelector('.wide'); return [table.clientWidth, table.scrollWidth]"
+        )
+        assert whole == visible == width - 32  # without the margins of the page
+        assert max(each.rect["width"] for each in find(browser, "p, li")) == 46 * 16

@@ -20,6 +20,7 @@ from experiments.report.__main__ import main as report
 from experiments.report.charts import _curves, _differences, draw_charts, draw_loss_against
 from experiments.report.comparison import compare
 from experiments.report.find_runs import find_runs
+from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
 from experiments.report.table import table
 from experiments.sweep.plan import make_plan
@@ -147,7 +148,7 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        (["1-0", "context"], "WARNING: these losses are for different texts, parts of a text or context lengths"),
+        (["1-0", "context"], "Not compared with n_head=1, block_size=16: n_head=3, block_size=8, measured over "),
         (["1-0", "1-1", "2-1"], "WARNING: the variants have different seeds"),
         (["1-0", "2-1"], "No conclusion about n_head=1"),
     ],
@@ -155,6 +156,28 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
 def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_path, capsys, names, sentence):
     assert report([*(f"runs/{name}" for name in names), "--output", str(tmp_path / "out")]) == 0
     assert sentence in capsys.readouterr().out
+
+
+def test_what_was_measured_is_named_by_the_file_of_the_text(runs_folder, runs, tmp_path):
+    train_tiny(runs_folder, "train.name=apart", "data.val_corpus=tiny.yaml", *SHORT)
+    try:
+        comparison = compare(find_runs([runs[0], runs_folder / "runs/context", runs_folder / "runs/apart"])[0])
+        assert report([str(runs[0]), "runs/apart", "--output", str(tmp_path / "out")]) == 0
+        assert re.search(r"apart +finished +[\d.]+ on tiny.yaml", list_runs())
+    finally:
+        shutil.rmtree(runs_folder / "runs/apart")
+    size = len((runs_folder / "tiny.yaml").read_bytes())
+    (base, context, apart), rest = comparison.rows, "of text.txt in utf-8 from 1,824 to 2,028, context length"
+    assert base.variant.first.measured_in_words == f"all 203 characters {rest} 16"
+    assert conclusions(comparison) == [
+        f"Validation loss: {base.mark}, {base.loss:.4f} nats per character.",
+        f"Not compared with {base.mark}: {context.mark}, measured over all 203 characters {rest} 8.",
+        f"Not compared with {base.mark}: {apart.mark}, measured over all {size - 1} characters of tiny.yaml in utf-8 "
+        f"from 0 to {size}, context length 16.",
+    ]
+    assert (comparison.ranking, context.verdict, apart.verdict) == ((base, []), "not comparable", "not comparable")
+    for ending in ("md", "html"):
+        assert not re.search("the text [0-9a-f]{9}", (tmp_path / f"out.{ending}").read_text(encoding="utf-8"))
 
 
 def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_nor_compared(workplace, capsys):
@@ -168,8 +191,11 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
     assert all(v.choices.keys() == {"text", "vocabulary"} and v.first.config.model.n_head == 3 for v in variants)
     comparison = compare(variants)
     base, other = comparison.rows
-    assert (other.verdict, other.difference) == ("not comparable: measured on something else", None)
+    assert (other.verdict, other.difference) == ("not comparable", None)
     assert comparison.comparable_rows == comparison.finished_rows == [base]
+    (_, sentence) = conclusions(comparison)
+    assert "measured over all 203 characters of text.txt in utf-8 from 1,824 to 2,028, context length 16, " in sentence
+    assert sentence.endswith("another text of the same name.")
     capsys.readouterr()
     assert report([]) == 0
     assert sum(" text=" in line for line in capsys.readouterr().out.splitlines()) == 1
@@ -270,7 +296,8 @@ def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_pat
         find_runs([tmp_path / "cut"])
 
 
-def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, runs_folder, capsys):
+def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, monkeypatch, capsys):
+    monkeypatch.setattr("experiments.report.list_runs.WIDTH", 999)
     begun = cut(runs[1], Path("runs/zzz/begun"), n_lines=1)  # whose characters are not counted yet
     begun.config.write_text(begun.config.read_text().replace("  characters: null", r'  characters: "\n\t9b"'))
     cut(runs[1], Path("runs/zzz/point"), n_lines=4)
@@ -299,6 +326,18 @@ def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differi
     assert shown["context"].endswith("model.block_size=8")
     assert "model.n_head=1" in shown["1-0"]
     assert "train.seed=1" in shown["1-1"]
+
+
+def test_the_lines_of_the_list_are_cut_to_fit_a_wide_terminal(runs_folder, runs):
+    odd = "train.name=odd model.norm=layer model.mlp=gelu model.positions=learned optim.name=adamw train.seed=2"
+    train_tiny(runs_folder, *odd.split(), *SHORT)
+    try:
+        lines = {line.split()[0]: line for line in list_runs().splitlines()}
+    finally:
+        shutil.rmtree(runs_folder / "runs/odd")
+    assert max(map(len, lines.values())) == 120
+    assert lines["odd"].endswith("…")
+    assert not lines["1-0"].endswith("…")
 
 
 def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
