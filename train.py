@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The time of a run includes the import of torch if this is the command that imported it.
     started_s = cli.startup.STARTED_S if arguments is None else time.perf_counter()
     memory = "lower train.batch_size, model.block_size, model.n_embd or model.ngram_rows"
-    return report_errors("train.py", lambda: run(parse(arguments), started_s), memory=memory)
+    interrupted = "interrupted before the first step; nothing is lost"  # later, `train` saves the run
+    return report_errors("train.py", lambda: run(parse(arguments), started_s), memory=memory, interrupted=interrupted)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

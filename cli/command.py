@@ -57,14 +57,16 @@ def silence_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def report_errors(program: str, work: Callable[[], int], *, memory: str, encoding: str | None = None) -> int:
+def report_errors(
+    program: str, work: Callable[[], int], *, memory: str, interrupted: str = "interrupted", encoding: str | None = None
+) -> int:
     """Run `work` and return the exit status.
 
-    A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1. A
-    closed output is no error. Any other exception is a bug and keeps its traceback.
+    A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1, and
+    Ctrl-C one line and status 130. A closed output is no error. Any other exception is a bug and keeps its traceback.
 
-    memory: the advice if memory runs out. encoding: of input and output, whose line ends are then not converted; by
-    default, the system's.
+    memory: the advice if memory runs out. interrupted: what Ctrl-C did. encoding: of input and output, whose line ends
+    are then not converted; by default, the system's.
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
@@ -78,6 +80,7 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
         silence_output()
         return 0
     except KeyboardInterrupt:
+        print(f"\n{program}: {interrupted}", file=sys.stderr)
         return 128 + signal.SIGINT
     except Exception as error:
         if is_for_user(error):
@@ -91,7 +94,7 @@ def report_errors(program: str, work: Callable[[], int], *, memory: str, encodin
 
 def run_command(main: Callable[[], int]) -> NoReturn:
     """Exit with the status of main; restore Python's handling of Ctrl-C unless the parent process ignores it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())
 

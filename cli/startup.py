@@ -1,6 +1,7 @@
 """What must be checked and set before anything else: import this module first, before torch.
 
-Ctrl-C: while PyTorch is imported, it ends a command at once, without a traceback. `run_command` restores its handler.
+Ctrl-C: while PyTorch is imported, it ends a command with one line instead of a traceback. `run_command` restores
+Python's handler.
 
 OpenMP: PyTorch reads once how long threads spin at a barrier before they sleep. Waking up costs time: with a spin count
 of 1,000, two threads are no faster than one. Spinning takes time from other processes: with the default, 300,000, each
@@ -32,9 +33,14 @@ def require(*libraries: str) -> None:
         sys.exit(2)
 
 
+def _end(number: int, _frame: object) -> None:
+    os.write(2, b"\nInterrupted while starting; nothing was written\n")
+    os._exit(128 + number)
+
+
 is_command = Path(sys.argv[0]).name in ("train.py", "sample.py", "-m")  # -m: while the package of a command is imported
 if is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, _end)
 if is_command:
     os.environ.pop("MPLBACKEND", None)  # Jupyter sets it for its own environment
 

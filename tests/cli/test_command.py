@@ -32,6 +32,14 @@ def test_a_bug_keeps_its_traceback(capsys, bug):
     assert capsys.readouterr().err == ""
 
 
+def test_ctrl_c_is_one_line_and_the_status_of_a_signal(capsys):
+    def work():
+        raise KeyboardInterrupt
+
+    assert report_errors("x.py", work, memory="") == 130
+    assert capsys.readouterr().err == "\nx.py: interrupted\n"
+
+
 def test_the_page_of_the_experiments_names_every_command():
     files = [*(ROOT / "experiments").glob("*.py"), *(ROOT / "experiments").glob("*/__main__.py")]
     texts = "".join(file.read_text(encoding="utf-8") for file in files)

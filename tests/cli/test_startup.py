@@ -1,10 +1,9 @@
 import os
 import re
-import signal
 import sys
 
 import pytest
-from conftest import ROOT, run_command
+from conftest import ROOT, run_command, run_script
 from helpers import heed_signals
 
 
@@ -58,8 +57,26 @@ def test_a_backend_of_matplotlib_that_is_missing_ends_no_command(command):
 
 
 @pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments.heads", "-m textbook"])
-def test_ctrl_c_while_libraries_are_imported_ends_a_command_without_a_traceback(tmp_path, command):
+def test_ctrl_c_while_libraries_are_imported_ends_a_command_with_one_line(tmp_path, command):
     (tmp_path / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     ended = run_command([sys.executable, *command.split()], cwd=ROOT, env=environment, preexec_fn=heed_signals)
-    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "\nInterrupted while starting; nothing was written\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments", [["--config", "tiny.yaml", "train.name=new"], ["--resume", "runs/tiny"]], ids=" ".join
+)
+def test_ctrl_c_while_a_text_is_read_ends_a_run_with_one_line(run, arguments):
+    """The process sends itself the signal when it opens the text; until then, it behaves as it always does."""
+    hook = "lambda event, values: event == 'open' and str(values[0]).endswith('text.txt') and os.kill(os.getpid(), 2)"
+    workplace = run.path.parents[1]
+    (workplace / "sitecustomize.py").write_text(f"import os, sys; sys.addaudithook({hook})")
+    environment = os.environ | {"PYTHONPATH": str(workplace)}
+    before = sorted(run.path.rglob("*"))
+    ended = run_script("train.py", *arguments, env=environment, preexec_fn=heed_signals)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "\ntrain.py: interrupted before the first step; nothing is lost\n"
+    assert (sorted(run.path.rglob("*")), run.path.with_name("new").exists()) == (before, False)
