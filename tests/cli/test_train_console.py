@@ -77,7 +77,8 @@ def test_training_shows_a_bar_on_a_terminal_and_prints_lines_to_a_pipe(workplace
     command = [sys.executable, str(ROOT / "train.py"), "--config", "tiny.yaml"]
     piped = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=180)
     assert ("\r" in piped.stdout, read_available(leader)) == (False, "")
-    assert len(re.findall(r"^step \d+/40  loss [\d.]+  lr \S+  [\d,]+ characters/s  \d+ s left$", piped.stdout, re.M)) == 4
+    line = re.compile(r"^step \d+/40  loss [\d.]+  lr \S+  [\d,]+ characters/s  \d+ s left$", re.MULTILINE)
+    assert len(line.findall(piped.stdout)) == 4
 
     for width in (100, 20):
         leader, follower = pty.openpty()

@@ -196,6 +196,7 @@ def test_a_short_text_is_learned_by_heart_and_the_best_weights_come_back(browser
     wait_for(lambda: say(browser, "#facts").startswith("3,000 characters"))
     click(browser, "#go")
     wait_for(lambda: "is learned by heart" in say(browser, "#risen"))
+    pause(browser)
     step_, best = re.search(r"step ([\d,]+) of 4 heads, loss ([\d.]+)\.", say(browser, "#risen")).groups()
     assert held_out(browser)[0] > float(best) + 0.02
     click(browser, "#best")
