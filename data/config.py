@@ -14,16 +14,15 @@ DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 class DataConfig:
     """Section `data` of a config. Raises ValueError, naming the setting, if a value is invalid."""
 
-    # `shakespeare`, `names`, `selmere`, a text file, a folder of .txt files, or a glob pattern
+    # `shakespeare`, `names`, `selmere`, or a [file, folder or glob](../data/README.md)
     corpus: Annotated[str, Mark.RESOLVED] = "shakespeare"
-    # a separate validation text, named like `data.corpus`; then all of `data.corpus` is for training
+    # a separate validation text
     val_corpus: Annotated[str | None, Mark.RESOLVED] = None
-    # training, validation and test parts of the text, in this order: fractions that add up to 1, or numbers of
-    # characters
+    # training, validation and test parts: fractions, or numbers of characters
     split: Annotated[tuple[NotNegative, ...], Mark.FIXED] = DEFAULT_SPLIT
-    lines: Annotated[bool, Mark.WITHOUT_EFFECT] = False  # lines are texts, such as names: a sample ends with its line
-    encoding: str = "utf-8"  # encoding of the text; `latin-1` reads any file, each byte as one character
-    # characters of the vocabulary, besides those of the text; with `train.ancestor`, the ancestor's are added
+    lines: Annotated[bool, Mark.WITHOUT_EFFECT] = False  # each line is a text, such as a name
+    encoding: str = "utf-8"  # text encoding
+    # more characters for the vocabulary
     characters: Annotated[str | None, Mark.RESOLVED] = None
 
     def __post_init__(self) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from experiments.command import MARK
+from cli.options import MARK
+from page.template import style_sheet
 
 HERE = Path(__file__).parent
 INK = "#1b1f24"
@@ -82,5 +83,5 @@ def _labelled_points(plot) -> list[tuple[float, float, str]]:
 
 def stand_alone(svg: str) -> str:
     """Return a chart as a stand-alone file with the colours of a page, light and dark."""
-    palette = (HERE / "palette.css").read_text(encoding="utf-8")
+    palette = style_sheet("palette.css")
     return svg.replace(">", f"><!-- {MARK} --><style>\n{palette} svg {{ background: var(--ground) }}</style>", 1)

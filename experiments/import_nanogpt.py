@@ -13,11 +13,11 @@ import torch
 from cli.command import run_command
 from cli.errors import UserError
 from cli.hints import to_paste
+from cli.options import command, option
 from data.config import DataConfig
 from data.corpus import open_corpus
 from data.vocabulary import Vocabulary
 from experiments import gpt2
-from experiments.command import command, option
 from training.config_file import build_config, to_yaml
 from training.runs.checkpoint import Checkpoint, check_weights, save_checkpoint
 from training.runs.run_folder import RunFolder

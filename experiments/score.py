@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from cli.command import run_command
+from cli.options import command, option
 from data.corpus import Split
-from experiments.command import command, option
 from training.evaluation import evaluate
 from training.identity import group_seeds, what_differs
 from training.runs.run_folder import RunFolder

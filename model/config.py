@@ -30,45 +30,37 @@ class ModelConfig:
     Raises ValueError, naming the setting, if a value is invalid.
     """
 
-    # number of blocks; 0: a model without attention
-    n_layer: Annotated[int, Within(at_least=0, at_most=1_000), Mark.ANY_IN_GPT2] = 4
-    # heads per block: one number, or a list with one number per block, such as `[8, 4, 4, 2]`
+    n_layer: Annotated[int, Within(at_least=0, at_most=1_000), Mark.ANY_IN_GPT2] = 4  # blocks; 0: no attention
+    # heads per block, or a list such as `[8, 4, 4, 2]`
     n_head: Annotated[Size | tuple[Size, ...], Mark.ANY_IN_GPT2] = 4
-    # number of key and value heads, each shared by several query heads; null: `n_head`
+    # key and value heads, shared by the query heads; null: `n_head`
     n_kv_head: Annotated[Size | None, Mark.ANY_IN_GPT2] = None
     n_embd: Annotated[Size, Mark.ANY_IN_GPT2] = 128  # width of the model
-    # context length: how many characters the model can look back
+    # context length: characters that the model can look back
     block_size: Annotated[Size, Mark.ANY_IN_GPT2] = 256
     head_size: Annotated[Size | None, Mark.ANY_IN_GPT2] = None  # width of a head; null: `n_embd / n_head`
     dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.0  # dropout probability
-    bias: Annotated[bool, Mark.ANY_IN_GPT2] = False  # use biases in linear maps and layer norms
-    # `rope`: rotary; `alibi`: scores fall with the distance, and memory is quadratic in the context length
+    bias: Annotated[bool, Mark.ANY_IN_GPT2] = False  # biases in linear maps and LayerNorms
+    # how positions are encoded; `alibi`: memory grows with the square of the context length
     positions: Annotated[Literal["rope", "learned", "alibi", "none"], InGPT2("learned")] = "rope"
-    norm: Annotated[Literal["rms", "layer"], InGPT2("layer")] = "rms"  # `rms` has no parameters
-    # activation function of the MLP
-    mlp: Annotated[Literal["relu2", "gelu", "swiglu"], InGPT2("gelu")] = "relu2"
-    # width of a causal convolution before each MLP; 1: none. With 3, the MLP also reads the two characters before, so
-    # attention is no longer the only way between positions
+    norm: Annotated[Literal["rms", "layer"], InGPT2("layer")] = "rms"  # norm of the channels
+    mlp: Annotated[Literal["relu2", "gelu", "swiglu"], InGPT2("gelu")] = "relu2"  # activation of the MLP
+    # width of a convolution before each MLP, which then reads the characters before, too; 1: none
     conv_width: Annotated[int, Within(at_least=1, at_most=1_000)] = 1
-    # memory of n-grams: for each n in the list, such as `[2, 3, 4]`, the last n characters look up a learned vector in
-    # a table; `[]`: none. With it, attention is no longer the only way between positions
+    # memory of n-grams: the last n characters look up a learned vector; `[]`: none
     ngrams: tuple[Annotated[int, Within(at_least=1, at_most=1_000)], ...] = ()
-    # rows of the table, which n-grams share at random
+    # rows of their table, shared at random
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
-    # probability that a row is dropped in training
+    # probability of dropping a row in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
-    # memory of copies: if the last characters, at least 3 and at most this many, stood earlier in the window, a vector
-    # of the character that followed there is added to the embedding; 0: none. With it, attention is no longer the only
-    # way between positions, and memory is quadratic in the context length
+    # memory of copies: what followed an earlier copy of the last 3 to this many characters; 0: none
     longest_copy: Annotated[int, Within(at_least=0, at_most=64)] = 0
-    # normalise queries and keys before their product; `scaled_dot` is then their cosine times a scale, which each head
-    # learns
-    qk_norm: Annotated[bool, InGPT2(False)] = True
-    # soft cap on logits, `cap * tanh(logits / cap)`; 0 disables it
+    qk_norm: Annotated[bool, InGPT2(False)] = True  # normalise queries and keys
+    # soft cap on logits, `cap * tanh(logits / cap)`; 0: none
     logit_softcap: Annotated[NotNegative, InGPT2(0.0)] = 15.0
-    # implementation of attention; `auto`: on a CPU, the one measured to be fastest
+    # implementation of attention
     attention: Annotated[Literal["auto", "explicit", "fused"], Mark.RETUNABLE, Mark.ANY_IN_GPT2] = "auto"
-    # scoring function
+    # [scoring function](../model/README.md#scoring-functions)
     score: Literal["uniform", "dot", "scaled_dot", "additive", "gaussian"] = "scaled_dot"
 
     def __post_init__(self):

@@ -11,7 +11,7 @@ What it has that GPT-2 (Radford et al., 2019) does not:
 - as options: memories of n-grams and of copies, a convolution before each MLP, fewer heads of keys and values, ALiBi,
   SwiGLU, other scoring functions
 
-`model/README.md` says what some of them are worth.
+`experiments/studies/README.md` says what they are worth.
 """
 
 import math

@@ -6,7 +6,7 @@ It needs wasmtime. There are two files: the text as it stands, and with each pro
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent / "experiments/playground"
+FOLDER = Path(__file__).parent.parent / "page/compute"
 PRODUCT_AND_SUM = re.compile(r"\(f32x4\.add (\(local\.get \$\w+\)) \(f32x4\.mul (.*)\)\)\)$", re.MULTILINE)
 
 

@@ -7,7 +7,6 @@ and selenium.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from pages_in_browser import chromium, find, open_page, texts, wait_for, wait_for_maps  # noqa: E402
+from pages_in_browser import choose, chromium, click, find, open_page, texts, wait_for  # noqa: E402
 
 from data.sources import cache_folder, find_files  # noqa: E402
+from training.evaluation import evaluate  # noqa: E402
+from training.runtime import choose_runtime  # noqa: E402
+from training.trained_model import load_model  # noqa: E402
 
 SECONDS = (10, 30, 60)
 SETTINGS = ["data.corpus=shakespeare", "train.device=cpu", "train.dtype=float32", "train.sample_length=0"]
@@ -30,7 +32,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, nargs="+", default=SECONDS, help="(default: %(default)s)")
     seconds = parser.parse_args().seconds
     rate, _ = train(n_steps=400)
-    heads = ("seconds", "page: characters/s", "held-out loss", "train.py: characters/s", "validation loss")
+    heads = ("seconds", "page: characters/s", "validation loss", "train.py: characters/s", "validation loss")
     print("|".join(["", *heads, ""]), "|".join(["", *["---"] * len(heads), ""]), sep="\n")
     for each in seconds:
         figures = [f"{rate:,.0f}|{loss:.3f}" for rate, loss in (train_in_page(each), train(round(each * rate / 512)))]
@@ -52,26 +54,25 @@ def train(n_steps: int) -> tuple[float, float]:
 
 
 def train_in_page(seconds: int) -> tuple[float, float]:
-    """Return the characters per second of the page, drawing included, and the loss on the held-out text."""
+    """Return the characters per second of the page, drawing included, and the validation loss of what it saves."""
     browser = chromium()
-    open_page(browser, ROOT / "textbook/playground.html")
-    wait_for_maps(browser)
-    choose = """const [form, seconds] = arguments, { elements } = form;
-        document.querySelector("#train").open = true;
-        elements.seconds.append(new Option("", seconds, true, true));
-        elements.source.value = "file";
-        form.dispatchEvent(new Event("change"));"""
-    browser.execute_script(choose, find(browser, "#recipe")[0], seconds)
+    open_page(browser, ROOT / "page/gpt.html")
+    choose(browser, seconds=seconds)
     (text,) = find_files("shakespeare", cache=cache_folder())
     find(browser, "#file")[0].send_keys(str(text))
-    wait_for(lambda: "1,115,394 characters" in texts(browser, "#facts")[0])
-    find(browser, "#go")[0].click()
+    wait_for(lambda: "1,115,394 characters" in texts(browser, "#said")[0])
+    click(browser, "#go")
     time.sleep(seconds)
-    wait_for(lambda: "held-out text: 4 heads" in texts(browser, "#progress")[0])
-    (progress,) = texts(browser, "#progress")
-    rate, loss = re.search(r"([\d,]+) per second.*held-out text: 4 heads (\d+\.\d+)", progress).groups()
+    wait_for(lambda: texts(browser, "#go") == ["▶ Train longer"])
+    rate = texts(browser, "#rate")[0].split()[0].replace(",", "")
+    with tempfile.TemporaryDirectory() as folder:
+        browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": folder})
+        click(browser, "#save-checkpoint")
+        wait_for(lambda: [*Path(folder).glob("*.safetensors")])
+        trained = load_model(next(Path(folder).glob("*.safetensors")), "cpu", text=text)
     browser.quit()
-    return float(rate.replace(",", "")), float(loss)
+    found = evaluate(trained.model, trained.split("validation"), choose_runtime("cpu", "float32"))
+    return float(rate), found.loss
 
 
 if __name__ == "__main__":

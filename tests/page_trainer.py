@@ -2,19 +2,21 @@
 
 import base64
 import dataclasses
+import math
 
 import torch
+import torch.nn.functional as F
 from conftest import ROOT
 
 from data.config import DataConfig
 from data.corpus import open_corpus
 from model.config import ModelConfig
+from page.models import KERNELS as KERNEL_FILES
 from training.config import Config, OptimConfig, TrainConfig
 from training.runtime import choose_runtime
 from training.state import TrainingState
 
-PLAYGROUND = ROOT / "experiments/playground"
-KERNELS = [base64.b64encode((PLAYGROUND / name).read_bytes()).decode() for name in ("kernels_fma.wasm", "kernels.wasm")]
+KERNELS = [base64.b64encode((ROOT / "page/compute" / name).read_bytes()).decode() for name in KERNEL_FILES]
 BATCH, N_STEPS = 3, 3
 OPTIM = OptimConfig(lr=0.012, weight_decay=0.1, lm_head_weight_decay=0.3, warmup_steps=2, decay_fraction=0.6)
 TEXT = "".join(f"{i} men went to mow, {i} times {i * i}.\n" for i in range(99))
@@ -41,3 +43,22 @@ def new_run(folder, *, text=TEXT, **model):
         for p in state.model.parameters():  # many of the first weights are 0
             p.add_(torch.randn_like(p), alpha=0.1)
     return state
+
+
+@torch.inference_mode()
+def held_out_loss(model, ids):
+    """Return the loss of a model on the held-out characters that a page evaluates, given all after one before them.
+
+    These are rows of 128 characters, 64 of them at most, spread evenly, in windows that divide them.
+    """
+    window, (total, count) = 2 ** int(math.log2(min(model.config.block_size, 128))), (0.0, 0)
+    n = len(ids) - 1
+    n_rows = min(n // 128, 64)
+    rows = [torch.arange(128) + i * (n // 128) // n_rows * 128 for i in range(n_rows)]
+    for places in rows + [torch.arange(n // 128 * 128, n)] * (n // 128 <= 64):
+        for here in places.split(window):
+            logits = model(ids[here][None])[0]
+            total += float(F.cross_entropy(logits, ids[here + 1], reduction="sum"))
+            count += len(here)
+    assert count == min(n, 64 * 128)
+    return total / count

@@ -10,8 +10,8 @@ import torch
 from helpers import make_checkpoint
 
 from data.vocabulary import Vocabulary
-from experiments.playground import weights as packing
 from model.gpt import GPT
+from page import weights as packing
 
 
 def packed(config):

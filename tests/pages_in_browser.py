@@ -1,5 +1,6 @@
 """Open pages in headless Chromium, act on them, and measure what they show."""
 
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from page.__main__ import main as page_command
+from page.template import joined
+
 ROOT = Path(__file__).parent.parent
 AXE = ROOT / ".ci/node_modules/axe-core/axe.min.js"
-PLAYGROUND = ROOT / "experiments/playground"
 
 
 def chromium():
@@ -27,17 +30,31 @@ def chromium():
     return webdriver.Chrome(options, webdriver.ChromeService(driver))
 
 
-def open_page(browser, page, width=1280, height=900, *, dark=False):
-    """Open a file in a window of this width, such as a phone's; assert that there are no errors."""
-    scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+def open_page(browser, page, width=1280, height=900, *, dark=False, moves=False):
+    """Open a file in a window of this width, such as a phone's; assert that there are no errors.
+
+    moves: whether the visitor likes movement, such as words that appear letter by letter.
+    """
+    likes = {"color-scheme": "dark" if dark else "light", "reduced-motion": "no-preference" if moves else "reduce"}
+    features = [{"name": f"prefers-{name}", "value": value} for name, value in likes.items()]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get_log("browser")
     leave_page(browser)  # so that this is a new visit also to the page that is open
+    browser.get_log("browser")  # one that has trained asks before it is left
     browser.get(page.as_uri())
     errors = [entry["message"] for entry in browser.get_log("browser")]
     assert errors == [], errors
+
+
+def open_models(browser, *models, options=(), **window):
+    """Open the page of models, given by their paths, as it begins; the page is page.html in the working directory."""
+    command = ["--checkpoint", *map(str, models), *options, "--no-browser", "--output", "page.html"]
+    assert page_command(command) == 0
+    open_page(browser, Path("page.html").resolve(), **window)
+    wait_for_maps(browser)
+    if can_press(browser, "#undo"):
+        click(browser, "#undo")  # the first words
 
 
 def leave_page(browser):
@@ -50,19 +67,29 @@ def find(browser, selector):
     return browser.find_elements("css selector", selector)
 
 
-def wait_for(condition):
+def wait_for(condition, timeout_s=180):
     """Wait until a condition holds of the page, which may replace its elements meanwhile."""
     from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.wait import WebDriverWait
 
     passing = (StaleElementReferenceException, IndexError)
-    WebDriverWait(None, 180, 0.01, passing).until(lambda _: condition())
+    WebDriverWait(None, timeout_s, 0.01, passing).until(lambda _: condition())
+
+
+def wait_to_find(expected, look):
+    """Wait until `look` returns what is expected; assert that it does."""
+    from selenium.common.exceptions import TimeoutException
+
+    with contextlib.suppress(TimeoutException):
+        wait_for(lambda: look() == expected, 30)
+    found = look()
+    assert found == expected, found
 
 
 def wait_for_maps(browser):
-    """Wait until the playground shows predictions and, unless they are closed, attention maps."""
-    wait_for(lambda: find(browser, ".next button"))
-    wait_for(lambda: len(find(browser, "button.head[aria-pressed=true]")) == len(find(browser, ".inside[open]")))
+    """Wait until the page shows the maps of its heads, and writes nothing."""
+    wait_for(lambda: find(browser, ".head[aria-pressed=true]"))
+    wait_for(lambda: can_continue(browser))
 
 
 def luminance(colour):
@@ -106,6 +133,17 @@ def type_text(browser, text):
     return box
 
 
+def choose_head(browser, h):
+    """Press the h-th of all heads."""
+    browser.execute_script("document.querySelectorAll('.head')[arguments[0]].click()", h)
+
+
+def open_details(browser):
+    """Open all that is folded, and wait for its numbers."""
+    browser.execute_script("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    wait_for(lambda: find(browser, "#lines td") and find(browser, "#guesses .bars"))
+
+
 def click(browser, selector):
     browser.execute_script("arguments[0].click()", find(browser, selector)[0])
 
@@ -115,13 +153,27 @@ def set_field(browser, name, value):
 
 
 def choose(browser, **fields):
-    """Set fields of the section that trains, given by name or id, as a visitor does."""
-    script = """for (const [name, value] of Object.entries(arguments[0])) {
-          const field = document.querySelector(`#recipe [name=${name}], #${name}`);
-          field.value = value;
-          field.dispatchEvent(new Event("change", { bubbles: true }));
+    """Set fields of the bar, given by name or id, as a visitor does, also to a value that it does not offer."""
+    script = """for (const [name, value] of arguments[0]) {
+          const radio = document.querySelector(`#bar [type=radio][name=${name}][value="${value}"]`);
+          if (radio) {
+            radio.click();
+            continue;
+          }
+          const select = document.querySelector(`#bar select[name=${name}], select#${name}`);
+          const isOffered = [...select.options].some((option) => option.value === value);
+          if (!isOffered) select.add(new Option(value, value));
+          select.value = value;
+          select.dispatchEvent(new Event("change", { bubbles: true }));
         }"""
-    browser.execute_script(script, {name: str(each) for name, each in fields.items()})
+    browser.execute_script(script, [(name, str(each)) for name, each in fields.items()])
+
+
+def paste(browser, text):
+    """Give the page a text to learn."""
+    click(browser, "#own-text")
+    browser.execute_script("document.querySelector('#pasted').value = arguments[0]", text)
+    click(browser, "#take [value=use]")
 
 
 def value(browser):
@@ -133,15 +185,20 @@ def can_press(browser, selector):
     return find(browser, selector)[0].get_attribute("aria-disabled") != "true"
 
 
-def continue_text(browser):
-    """Press Continue and wait for the end."""
-    click(browser, "#write")
-    wait_for(lambda: can_press(browser, "#write"))
+def can_continue(browser):
+    return texts(browser, "#write") == ["Continue"]
+
+
+def continue_text(browser, selector="#write"):
+    """Press Continue, or another button that lets the model write, and wait for the end."""
+    click(browser, selector)
+    wait_for(lambda: can_continue(browser))
 
 
 def misplaced(browser):
     """Return the shaded characters in sight that lie elsewhere than in the box, and how many are in sight."""
     script = """const box = document.querySelector("#text"), sheet = document.querySelector(".sheet");
+        sheet.scrollIntoView({ block: "nearest" });
         const spans = [...document.querySelectorAll(".text span")], frame = sheet.getBoundingClientRect();
         let at = box.value.length - spans.reduce((sum, span) => sum + span.textContent.length, 0);
         const found = [];
@@ -157,13 +214,12 @@ def misplaced(browser):
     return [character for character, is_there in found if not is_there], len(found)
 
 
-def run_in_worker(browser, files, code, **given):
-    """Return what an async function with this code returns in a worker that has scripts of the playground.
+def run_in_worker(browser, modules, code, **given):
+    """Return what an async function with this code returns in a worker that has these modules of the page.
 
     given: its arguments by name, which can become JSON, as must be what it returns.
     """
-    sources = "\n".join((PLAYGROUND / name).read_text(encoding="utf-8") for name in files)
-    script = f"""{sources}
+    script = f"""{joined(*(ROOT / "page" / name for name in modules))}
         const once = async ({{ {", ".join(given)} }}) => {{ {code} }};
         onmessage = ({{ data }}) => once(data).then(postMessage, ({{ stack }}) => postMessage({{ error: stack }}));"""
     leave_page(browser)
@@ -180,13 +236,16 @@ def run_in_worker(browser, files, code, **given):
 def check_looks(browser, width, *, dark):
     """Assert that the page fits its window, that fields have names, and that text has WCAG 2's contrast of 4.5 to 1."""
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    ground = luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
-    assert (ground < 0.1) == dark
+    assert (luminance(browser.execute_script("return getComputedStyle(document.body).backgroundColor")) < 0.1) == dark
     selectors = "p, .faint, td, label, h2, h3, summary, a, button:enabled, figure svg text"
-    script = """return [...document.querySelectorAll(arguments[0])].map(
-        (e) => [getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], e.textContent])"""
-    for colour, text in browser.execute_script(script, selectors):
-        lighter, darker = sorted((luminance(colour), ground), reverse=True)
+    script = """const behind = (e) => {
+          const { backgroundColor: colour } = getComputedStyle(e);
+          return /, 0\\)$/.test(colour) && e.parentElement ? behind(e.parentElement) : colour;
+        };
+        return [...document.querySelectorAll(arguments[0])].map(
+          (e) => [getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], behind(e), e.textContent])"""
+    for colour, own_ground, text in browser.execute_script(script, selectors):
+        lighter, darker = sorted((luminance(colour), luminance(own_ground)), reverse=True)
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, text
     fields = [field for field in find(browser, "input, textarea, select, button") if field.is_displayed()]
     assert [field.get_attribute("outerHTML") for field in fields if not field.accessible_name] == []

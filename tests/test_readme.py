@@ -15,9 +15,9 @@ from nanogpt_files import nanogpt_checkpoint, write_files
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings, to_yaml
 
-FOLDERS = ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies")
+FOLDERS = ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies", "page")
 NAMES = ["README.md", "CONTRIBUTING.md", *(f"{folder}/README.md" for folder in FOLDERS), "experiments/other_tools.md"]
-NAMES += [f"experiments/studies/{name}.md" for name in ("heads", "machines", "RECORDS")]
+NAMES += [f"experiments/studies/{name}.md" for name in ("attention", "heads", "machines", "RECORDS", "scaling")]
 PAGES = [ROOT / name for name in NAMES]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
@@ -40,11 +40,11 @@ SHORTER = {
     "train.name=sixteen": ["model.n_layer=1"],  # whose heads are silenced one by one
     "--steps": ["--steps", "3"],
     "experiments.heads": ["--no-browser"],
-    "experiments.playground": ["--no-browser"],
+    "page": ["--no-browser"],
 }
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
 # the other pages.
-PLANNED = ("model/README.md", "experiments/studies/README.md", "experiments/studies/heads.md")
+PLANNED = ("model/README.md", *(f"experiments/studies/{name}.md" for name in ("README", "attention", "heads")))
 HAS_OWN_SHAPE = "--config runs/"  # which a smaller model would not fit
 
 
@@ -60,10 +60,21 @@ def test_the_readme_shows_the_head_of_the_one_file_gpt():
     assert places == [places[0], *range(places[1], places[1] + 5)]  # the triangle, and five lines in a row
 
 
+def test_the_page_of_the_model_compares_lines_of_chapter_7_with_lines_of_the_model():
+    table = text(ROOT / "model/README.md").partition("| chapter 7 | `model/` |\n|---|---|\n")[2].partition("\n\n")[0]
+    chapter = text(ROOT / "textbook/chapter7_gpt.py")
+    model = "".join(map(text, sorted((ROOT / "model").glob("*.py"))))
+    rows = [re.findall(r"`(.+?)`", line) for line in table.splitlines()]
+    assert len(rows) >= 10
+    for theirs, *ours in rows:
+        assert theirs in chapter
+        assert all(line in model for line in ours), ours
+
+
 def commands(pages=PAGES):
     """Return each command of the bash blocks once, in order, and split commands joined by &&."""
     blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", text(page), re.DOTALL)]
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = [line.partition("  # ")[0] for block in blocks for line in block.splitlines()]
     return list(dict.fromkeys(command for line in lines for command in line.split(" && ")))
 
 
@@ -96,13 +107,14 @@ def test_readme_commands_that_are_not_tested_here_are_run_by_ci():
 
 
 def test_files_named_in_the_readme_exist():
+    folders = "model|textbook|data|training|tests|configs|experiments|page"
     for page in PAGES:
-        for name in re.findall(r"`((?:model|textbook|data|training|tests|configs|experiments)/[\w./]*)`", text(page)):
+        for name in re.findall(rf"`((?:{folders})/[\w./]*)`", text(page)):
             assert name.startswith("data/cache") or (ROOT / name).exists(), f"{page}: {name}"
         for name in re.findall(r"\]\(((?!http)[^)]*)\)", text(page)):
             file, _, heading = name.partition("#")
             target = page.parent / file if file else page
-            assert target.is_file(), f"{page}: {name}"
+            assert target.exists(), f"{page}: {name}"
             if heading:
                 headings = re.findall(r"^#+ (.*)", text(target), re.MULTILINE)
                 assert heading in [re.sub(r"\W+", "-", h.lower()) for h in headings], f"{page}: {name}"

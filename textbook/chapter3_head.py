@@ -11,8 +11,8 @@ value (what it passes on). These are the rows of Q, K and V:
 maps because "cats" may need "chase" more than "chase" needs "cats". A causal mask, also called look-ahead mask, hides
 the future by the triangle of chapter 1.
 
-`Head` in chapter 7 is this computation as a part of a model. In a browser, textbook/playground.html shows the same
-steps in a trained model: "A head step by step, in numbers".
+`Head` in chapter 7 is this computation as a part of a model. In a browser, page/gpt.html shows the same steps in a
+trained model: "How it was computed, line by line".
 
 Next: python -m textbook 4 lets several heads look for different things.
 """

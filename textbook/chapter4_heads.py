@@ -2,8 +2,8 @@
 
 In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum,
 which mixes the three. H heads, each with D = C / H channels, return H sums side by side; a last linear map mixes
-("unifies") them. In textbook/playground.html, "Inside: where its heads look" has a map of each head of a trained model,
-and "Switch parts off" tells what a head is worth.
+("unifies") them. In page/gpt.html, "Inside" has a map of each head of a trained model, and "Switch heads off"
+tells what a head is worth.
 
 How can a head find the giver? "susan gave roses to mary" is the same set of words. Heads that look for words cannot
 notice the exchange; heads that look for places can. In the example, the key of a word is its place: a 1 there, and 0 in

@@ -28,8 +28,8 @@ In the code, C is n_embd, D is head_size, H is n_head, V is vocab_size, and T is
 know GPT-2 (Radford et al., 2019): these are its layers without biases and dropout, with the exact GELU, not its
 approximation by tanh, and with separate tables for characters and logits.
 
-Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open textbook/playground.html in a browser,
-"Train one here", or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, and
+Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open page/gpt.html in a browser and press
+Train, or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, and
 the convolution and the table by which it can also read its neighbours.
 """
 

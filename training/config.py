@@ -27,23 +27,21 @@ from model.config import ModelConfig
 class OptimConfig:
     """Section `optim` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
-    # `muon`: Muon for the blocks' matrices, AdamW for the other parameters
+    # Muon trains the blocks' matrices, and AdamW the rest
     name: Annotated[Literal["adamw", "muon"], Mark.FIXED] = "muon"
-    lr: Positive = 0.003  # peak learning rate of AdamW; `configs/shakespeare.yaml` has 0.012
+    lr: Positive = 0.003  # peak learning rate of AdamW
     muon_lr: Positive = 0.02  # peak learning rate of Muon
     beta2: BelowOne = 0.95  # second beta of AdamW; the first is 0.9
-    # weight decay of the blocks' matrices; with `muon`, it skips weights that their update moves away from 0
+    # weight decay of the blocks' matrices; with `muon`, cautious
     weight_decay: NotNegative = 0.0
-    # weight decay of the output layer (the language-model head), which makes predictions less overconfident
-    lm_head_weight_decay: NotNegative = 0.0
-    # steps over which the learning rate rises from 0 to its peak
-    warmup_steps: CountOrNone = 20
-    decay_fraction: Fraction = 0.5  # fraction of the run, at its end, over which the learning rate falls
-    decay: Literal["linear", "cosine"] = "linear"  # how the learning rate falls
-    final_lr_fraction: Fraction = 0.0  # final learning rate as a fraction of the peak
-    # evaluate, sample and save with averaged weights; with 0.1, their mean age is 10 % of the run so far; 0 disables it
+    lm_head_weight_decay: NotNegative = 0.0  # weight decay of the output layer
+    warmup_steps: CountOrNone = 20  # steps in which the rates rise to their peak
+    decay_fraction: Fraction = 0.5  # part of the run in which the rates fall, at its end
+    decay: Literal["linear", "cosine"] = "linear"  # how the rates fall
+    final_lr_fraction: Fraction = 0.0  # final rate as a fraction of the peak
+    # evaluate, sample and save averaged weights; 0.1: of mean age 10 % of the run so far
     average_fraction: BelowOne = 0.0
-    # maximum norm of the gradient, without the rows of `model.ngrams`; 0 disables clipping
+    # maximum norm of the gradient (without rows of n-grams); 0: none
     grad_clip: NotNegative = 0.0
 
     def __post_init__(self):
@@ -54,34 +52,29 @@ class OptimConfig:
 class TrainConfig:
     """Section `train` of a config. Raises ValueError, naming the setting and the rule, if a value is out of range."""
 
-    # name of the folder in `runs/`; null: name of the config file
+    # folder in `runs/`; null: name of the config
     name: Annotated[str | None, Mark.WITHOUT_EFFECT] = None
-    # a run, checkpoint or exported model whose weights the run starts with; `train.py --from` sets it
+    # a model whose weights the run starts with; `train.py --from` sets it
     ancestor: Annotated[str | None, Mark.RESOLVED, Mark.FIXED] = None
-    max_steps: Count = 2000  # number of optimiser steps
+    max_steps: Count = 2000  # steps of the optimiser
     batch_size: Size = 8  # windows of `block_size` characters per batch
-    accumulate: Size = 1  # gradient accumulation: batches per step
-    # fractions of the run at which the context length doubles, up to `model.block_size`; `[0.4, 0.8]` trains on a
-    # quarter of it, then half, then all, with as many characters in a step
+    accumulate: Size = 1  # batches per step (gradient accumulation)
+    # when the context length doubles; `[0.4, 0.8]`: after 40 % and 80 % of the run, from a quarter of `block_size`
     grow_context_at: tuple[float, ...] = ()
     seed: Annotated[int, Within(at_least=0, below=2**32)] = 0  # seed of weights, batches and dropout
     device: Annotated[str, Mark.RESOLVED] = "auto"  # `cpu`, `cuda`, `cuda:1`, `mps`; auto: CUDA, then MPS, then CPU
-    # dtype of the arithmetic: `float32` or `bfloat16`; auto: bfloat16 if the device has it and, on a CPU, multiplies
-    # faster with it; NVIDIA GPUs older than Ampere, such as Colab's T4, only emulate it, so auto is float32 there
+    # precision; auto: bfloat16 where it is faster
     dtype: Annotated[Literal["auto", "float32", "bfloat16"], Mark.RESOLVED] = "auto"
     log_every_steps: Annotated[Count, Mark.WITHOUT_EFFECT] = 50  # steps between training lines
-    eval_every_steps: Count = 250  # steps between evaluations, each of which also samples and saves a checkpoint
-    # characters to evaluate on: whole windows, evenly spread and always the same; null: the whole validation split
+    eval_every_steps: Count = 250  # steps between evaluations, samples and checkpoints
+    # characters to evaluate on, evenly spread; null: the whole split
     eval_characters: Annotated[Count | None, Mark.FIXED] = None
-    # number of steps, most of them early, whose weights are kept to see how heads form
-    # ([`experiments/README.md`](../experiments/README.md)): 3 or more; 0 disables this
+    # number of steps whose [weights are kept](../experiments/README.md#heads): 0, or at least 3
     keep_checkpoints: Annotated[int, Within(at_least=0, at_most=1_000), Mark.WITHOUT_EFFECT] = 0
-    # stop after this many evaluations without a better loss; 0 disables this
-    patience: CountOrNone = 0
-    # characters to sample at each evaluation
+    patience: CountOrNone = 0  # stop after this many evaluations without a better loss; 0: never
+    # characters of a sample
     sample_length: Annotated[int, Within(at_least=0, at_most=100_000), Mark.WITHOUT_EFFECT] = 300
-    # where else to send the metrics: TensorBoard (event files in the run folder), trackio or Weights & Biases; `pip
-    # install` the library of that name first
+    # where else to send metrics; `pip install` the library
     logger: Annotated[Literal["none", "tensorboard", "trackio", "wandb"], Mark.WITHOUT_EFFECT] = "none"
 
     def __post_init__(self):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cli.command import run_command
 from cli.errors import UserError
+from cli.options import command, option
 from data.files import replace_text
-from experiments.command import command, option
 from experiments.export.huggingface import write_huggingface
-from experiments.pages import render
+from page.template import render
 from training.config_file import to_yaml
 from training.runs.checkpoint import Checkpoint, save_checkpoint
 from training.runs.find_checkpoint import EXPORTED
@@ -72,7 +72,7 @@ def model_card(trained: TrainedModel, checkpoint: Checkpoint, *, form: str, name
     front = {"library_name": LIBRARIES[form], "pipeline_tag": "text-generation", "tags": ["gpt", "character-level"]}
     loss, best_step = checkpoint.progress.best_loss, checkpoint.progress.best_step
     return render(
-        f"export/cards/{form}.md",
+        Path(__file__).parent / "cards" / f"{form}.md",
         front=to_yaml(front | ({"license": licence} if licence else {})),
         name=name,
         path=f"./{name}",

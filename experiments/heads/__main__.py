@@ -11,15 +11,16 @@ from typing import Any
 
 from cli.command import run_command
 from cli.errors import UserError
+from cli.options import command, option, replaceable
 from data.files import replace_text
-from experiments.command import command, option, replaceable
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import VALIDATION, Analysis, analyse
 from experiments.heads.measures import NO_TARGET, TARGETS, explain_no_target, role_of
+from experiments.heads.page import measured
 from experiments.heads.silence import HeadIndex
-from experiments.pages import open_in_browser
-from experiments.playground.models import make_page
 from model.config import ModelConfig
+from page.models import make_page
+from page.template import open_in_browser
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
@@ -53,11 +54,11 @@ def main(options: Namespace) -> None:
         analyse(each.model, each.vocabulary, ids, each.runtime, n, text=text)
         for each, ids in zip(opened, texts, strict=True)
     ]
-    measured = [*zip(opened, analyses, strict=True)]
+    found = [*zip(opened, analyses, strict=True)]
     title = f"Heads of {' and '.join(each.name for each in opened)}"
-    replace_text(page, make_page(opened, title=title, text=options.prompt, analyses=analyses))
-    replace_text(table, to_csv({str(each.path): analysis for each, analysis in measured}))
-    parts = [f"{each.path}\n{to_plain(analysis, each.model.config)}" for each, analysis in measured]
+    replace_text(page, make_page(opened, text=options.prompt, title=title, measured=[*map(measured, analyses)]))
+    replace_text(table, to_csv({str(each.path): analysis for each, analysis in found}))
+    parts = [f"{each.path}\n{to_plain(analysis, each.model.config)}" for each, analysis in found]
     parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")
     print("\n\n".join(parts))  # after the files are written, because a reader may close the pipe
     if not options.no_browser:

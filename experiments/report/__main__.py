@@ -11,10 +11,9 @@ from typing import Any
 from cli.command import run_command
 from cli.errors import UserError, printable
 from cli.hints import to_paste
+from cli.options import command, option, replaceable
 from data.files import is_locked, replace_text
-from experiments.command import command, option, replaceable
 from experiments.drawing import stand_alone
-from experiments.pages import render
 from experiments.report.charts import draw_charts
 from experiments.report.comparison import Row, compare
 from experiments.report.find_runs import find_runs
@@ -24,11 +23,13 @@ from experiments.report.notes import make_notes
 from experiments.report.packed_sweep import ENDING, name_of, pack
 from experiments.report.table import table, to_plain
 from experiments.sweep.sweep_folder import PLAN_FILE
+from page.template import render
 from training.config_file import to_yaml
 from training.identity import SEED, what_differs
 from training.runs.checkpoint import CheckpointError
 from training.trained_model import load_model
 
+HERE = Path(__file__).parent
 SAMPLE_LENGTH = 300
 OUTPUT = "write PATH.html and PATH.md (default: RUN/report, or report in this folder for several RUNs)"
 
@@ -74,13 +75,13 @@ def write_report(options: Namespace) -> str:
         "sentences": sentences,
         "table": table(comparison),
         "notes": notes,
-        "charts": draw_charts(comparison),
+        "charts": draw_charts(comparison, options.target),
         "samples": {} if is_running else sample_variants(comparison.rows, options.prompt or ""),
         "settings": to_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
-    files[Path(f"{output}.html")] = render("report/report.html", **values)
-    files[Path(f"{output}.md")] = render("report/markdown.txt", **values)
+    files[Path(f"{output}.html")] = render(HERE / "report.html", **values)
+    files[Path(f"{output}.md")] = render(HERE / "markdown.txt", **values)
     for file in [*map(replaceable, files)]:
         replace_text(file, printable(files[file]))
     where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"

@@ -9,8 +9,8 @@ from experiments.sweep.values import labelled
 from training.identity import SEED
 
 
-def draw_charts(comparison: Comparison) -> list[Chart]:
-    """Return the charts that apply to these variants."""
+def draw_charts(comparison: Comparison, target: float | None = None) -> list[Chart]:
+    """Return the charts that apply to these variants, with the time to a target loss if one is given."""
     charts = []
     # The losses of unfinished runs are shown in their curves only.
     if key := main_setting([row.variant for row in comparison.finished_rows]):
@@ -18,17 +18,15 @@ def draw_charts(comparison: Comparison) -> list[Chart]:
         rings = "; rings mark the means that are not told apart from the lowest" * bool(comparison.not_told_apart)
         caption = f"Mean over seeds, with error bars of one standard error; dots are single seeds{rings}."
         charts.append(draw_chart("loss", title, caption, lambda axes: draw_loss_against(axes, comparison, key)))
-    if any(row.difference for row in comparison.rows):
-        title = f"Difference from {comparison.baseline_mark}"
-        caption = "Mean over pairs with the same seed, with the 95 % interval; dots are single pairs."
-        height = 1.2 + 0.35 * len(comparison.rows)
-        charts.append(
-            draw_chart("difference", title, caption, lambda axes: _differences(axes, comparison), height=height)
-        )
     if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         title = "Validation loss over the run"
         charts.append(draw_chart("curves", title, caption, lambda axes: _curves(axes, comparison)))
+    if target:
+        caption = "A line for each seed; the dashed line is the loss to reach."
+        charts.append(
+            draw_chart("time", "Validation loss over the time", caption, lambda axes: _times(axes, comparison))
+        )
     return charts
 
 
@@ -79,25 +77,6 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
         add_legend(axes)
 
 
-def _differences(axes, comparison: Comparison) -> None:
-    """Draw the mean difference from the baseline with its interval, and each seed as a dot."""
-    rows = [(row, row.difference) for row in comparison.rows if row.difference]
-    for y, (row, difference) in enumerate(rows):
-        base, losses = comparison.baseline.losses, row.variant.losses
-        each = [losses[seed] - base[seed] for seed in losses.keys() & base.keys()]
-        axes.plot(each, [y] * len(each), ".", color="C1", alpha=0.6, markersize=8)
-        error = None
-        if difference.interval:
-            low, high = difference.interval
-            error = [[difference.mean - low], [high - difference.mean]]
-        axes.errorbar([difference.mean], [y], xerr=error, color="C0", marker="D", capsize=4)
-    axes.axvline(0, color=INK, linewidth=1.2)
-    axes.set_yticks(range(len(rows)), [row.mark for row, _ in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.grid(axis="x", linewidth=0.8)
-    axes.set_xlabel("difference in loss, nats per character (left: better)", loc="right")
-
-
 def _curves(axes, comparison: Comparison) -> None:
     """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
     late, rows = [], comparison.comparable_rows
@@ -114,4 +93,19 @@ def _curves(axes, comparison: Comparison) -> None:
         axes.set_ylim(min(late) - margin, max(late) + margin)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step", ylabel="validation loss, nats per character")
+    add_legend(axes)
+
+
+def _times(axes, comparison: Comparison) -> None:
+    """Draw the losses of each run over seconds, and the target."""
+    for i, row in enumerate(comparison.comparable_rows):
+        style = line_style(i)
+        for n, run in enumerate(row.variant.runs.values()):
+            _, seconds, losses = zip(*run.evaluations, strict=True)
+            axes.plot(seconds, losses, label=None if n else row.mark, **style)
+    axes.axhline(comparison.target, color=INK, linewidth=1.2, linestyle="--")
+    axes.annotate(
+        f"{comparison.target:g}", (1, comparison.target), xycoords=("axes fraction", "data"), ha="right", va="bottom"
+    )
+    axes.set(xlabel="seconds", ylabel="validation loss, nats per character")
     add_legend(axes)

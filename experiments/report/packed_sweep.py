@@ -7,8 +7,8 @@ from typing import Any
 
 from cli.errors import UserError, checking_values
 from cli.hints import to_paste
+from cli.options import MARK
 from data.files import replace_text
-from experiments.command import MARK
 from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import read_plan

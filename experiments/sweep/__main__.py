@@ -13,9 +13,9 @@ from cli.command import run_command, whole
 from cli.console import Console
 from cli.errors import UserError
 from cli.hints import to_paste
+from cli.options import command, option
 from data.corpus import open_corpus
 from data.files import exclusive
-from experiments.command import command, option
 from experiments.report.__main__ import main as report
 from experiments.sweep.sweep_folder import SweepFolder, load_plan, read_plan
 from experiments.sweep.workers import train_runs

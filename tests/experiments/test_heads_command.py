@@ -18,7 +18,9 @@ HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 def models_in(page):
     """Return what a page holds of each model."""
-    return json.loads(re.search(r'id="models-of-this-page">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
+    return json.loads(
+        re.search(r'id="models-of-this-page" data-own>(.*?)</script>', page.read_text(encoding="utf-8"))[1]
+    )
 
 
 def figures_in(table):
@@ -43,16 +45,15 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     assert [float(row["scale"]) for row in table] == pytest.approx(scales)
     assert {row["on speaker name"] for row in table} == {""}  # no character has this target
     page = (run.path / "heads.html").read_text(encoding="utf-8")
-    assert "<title>Heads of tiny</title>" in page
+    assert "<title data-own>Heads of tiny</title>" in page
     (model,) = models_in(run.path / "heads.html")
-    assert model["parts"] == HEADS
     measured = model["header"]["measured"]
-    assert measured["over"] == "over 180 characters of the validation split"
+    assert measured["summary"].startswith("Measured over 180 characters of the validation split.")
     assert [role for role, _ in measured["roles"]] == [row["role"] for row in table]
     roles = {head: role for head, role, *_ in lines}
     assert "no fixed target" in roles.values()
-    assert model["no_target"] in said.splitlines()
-    assert "This model" not in model["no_target"]  # it has no convolution, n-grams or copies
+    assert "\nNo fixed target: " in said
+    assert "This model also sees" not in said  # it has no convolution, n-grams or copies
     assert [roles[head] for head in HEADS] == [row["role"] for row in table]
     shown = {head: change for head, (change, _) in measured["changes"].items()}
     assert shown == {head: change for head, _, change, *_ in lines}
@@ -82,24 +83,25 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     said = capsys.readouterr().out
     assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
     assert "open in a browser: heads.html" in said
-    assert "<title>Heads of tiny and one</title>" in (workplace / "heads.html").read_text(encoding="utf-8")
+    assert "<title data-own>Heads of tiny and one</title>" in (workplace / "heads.html").read_text(encoding="utf-8")
     first, second = models_in(workplace / "heads.html")
     assert first["opening"] == "bottles of b"
-    assert [each["parts"] for each in (first, second)] == [HEADS, ["L0H0", "L1H0"]]
+    assert [[*each["header"]["measured"]["changes"]] for each in (first, second)] == [HEADS, ["L0H0", "L1H0"]]
     assert [first["name"], second["name"]] == ["tiny", "one"]
     scales = [row["scale"] != "" for row in figures_in(workplace / "heads.csv")]
     assert scales == [True] * 6 + [False] * 2  # a model without normalised queries has no scales
 
 
-def test_the_page_says_what_memories_do_for_the_loss_and_that_they_may_replace_heads(workplace):
+def test_page_and_console_say_what_memories_do_for_the_loss_and_that_they_may_replace_heads(workplace, capsys):
     settings = ["model.ngrams=[2]", "model.ngram_rows=50", "model.longest_copy=4", "model.conv_width=3"]
     settings += ["train.max_steps=10"]
     assert train.main(["--config", "tiny.yaml", *settings]) == 0
     assert heads_command([]) == 0
     (model,) = models_in(workplace / "runs/tiny/heads.html")
     measured = model["header"]["measured"]
-    assert list(measured["changes"]) == model["parts"] == [*HEADS, "n-grams", "copies"]
-    assert "This model also sees earlier characters by its convolution, n-grams and copies" in model["no_target"]
+    assert list(measured["changes"]) == [*HEADS, "n-grams", "copies"]
+    sentence = "This model also sees earlier characters by its convolution, n-grams and copies"
+    assert sentence in capsys.readouterr().out
     ngrams, copies = (f" The memory of {name}: {measured['changes'][name][1]}." for name in ("n-grams", "copies"))
     assert measured["summary"].endswith(ngrams + copies)
     assert len(figures_in(workplace / "runs/tiny/heads.csv")) == 6

@@ -10,20 +10,19 @@ import matplotlib
 import pytest
 from conftest import HEADS, SEEDS, SHORT, TINY_TEXT, train_tiny
 from helpers import assert_mistake, finished_sweep, losses, metrics, train_run
-from scipy import stats
 
 from experiments.drawing import draw_chart
 from experiments.formatting import signed
 from experiments.heads.__main__ import main as heads
-from experiments.playground.__main__ import main as playground
 from experiments.report.__main__ import main as report
-from experiments.report.charts import _curves, _differences, draw_charts, draw_loss_against
+from experiments.report.charts import _curves, _times, draw_charts, draw_loss_against
 from experiments.report.comparison import compare
 from experiments.report.find_runs import find_runs
 from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
 from experiments.report.table import table
 from experiments.sweep.plan import make_plan
+from page.__main__ import main as page_command
 from training.config_file import read_settings
 from training.runs.run_folder import RunFolder
 
@@ -91,10 +90,10 @@ def test_page_and_markdown_have_the_same_values_and_need_no_other_file(runs_fold
     for row, n in zip(table, HEADS, strict=True):
         assert row[2] == f"{statistics.mean(best_losses(n)):.4f} ± {statistics.stdev(best_losses(n)) / 2**0.5:.4f}"
         assert re.search(rf"^n_head={n}  2 +{row[2]}  .*  {re.escape(row[5])}$", said, re.MULTILINE)
-    for name in ("loss", "difference", "curves"):
+    for name in ("loss", "curves"):
         ET.fromstring((tmp_path / f"out-{name}.svg").read_text(encoding="utf-8"))
         assert f"](out-{name}.svg)" in markdown
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 2
     assert "context length 16" in markdown
 
 
@@ -112,7 +111,7 @@ def drawn(draw, *arguments):
     return found[0]
 
 
-def test_charts_show_the_means_errors_and_intervals_of_the_runs(runs):
+def test_charts_show_the_means_errors_and_times_of_the_runs(runs):
     comparison, best = compare(find_runs(runs)[0]), {n: best_losses(n) for n in HEADS}
     axes = drawn(draw_loss_against, comparison, "model.n_head")
     ((line, _, (errors,)),) = axes.containers
@@ -121,14 +120,14 @@ def test_charts_show_the_means_errors_and_intervals_of_the_runs(runs):
         assert point == pytest.approx([n, statistics.mean(best[n])])
         assert ends[:, 1] == pytest.approx([point[1] - error, point[1] + error])
         assert dots.get_ydata().tolist() == best[n]
-    axes = drawn(_differences, comparison)
-    pairs = [line for line in axes.lines if line.get_marker() == "."]
-    for n, dots, (line, _, (errors,)) in zip(HEADS[1:], pairs, axes.containers, strict=True):
-        each = [a - b for a, b in zip(best[n], best[1], strict=True)]
-        assert sorted(dots.get_xdata()) == pytest.approx(sorted(each))
-        interval = stats.ttest_rel(best[n], best[1]).confidence_interval(0.95)
-        assert line.get_xdata() == pytest.approx([statistics.mean(each)])
-        assert errors.get_segments()[0][:, 0] == pytest.approx([interval.low, interval.high])
+    *lines, target = drawn(_times, comparison).lines
+    runs_ = [metrics(Path(f"runs/{n}-{seed}")) for n in HEADS for seed in SEEDS]
+    for line, records in zip(lines, runs_, strict=True):
+        expected = [(each["elapsed_s"], each["val_loss"]) for each in records if "val_loss" in each]
+        assert line.get_xydata().tolist() == [*map(list, expected)]
+    assert set(target.get_ydata()) == {comparison.target}
+    names = [chart.name for chart in draw_charts(comparison, target=1.5)]
+    assert names == ["loss", "curves", "time"]
     axes = drawn(_curves, comparison)
     for n, line, band in zip(HEADS, axes.lines, axes.collections, strict=True):
         curves = list(zip(*(losses(Path(f"runs/{n}-{seed}")) for seed in SEEDS), strict=True))
@@ -212,7 +211,7 @@ def test_a_report_replaces_only_what_an_experiment_wrote(runs, tmp_path, capsys)
     for _ in range(2):
         assert report([str(runs[0]), *page]) == 0
     (tmp_path / "mine.html").write_text("<html>")
-    for command, option in ((heads, "--output"), (playground, "--output"), (report, "--pack")):
+    for command, option in ((heads, "--output"), (page_command, "--output"), (report, "--pack")):
         assert_mistake(capsys, command, [option, str(tmp_path / "mine.html")], f"mine.html {message}")
 
 

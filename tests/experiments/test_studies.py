@@ -11,13 +11,13 @@ import pytest
 from conftest import ROOT, run_command
 from scipy import stats
 
-from experiments.command import replaceable
+from cli.options import replaceable
 from experiments.report.significance import holm
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
 STUDIES = ROOT / "experiments" / "studies"
-PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("heads.md", "README.md"))
+PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("README.md", "attention.md", "heads.md"))
 REPORTS = re.findall(r"^python (-m experiments\.report experiments/studies/\w+/\w+\.jsonl .*)$", PAGES, re.MULTILINE)
 
 # The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
@@ -128,16 +128,14 @@ def test_the_table_of_what_each_part_is_worth_is_that_of_scipy():
             interval = stats.ttest_rel(without, recipe).confidence_interval(0.95)
             difference = np.mean(without) - np.mean(recipe)
             rows.append(f"{difference:+.4f} [{interval.low:.4f}, {interval.high:.4f}]")
-    page = (ROOT / "model" / "README.md").read_text(encoding="utf-8").partition("## Parts that GPT-2 does not have")[2]
-    found = re.findall(r"\| ([^|]*\[[^|]*\]) \|$", page.replace("\N{MINUS SIGN}", "-"), re.MULTILINE)
+    section = PAGES.partition("## What each part is worth")[2].partition("\n## ")[0].replace("\N{MINUS SIGN}", "-")
+    found = re.findall(r"\| ([+-][^|]*\[[^|]*\]) \|$", section, re.MULTILINE)
     assert sorted(found) == sorted(rows)
-    assert f"{np.mean(recipe):.4f}" in page
+    assert f"{np.mean(recipe):.4f}" in section
 
 
-def test_the_losses_and_times_of_a_recipe_on_the_pages_are_those_of_its_records():
-    start, results = (
-        (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "experiments/studies/README.md")
-    )
+def test_the_losses_and_times_of_a_recipe_on_the_page_are_those_of_its_records():
+    results = (ROOT / "experiments/studies/README.md").read_text(encoding="utf-8")
     runs = {run["point"]: run["records"] for run in map(json.loads, packed_lines("names")[1:])}
     found = []
     for seed in range(4):
@@ -145,9 +143,8 @@ def test_the_losses_and_times_of_a_recipe_on_the_pages_are_those_of_its_records(
         best = min((record for record in records if "val_loss" in record), key=lambda record: record["val_loss"])
         found.append((best["val_loss"], records[-1]["elapsed_s"]))
     losses, seconds = np.array(found).T
-    assert f"| `names.yaml` | {losses.mean():.4f} ({losses.std(ddof=1):.4f}) | {seconds.min():.0f} |" in results
-    row = next(line for line in start.splitlines() if line.startswith("| `names.yaml` |"))
-    assert row.endswith(f"| {losses.mean():.4f} | {seconds.min():.0f} |")
+    of_seeds = f"{losses.mean():.4f} ({losses.std(ddof=1):.4f}) | {seconds.min():.0f} |"
+    assert f"| [`names.yaml`](../../configs/names.yaml) | {of_seeds}" in results
 
 
 def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():

@@ -5,8 +5,8 @@ import pytest
 from conftest import TINY_TEXT
 from helpers import differences, losses, metrics, resume, train_run
 
-from experiments.playground.models import warning
 from experiments.report.find_runs import find_runs
+from page.models import warning
 from training.config import Config
 from training.config_file import KEYS, build_config
 from training.identity import RESOLVED, WITHOUT_EFFECT, identity_of, measurement_of, what_differs
@@ -124,7 +124,7 @@ def test_losses_are_compared_by_reports_and_pages_if_they_were_measured_on_the_s
     assert what_differs([*map(measurement_of, identities(one, other))]) == differing
     measured = {variant.first.measured_on for variant in find_runs([one.path, other.path])[0]}
     assert len(measured) == (2 if differing else 1)
-    sentence = "Do not compare the losses or surprise of models A and B: they were measured with another"
+    sentence = "Do not compare these models' losses or surprise: they were measured with another"
     assert warning([load_model(each.path, "cpu") for each in (one, other)]) == (
         f"{sentence} {', '.join(differing)}." if differing else ""
     )

@@ -12,19 +12,23 @@ from cli.rules import rules_of
 from training.config import Config
 
 PAGE = Path(__file__).parents[2] / "configs" / "README.md"
-TITLE = "| setting | default | values | meaning |\n|---|---|---|---|\n"
+TITLE = "| setting | default | meaning |\n|---|---|---|\n"
+# With a star: those that a newcomer changes.
+FIRST = ["data.corpus", "train.name", "train.max_steps", "model.n_layer", "model.n_head", "model.n_embd"]
 
 
 def written_table():
-    """Return the rows that describe every setting by its default, its type and its comment."""
+    """Return the rows that describe every setting by its default, the names to choose from and its comment."""
     rows = []
     for section, kind in typing.get_type_hints(Config).items():
         defaults, meanings = dataclasses.asdict(kind()), comments(kind)
         types = typing.get_type_hints(kind, include_extras=True)
         for name, default in defaults.items():
             default = yaml.safe_dump(list(default) if isinstance(default, tuple) else default, default_flow_style=True)
-            values = ", ".join(f"`{rule}`" if isinstance(rule, str) else str(rule) for rule in rules_of(types[name]))
-            rows.append(f"| `{section}.{name}` | `{default.splitlines()[0]}` | {values} | {meanings[name]} |\n")
+            names = ", ".join(f"`{rule}`" for rule in rules_of(types[name]) if isinstance(rule, str))
+            key = f"`{section}.{name}`" + " *" * (f"{section}.{name}" in FIRST)
+            meaning = f"{meanings[name]} ({names})" if names else meanings[name]
+            rows.append(f"| {key} | `{default.splitlines()[0]}` | {meaning} |\n")
     return TITLE + "".join(rows)
 
 

@@ -64,7 +64,8 @@ def test_the_bundled_model_is_small_and_has_the_recipe_and_the_loss_of_its_page(
     assert BUNDLED_MODEL.stat().st_size < 2_000_000
     assert {x.dtype for x in bundled.checkpoint.tensors.values()} == {torch.float16}
     config = bundled.checkpoint.config
-    recipe = load_config(ROOT / "configs/selmere.yaml", ["model.longest_copy=0"])
+    shape = ["model.n_layer=3", "model.n_embd=128", "model.block_size=128", "optim.lr=1.2e-2"]
+    recipe = load_config(ROOT / "configs/page.yaml", shape)
     assert (config.model, config.data, config.optim) == (recipe.model, recipe.data, recipe.optim)
     loss = evaluate(bundled.model, bundled.split("validation"), bundled.runtime).loss
     assert loss == pytest.approx(bundled.checkpoint.progress.best_loss, abs=5e-4)  # measured before it was rounded

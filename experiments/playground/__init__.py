@@ -1,1 +1,0 @@
-"""A page on which one plays with a trained model."""

@@ -1,0 +1,1 @@
+"""A page in which one looks into a GPT and trains one."""

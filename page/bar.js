@@ -1,0 +1,266 @@
+// The bar: what is trained, on which text, for how long, and the button that does the next sensible thing.
+
+import { adopt, inBox } from "./compute/vocabulary.js";
+import { unpack, unzipped } from "./compute/weights.js";
+import { byId, enable, grouped, make, makeButtons, oneAtATime, say, showDialog } from "./panels/elements.js";
+import { spokenTime } from "./panels/learned.js";
+import { Run } from "./run.js";
+import { ENDED, Engine } from "./workers/engine.js";
+
+const MOST_READ = 2 ** 25; // bytes of a file: more than the trainer accepts
+const TICK_MS = 250; // of the clock
+const MANY = 500; // different characters, which make training slow
+const OWN = "own";
+
+export class Bar {
+  // training: what models are trained with here, see `for_training` in models.py. own: the state of a model of this page
+  // that can be trained further, if there is one. onChange(text): what is known or can be done has changed.
+  constructor(training, own, { desk, loss }, onChange) {
+    Object.assign(this, { training, own, desk, loss, onChange, trainer: null, file: null, text: null, run: null });
+    Object.assign(this, { form: byId("bar"), seeds: new Map(), noted_ms: 0, isBeginning: false, words: "", error: "" });
+    this.openText = oneAtATime(() => this.open());
+    this.start = oneAtATime(() => this.try(() => this.begin()));
+    this.offer();
+    this.listen();
+    makeButtons({
+      go: () => this.try(() => this.go()),
+      restart: () => this.start(),
+      "own-text": () => showDialog(byId("take")),
+    });
+    setInterval(() => this.showClock(), TICK_MS);
+    this.describe();
+  }
+
+  // Offers the sizes and texts that there are.
+  offer() {
+    const { form, training, own } = this;
+    for (const saved of form.querySelectorAll(`[value=${OWN}]`)) saved.remove(); // by a browser, with the page
+    const { n_layer, n_embd, block_size } = training.settings.model;
+    byId("size").value = `${n_layer} ${n_embd} ${block_size}`;
+    if (own) byId("size").append(make("option", `${own.name}, further`, { value: OWN }));
+    if (own && !training.isBundled) byId("size").value = OWN;
+    const { name } = byId("corpus").dataset;
+    if (!name) byId("source").options[0]?.remove();
+    else byId("source").options[0].textContent = name;
+    form.elements.n_head.value = training.settings.model.n_head;
+    form.elements.beside[0].checked = true; // none
+  }
+
+  listen() {
+    document.ondragover = (event) => event.preventDefault();
+    document.ondrop = (event) => {
+      if (!event.dataTransfer.files.length) return;
+      event.preventDefault(); // the browser would leave the page
+      this.try(() => this.takeFile(event.dataTransfer));
+    };
+    byId("file").onchange = ({ target }) => this.try(() => this.takeFile(target));
+    byId("take").onclose = () => {
+      if (byId("take").returnValue === "use") this.take("pasted text", new TextEncoder().encode(byId("pasted").value));
+    };
+    byId("source").onchange = this.openText;
+    this.form.onchange = () => this.try(() => {});
+    this.form.onsubmit = (event) => event.preventDefault();
+  }
+
+  async takeFile({ files: [file] }) {
+    if (!file) return;
+    byId("take").close("");
+    byId("file").value = ""; // so that the same file can be chosen again
+    const start = file.slice(0, MOST_READ);
+    this.take(file.name, new Uint8Array(await start.arrayBuffer()));
+    byId("pasted").value = "";
+  }
+
+  // Takes a text of the visitor, in place of the one before.
+  take(name, bytes) {
+    this.file = { name, bytes };
+    const old = [...byId("source").options].find(({ value }) => value === OWN);
+    old?.remove();
+    byId("source").append(make("option", name, { value: OWN }));
+    byId("source").value = OWN;
+    this.openText();
+  }
+
+  // Returns the settings of the form.
+  get recipe() {
+    const { n_head, beside, seconds } = this.form.elements;
+    return { n_head: Number(n_head.value), beside: Number(beside.value), seconds: Number(seconds.value) };
+  }
+
+  // Returns the settings of the models that the form describes. A model that trains further keeps its own.
+  get configs() {
+    if (this.from) return [configOf(this.from)];
+    const [n_layer, n_embd, block_size] = byId("size").value.split(" ").map(Number);
+    const { n_head, beside } = this.recipe;
+    const heads = [...new Set([n_head, beside || n_head])];
+    return heads.map((H) => ({ ...this.training.settings.model, n_layer, n_embd, block_size, n_head: H }));
+  }
+
+  // Returns the model of this page with which training begins; null: with new weights.
+  get from() {
+    return byId("size").value === OWN ? this.own : null;
+  }
+
+  // What distinguishes runs but for the seed and the time.
+  get key() {
+    return JSON.stringify([this.configs, Boolean(this.from), this.text?.key]);
+  }
+
+  // Does something that the visitor asks for. Its error is shown, unless another run has begun meanwhile.
+  async try(work) {
+    if (this.text) this.error = "";
+    this.describe();
+    try {
+      await work();
+    } catch (error) {
+      if (error !== ENDED) this.error = error.message;
+    }
+    this.describe();
+  }
+
+  // Gives the chosen text to a new trainer, or says why it cannot be learned. Models that train keep their own.
+  async open() {
+    if (this.trainer !== this.run?.trainer) this.trainer?.end();
+    this.trainer = new Engine("trainer");
+    Object.assign(this, { text: null, words: "", error: "" });
+    this.describe();
+    try {
+      this.text = await this.opened();
+      this.words = this.text ? wordsOn(this.text) : "Choose a text of your own.";
+    } catch ({ message }) {
+      this.error = message;
+    }
+    this.describe();
+  }
+
+  // Returns what is known of the chosen text; null if there is none.
+  async opened() {
+    const { dataset, textContent } = byId("corpus");
+    const ofPage = async () => ({
+      name: dataset.name,
+      bytes: new Uint8Array(await unzipped(textContent)),
+      isOfPage: true,
+    });
+    const given = byId("source").value === OWN ? this.file : dataset.name && (await ofPage());
+    if (!given) return null;
+    await this.trainer.ask("start", { kernels: this.training.kernels });
+    const found = await this.trainer.ask("open", { bytes: given.bytes });
+    const key = JSON.stringify([given.name, found.n, found.whole]);
+    return {
+      ...given,
+      bytes: found.converted ?? given.bytes,
+      ...found,
+      opening: inBox(found.opening, found.characters),
+      key, // the same for the same text
+    };
+  }
+
+  // Shows what is known of the text, and what can be done.
+  describe() {
+    const { run, text } = this;
+    const { elements } = this.form;
+    if (this.from) elements.n_head.value = configOf(this.from).n_head; // it keeps its own
+    for (const name of ["n_head", "beside"]) {
+      for (const radio of elements[name]) radio.disabled = Boolean(this.from);
+    }
+    for (const radio of elements.beside) radio.disabled ||= radio.value === elements.n_head.value;
+    if (elements.beside.value === elements.n_head.value) elements.beside[0].checked = true;
+    say(this.error || this.words, byId("said"), this.error !== "");
+    const isTraining = this.isBeginning || run?.isTraining;
+    const isNew = run?.key !== this.key;
+    const again = run?.now?.isOver ? "Train longer" : "Go on";
+    const label = isNew ? "Train" : again;
+    byId("go").textContent = isTraining ? "❚❚ Pause" : `▶ ${label}`;
+    enable("go", isTraining || text);
+    byId("restart").hidden = !run;
+    enable("restart", text);
+    this.showClock();
+    this.onChange(text);
+  }
+
+  // Shows the time of training, and the speed.
+  showClock() {
+    const { now, isTraining } = this.run ?? {};
+    if (!now) return;
+    if (this.noted !== now) Object.assign(this, { noted: now, noted_ms: performance.now() });
+    const since_s = isTraining ? (performance.now() - this.noted_ms) / 1000 : 0;
+    const seconds = Math.min(now.seconds + since_s, now.until);
+    byId("clock").textContent = `${spokenTime(seconds)} of ${spokenTime(now.until)}`;
+    byId("rate").textContent = now.seconds ? `${grouped(now.characters / now.seconds)} characters/s` : "";
+    this.form.style.setProperty("--share", seconds / now.until);
+  }
+
+  go() {
+    const { run } = this;
+    if (this.isBeginning) return null; // the second click of two
+    if (run?.isTraining) return run.pause();
+    if (run?.key !== this.key) return this.start();
+    return run.train(run.now?.isOver === false ? null : this.recipe.seconds);
+  }
+
+  // Begins a run with the settings of the form.
+  async begin() {
+    if (!this.text) return;
+    this.isBeginning = true;
+    this.describe();
+    try {
+      await this.beginRun();
+    } finally {
+      this.isBeginning = false;
+    }
+    this.try(() => this.run.train(this.recipe.seconds));
+  }
+
+  async beginRun() {
+    const { trainer, text, configs, from, key, training } = this;
+    const { optim, train } = training.settings;
+    const seed = this.seeds.get(key) ?? 0; // the same settings again are another draw
+    const given = from ? await trainedSoFar(from, text.characters) : {};
+    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed, ...given });
+    this.seeds.set(key, seed + 1);
+    this.run?.end();
+    if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
+    const parts = { desk: this.desk, loss: this.loss, lookAlikes: training.look_alikes };
+    const run = new Run({
+      trainer,
+      text,
+      configs,
+      seed,
+      ancestor: from?.name,
+      ...parts,
+      onChange: () => this.describe(),
+    });
+    Object.assign(run, { key });
+    this.run = run;
+    await run.begin();
+  }
+}
+
+// Says what is known of a text.
+function wordsOn({ n, characters, converted }) {
+  const V = [...characters].length;
+  const slow = V > MANY ? " So many make it slow." : "";
+  const ends = converted ? " Its line ends of Windows were converted." : "";
+  return `${grouped(n)} characters, ${grouped(V)} different.${slow}${ends}`;
+}
+
+const configOf = ({ checkpoints, chosen }) => checkpoints[chosen].header.config;
+
+// Returns the step and the weights of a model of this page, with the vocabulary of another text.
+async function trainedSoFar({ checkpoints, chosen, characters: known }, characters) {
+  const { step, header, weights } = checkpoints[chosen];
+  return { step, weights: [adopt(await unpack(header.tensors, weights), known, characters)] };
+}
+
+// Returns the tabs of the models of a run: the one that is shown can be chosen beside those of the page.
+export function tabsOf(desk, run, own) {
+  const groups = [run?.models ?? [], own].filter(({ length }) => length);
+  return groups.flatMap((group) =>
+    group.map((model, i) => ({
+      title: group === own ? model.state.name : run.titles[i],
+      isShown: desk.model === model,
+      series: model.index,
+      show: () => desk.show(group, i),
+    })),
+  );
+}

@@ -1,0 +1,81 @@
+// Unpacks what weights.py has packed, and packs what was trained here.
+
+const NUMBERS_OF = { float32: Float32Array, float16: Uint16Array, uint16: Uint16Array, int8: Int8Array };
+
+// Returns the weights of a model by their names, given `tensors` of its header and the text in base64.
+export async function unpack(tensors, text) {
+  const content = await unzipped(text);
+  const halves = Float32Array.from({ length: 1 << 16 }, (_, bits) => fromHalf(bits)); // a table is ten times as fast
+  const weights = {};
+  for (const [name, { offset, shape, dtype }] of Object.entries(tensors)) {
+    const size = shape.reduce((a, b) => a * b, 1) * NUMBERS_OF[dtype].BYTES_PER_ELEMENT;
+    const numbers = new NUMBERS_OF[dtype](content.slice(offset, offset + size));
+    weights[name] = dtype === "float16" ? Float32Array.from(numbers, (bits) => halves[bits]) : numbers;
+  }
+  if (weights["memories.ngrams.counts"]) weights["memories.ngrams.rows.weight"] = everyRow(weights);
+  return weights;
+}
+
+// Returns `tensors` of the header of a model that was trained here, given its weights, all of float32, and its width.
+export function layoutOf(weights, C) {
+  const tensors = {};
+  let offset = 0;
+  for (const name of Object.keys(weights).sort()) {
+    const n = weights[name].length;
+    const columns = name.endsWith("mlp.proj.weight") ? 4 * C : C;
+    const shape = name.endsWith("log_scale") ? [n] : [n / columns, columns];
+    tensors[name] = { offset, shape, dtype: "float32" };
+    offset += weights[name].byteLength;
+  }
+  return tensors;
+}
+
+// Returns the bytes of weights in the order of their header.
+export function joined(tensors, weights) {
+  return new Blob(Object.keys(tensors).map((name) => weights[name]));
+}
+
+// Returns the bytes of a text in base64 and gzip.
+export async function unzipped(text) {
+  const letters = atob(text);
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < packed.length; i++) packed[i] = letters.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+// Returns the bytes of a Blob in gzip and base64.
+export async function zipped(blob) {
+  const packed = await new Response(blob.stream().pipeThrough(new CompressionStream("gzip"))).blob();
+  const reader = new FileReader();
+  await new Promise((done) => {
+    reader.onload = done;
+    reader.readAsDataURL(packed);
+  });
+  return reader.result.split(",")[1];
+}
+
+// Returns the value of a float16, given its bits.
+function fromHalf(bits) {
+  const sign = bits >> 15 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24);
+}
+
+// Returns the table of n-grams, in which the rows that the training text never reads are 0.
+function everyRow({
+  "memories.ngrams.rows.weight": stored,
+  "memories.ngrams.scales": scales,
+  "memories.ngrams.counts": counts,
+}) {
+  const width = stored.length / scales.length;
+  const rows = new Float32Array(counts.length * width);
+  let n = 0; // of the row among those that are stored
+  for (let row = 0; row < counts.length; row++) {
+    if (counts[row] === 0) continue;
+    for (let i = 0; i < width; i++) rows[row * width + i] = stored[n * width + i] * scales[n];
+    n++;
+  }
+  return rows;
+}

@@ -1,0 +1,77 @@
+// The page begins: it shows its own models, lets the first one write, and gets ready to train others.
+
+import { Bar, tabsOf } from "./bar.js";
+import { inBox, vocabularyOf } from "./compute/vocabulary.js";
+import { Desk } from "./desk.js";
+import { Model } from "./model.js";
+import { byId, make } from "./panels/elements.js";
+import { Keep } from "./panels/keep.js";
+import { Loss } from "./panels/loss.js";
+import { showTabs } from "./panels/tabs.js";
+import { Writes } from "./panels/writes.js";
+
+const source = document.documentElement.cloneNode(true); // before the page changes; see `pageOf`
+
+function begin() {
+  for (const filled of document.querySelectorAll("[data-filled]")) filled.replaceChildren(); // by a browser that saved it
+  const training = JSON.parse(byId("training").textContent);
+  const states = JSON.parse(byId("models-of-this-page").textContent);
+  for (const state of states) Object.assign(state.header, vocabularyOf(state.characters, training.look_alikes));
+  const [first] = states;
+  training.isBundled &&= !first.isTrainedHere; // a page that was saved
+  const opening = inBox(first.opening, first.characters);
+  const name = states.map((state) => `${state.name}, step ${state.checkpoints[state.chosen].step}`).join("; ");
+  const own = states.map((state, i) => new Model(state, i));
+  const loss = new Loss();
+  let bar = null; // until the models of the page are shown
+  const desk = new Desk(opening, name, () => showTabs(tabsOf(desk, bar?.run, own)));
+  const keep = new Keep(source, training.settings, () => bar?.run);
+  offerSteps(own, desk);
+  desk.show(own, 0).then(() => desk.yourText.sheet.reveal(desk.text.length));
+  const measured = training.isBundled ? "whole" : first.isTrainedHere && "lines"; // on the same characters as its losses
+  const showLosses = (text) => {
+    const curves = states.map((state) => ({ title: state.name, points: state.points }));
+    if (!bar?.run) loss.showElsewhere(curves, text?.isOfPage && measured ? text[measured] : null);
+  };
+  const further = states.find((state) => state.can_train);
+  bar = new Bar(training, further, { desk, loss }, (text) => {
+    keep.describe();
+    showTabs(tabsOf(desk, bar?.run, own));
+    showLosses(text);
+  });
+  byId("learned").append(make("p", "Nothing yet: press Train.", { className: "note" }));
+  const writes = new Writes([""]);
+  writes.show(first.points.at(-1)?.[0] ?? 0, [opening.slice(0, 60)]);
+  document.addEventListener("visibilitychange", () => {
+    loss.draw(); // nothing is drawn while the page is hidden
+    bar.run?.look();
+  });
+  const go = () => {
+    bar.openText();
+    const { box, writing } = desk.yourText;
+    if (box.isNew && box.value === opening && !writing) desk.yourText.writeFirstWords();
+  };
+  own[0].loaded.then(go, go); // one can train others even if this page cannot show its own
+}
+
+// Lets the user choose among the weights of several steps.
+function offerSteps(models, desk) {
+  const [{ state }] = models;
+  const slider = byId("step");
+  const last = Math.max(...models.map((model) => model.state.checkpoints.length)) - 1;
+  byId("steps-of-run").hidden = last < 1;
+  slider.max = last;
+  slider.value = state.chosen;
+  slider.oninput = () => {
+    for (const model of models) {
+      const { checkpoints } = model.state;
+      model.load(checkpoints[Math.min(Number(slider.value), checkpoints.length - 1)]);
+    }
+    const [{ checkpoint }] = models;
+    slider.ariaValueText = byId("step-name").textContent = `step ${checkpoint.step.toLocaleString("en")}`;
+    if (desk.models === models) desk.refresh();
+  };
+  byId("step-name").textContent = `step ${state.checkpoints[state.chosen].step.toLocaleString("en")}`;
+}
+
+begin();

@@ -1,0 +1,75 @@
+// A model on the desk: its worker, what is switched off in it, and what it last answered about the text.
+
+import { upTo } from "./panels/elements.js";
+import { Engine } from "./workers/engine.js";
+
+export class Model {
+  // state: what a page knows of a model, see `describe` in models.py. index: 0, or 1 for the second of two.
+  constructor(state, index) {
+    Object.assign(this, { state, index, off: new Set(), reading: null, inside: null, costs: new Map() });
+    this.engine = new Engine("reader");
+    this.load(state.checkpoints[state.chosen]);
+    const { layers, ngrams, longest_copy } = this.config;
+    this.heads = layers.flatMap(({ n_head: H }, l) =>
+      upTo(H - 1).map((h) => ({ name: `L${l}H${h}`, layer: l, number: h, words: `layer ${l}, head ${h}` })),
+    );
+    this.memories = [...(ngrams.length ? ["n-grams"] : []), ...(longest_copy ? ["copies"] : [])];
+  }
+
+  get config() {
+    return this.checkpoint.header.config;
+  }
+
+  // Loads weights, which answer from now on. What the old ones answered stays until the new ones have answered.
+  load(checkpoint) {
+    this.checkpoint = checkpoint;
+    this.costs.clear();
+    const header = { ...this.state.header, ...checkpoint.header };
+    this.loaded = this.engine.ask("load", { ...checkpoint, header });
+    this.loaded.catch(() => {}); // `ask` throws its error
+  }
+
+  // Asks the worker, once its weights are loaded; see Engine.
+  async ask(path, question, pass) {
+    await this.loaded;
+    return this.engine.ask(path, question, pass);
+  }
+
+  end() {
+    this.engine.end();
+  }
+
+  // Reads a text, and remembers what the worker says of it.
+  async read(text, pass) {
+    const [off, { checkpoint }] = [[...this.off], this];
+    const answer = await this.ask("read", { text, off }, pass);
+    this.reading = { ...answer, text, n: [...text].length, checkpoint };
+    this.remember(text, off, answer);
+  }
+
+  // Computes the maps of a text that it has read.
+  async look(text) {
+    const answer = await this.ask("inside", { text, off: [...this.off] });
+    this.inside = { ...answer, text, T: answer.labels.length };
+  }
+
+  remember(text, off, { nats, shown }) {
+    const bits = shown.length > 1 ? nats / Math.LN2 / (shown.length - 1) : null;
+    if (this.costOf !== text) this.costs.clear();
+    this.costOf = text;
+    this.costs.set(String([...off].sort()), bits);
+  }
+
+  // Returns what a text costs with these parts off, in bits per character; null for a text of one character.
+  async cost(text, off) {
+    const key = String([...off].sort());
+    if (this.costOf !== text || !this.costs.has(key)) this.remember(text, off, await this.ask("read", { text, off }));
+    return this.costs.get(key);
+  }
+
+  // The weight that head h (of all) gives at position q to position k.
+  weight(h, q, k) {
+    const { weights, T } = this.inside;
+    return k > q ? 0 : weights[(h * T * (T + 1)) / 2 + (q * (q + 1)) / 2 + k];
+  }
+}

@@ -1,0 +1,121 @@
+"""What a page needs: its models with their weights, losses and texts, and what it trains other models with."""
+
+import base64
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.errors import UserError
+from cli.hints import PROJECT
+from data.sources import BUNDLED
+from data.vocabulary import LOOK_ALIKES
+from model.config import LayerShape, ModelConfig
+from page.template import render
+from page.weights import payload, zipped
+from training.config_file import load_config
+from training.identity import measurement_of, what_differs
+from training.runs.checkpoint import load_checkpoint
+from training.runs.find_checkpoint import BUNDLED_MODEL
+from training.runs.metrics import read_records
+from training.runs.run_folder import RunFolder
+from training.trained_model import TrainedModel
+
+HERE = Path(__file__).parent
+KERNELS = "kernels_fma.wasm", "kernels.wasm"  # the faster one first, which some browsers do not know
+OPENING = 120  # characters that a model writes for its page
+ADDRESS = ""  # of the project, for the foot of every page: set it when you publish
+# Settings that may differ from those of configs/page.yaml in a model that a page trains further.
+CHOSEN = ("n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "logit_softcap")
+UNUSED = ("dropout", "attention", "ngram_rows", "ngram_dropout")
+
+
+def make_page(
+    opened: Sequence[TrainedModel],
+    *,
+    text: str | None = None,
+    title: str | None = None,
+    all_steps: bool = False,
+    measured: Sequence[Mapping[str, Any] | None] = (None, None),
+) -> str:
+    """Return a page that is these models.
+
+    text: that it begins with; None: the first model writes one. title: by default, the names of the models. all_steps:
+    with the weights of each step that the runs kept. measured: of the heads of each model, see `experiments.heads`.
+
+    Raises UserError if `all_steps` adds none.
+    """
+    described = [describe(each, all_steps, own) for each, own in zip(opened, measured, strict=False)]
+    if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
+        raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
+    described[0]["opening"] = opened[0].generate(length=OPENING) if text is None else text
+    is_bundled = opened[0].path.resolve() == BUNDLED_MODEL.resolve() and len(opened) == 1 and not title
+    config = load_config(PROJECT / "configs/page.yaml")
+    training = {
+        "settings": dataclasses.asdict(config),
+        "kernels": [base64.b64encode((HERE / "compute" / name).read_bytes()).decode() for name in KERNELS],
+        "look_alikes": LOOK_ALIKES,
+        "isBundled": is_bundled,
+    }
+    promise = (
+        "It reads a text, guesses each next character, and learns from its mistakes."
+        if is_bundled
+        else " ".join(dict.fromkeys(each["about"] for each in described))
+    )
+    return render(
+        HERE / "page.html",
+        title="Watch a GPT learn" if is_bundled else title or " and ".join(each["name"] for each in described),
+        promise=f"{promise} Nothing leaves your computer.",
+        warning=warning(opened),
+        models_of_this_page=described,
+        training=training,
+        corpus=zipped((BUNDLED / "selmere.txt").read_bytes()),
+        corpus_name="Selmere, a short play",
+        project="character-level GPT",
+        address=ADDRESS,
+    )
+
+
+def can_train(config: ModelConfig) -> bool:
+    """Return whether train.js can train a model with these settings further."""
+    page = load_config(PROJECT / "configs/page.yaml").model
+    others_agree = dataclasses.replace(page, **{name: getattr(config, name) for name in CHOSEN + UNUSED}) == config
+    if not (others_agree and config.n_layer and isinstance(config.n_head, int)):
+        return False
+    H, D = config.n_head, config.layers[0].head_size
+    is_plain = config.layers[0] == LayerShape(H, H, D) and config.n_embd == H * D
+    return is_plain and D % 4 == 0 and config.block_size % 4 == 0 and config.logit_softcap > 0
+
+
+def describe(trained: TrainedModel, all_steps: bool, measured: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a page knows of a model: its checkpoints, and the losses of its run over the characters it read."""
+    run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.checkpoint.config
+    records = read_records(run.metrics) if run and run.metrics.is_file() else []
+    kept = [load_checkpoint(path) for path in run.all_kept().values()] if run and all_steps else []
+    checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
+    packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]
+    losses = [(each["step"], each["val_loss"]) for each in records if "val_loss" in each]
+    best = trained.checkpoint.progress
+    losses = losses or [(best.best_step, best.best_loss)] * math.isfinite(best.best_loss)
+    text, n = Path(trained.checkpoint.corpus["name"]).name, trained.model.n_parameters()
+    return {
+        "name": "bundled model" if trained.path.resolve() == BUNDLED_MODEL.resolve() else trained.name,
+        "about": f"It has {n:,} parameters, and learned to predict the next character of {text}.",
+        "checkpoints": [{"step": step, "header": header, "weights": weights} for step, header, weights in packed],
+        "chosen": checkpoints.index(trained.checkpoint),
+        "can_train": can_train(config.model),
+        "characters": trained.vocabulary.characters,
+        "header": {"measured": measured},  # of every checkpoint
+        "context": config.model.block_size,
+        "points": [(step * config.tokens_per_step, loss) for step, loss in losses],
+        "stop": "\n" if config.data.lines else None,
+    }
+
+
+def warning(opened: Sequence[TrainedModel]) -> str:
+    """Return what a page says if its models' losses do not compare, or nothing."""
+    differing = ", ".join(what_differs([measurement_of(each.checkpoint.identity) for each in opened]))
+    return (
+        differing and f"Do not compare these models' losses or surprise: they were measured with another {differing}."
+    )

@@ -1,0 +1,31 @@
+// Calls `forget` when the pointer leaves an element. A finger leaves as soon as it is lifted, so what it showed stays.
+export function whenLeft(element, forget) {
+  element.addEventListener("pointerleave", ({ pointerType }) => {
+    if (pointerType !== "touch") forget();
+  });
+}
+
+// Shows the point of a curve that is nearest to the pointer. data-points of the SVG: [[x, y, text], ...].
+export function answerToPointer(svg) {
+  const before = svg.previousElementSibling; // a tip, if a browser saved the page
+  const tip = before?.matches(".tip") ? before : document.createElement("p");
+  const dot = document.createElementNS(svg.namespaceURI, "circle");
+  tip.className = "tip";
+  dot.setAttribute("r", 4);
+  svg.before(tip);
+  svg.onpointermove = svg.onpointerdown = (event) => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const points = JSON.parse(svg.dataset.points);
+    if (!points.length) return;
+    const far = ([x, y]) => Math.hypot(x - at.x, y - at.y);
+    const [x, y, text] = points.reduce((a, b) => (far(b) < far(a) ? b : a));
+    dot.setAttribute("cx", x);
+    dot.setAttribute("cy", y);
+    svg.append(dot);
+    tip.textContent = text;
+  };
+  whenLeft(svg, () => {
+    dot.remove();
+    tip.textContent = "";
+  });
+}

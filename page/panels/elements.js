@@ -1,0 +1,89 @@
+// What every panel uses: elements, numbers in words, and work that is done one at a time.
+
+export const byId = (id) => document.getElementById(id);
+export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+export const grouped = (n) => Math.round(n).toLocaleString("en");
+export const upTo = (last) => Array.from({ length: last + 1 }, (_, i) => i);
+export const strength = Math.sqrt; // of the shade of a weight: the root makes small weights visible
+
+// Returns a number of characters in few digits, such as 20,480 or 1.29 M.
+export const inShort = (n) => (n < 1e6 ? grouped(n) : `${Number((n / 1e6).toFixed(2))} M`);
+
+// Returns a new element with a text or with other elements in it.
+export function make(tag, content = [], attributes = {}) {
+  const element = Object.assign(document.createElement(tag), attributes);
+  element.append(...[content].flat());
+  return element;
+}
+
+// Adds an element with attributes and a text to an SVG, and returns it.
+export function addTo(svg, tag, attributes, text = "") {
+  const element = svg.appendChild(document.createElementNS(svg.namespaceURI, tag));
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.textContent = text;
+  return element;
+}
+
+// Returns the value of a CSS variable of the page.
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+
+export function say(message, element = byId("message"), isWarning = true) {
+  if (element.textContent !== message) element.textContent = message; // a screen reader speaks it at each change
+  element.classList.toggle("warning", isWarning && message !== "");
+}
+
+// A button that cannot be pressed now keeps the focus of the keyboard.
+export function enable(id, can) {
+  byId(id).setAttribute("aria-disabled", !can);
+}
+
+// Lets buttons work. works: what each does, by its id.
+export function makeButtons(works) {
+  for (const [id, work] of Object.entries(works)) {
+    byId(id).onclick = () => {
+      if (byId(id).getAttribute("aria-disabled") !== "true") work();
+    };
+  }
+}
+
+// Opens a dialog without the answer of the last time, which Escape would give again.
+export function showDialog(dialog) {
+  dialog.returnValue = "";
+  dialog.showModal();
+}
+
+// Returns bars as long as shares, with a label and a percentage each: [[label, share], ...]. Bars that are there stay, so
+// that the keyboard keeps its place. choose(i): what a press does; without it, the bars are no buttons.
+export function showBars(root, bars, choose) {
+  while (root.children.length > bars.length) root.lastChild.remove();
+  while (root.children.length < bars.length) {
+    const i = root.children.length;
+    const spans = [make("span"), " ", make("span")];
+    root.append(choose ? make("button", spans, { onclick: () => choose(i) }) : make("div", spans));
+  }
+  bars.forEach(([label, share], i) => {
+    const bar = root.children[i];
+    bar.firstChild.textContent = label;
+    bar.lastChild.textContent = percent(share);
+    bar.style.setProperty("--w", `${100 * share}%`);
+  });
+}
+
+// Returns a function that runs `work`, and runs it once more if it is called meanwhile: answers come in order.
+export function oneAtATime(work) {
+  let isRunning = false;
+  let isDue = false;
+  return async () => {
+    isDue = true;
+    if (isRunning) return;
+    isRunning = true;
+    try {
+      while (isDue) {
+        isDue = false;
+        await work();
+      }
+    } finally {
+      isRunning = false;
+    }
+  };
+}

@@ -1,0 +1,100 @@
+// The chosen head: its large map, where the chosen character looks, and what the text costs without the head.
+
+import { whenLeft } from "./curves.js";
+import { byId, make, say, showBars, upTo } from "./elements.js";
+import { drawMap } from "./inside.js";
+
+const LISTED = 5; // characters that are looked at
+
+export class Head {
+  // choose(q): the user points at the row of a position. flip(part): the user switches a part off or on.
+  constructor(choose, flip) {
+    Object.assign(this, { choose, flip, built: null, place: null });
+    const map = byId("map");
+    map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
+    whenLeft(map, () => this.forgetPlace());
+  }
+
+  // Shows head h of a model at position q.
+  show(model, h, q) {
+    Object.assign(this, { model, h });
+    const { inside, heads, state } = model;
+    const { name, words } = heads[h];
+    byId("head-name").textContent = words;
+    byId("looks-title").textContent = `where “${inside.labels[q]}” looks`;
+    const keys = upTo(q).sort((a, b) => model.weight(h, q, b) - model.weight(h, q, a));
+    showBars(
+      byId("looks"),
+      keys.slice(0, LISTED).map((k) => [`${inside.labels[k]}, ${q - k} back`, model.weight(h, q, k)]),
+    );
+    const [role, figure] = inside.roles[h];
+    const means = role === "no fixed target" ? "no fixed target" : `${role} gets ${figure} of its weight`;
+    byId("usually").textContent = `${state.header.measured ? "Measured" : "On your text"}: ${means}.`;
+    byId("usually").title = role === "no fixed target" ? `entropy of its weights: ${figure}` : "";
+    const { measured } = state.header;
+    byId("measured").textContent = measured ? `${sentence(measured.changes[name][1])}. ${measured.summary}` : "";
+    const [top, height, width] = [q, 1, q + 1].map((n) => `${(100 * n) / inside.T}%`);
+    Object.assign(byId("chosen-row").style, { top, height, width });
+  }
+
+  drawMap() {
+    drawMap(byId("map"), this.model, this.h);
+    this.sayPlace();
+  }
+
+  pointAtMap(event) {
+    if (!this.model?.inside) return;
+    const { T } = this.model.inside;
+    const frame = byId("map").getBoundingClientRect();
+    const shares = [(event.clientY - frame.top) / frame.height, (event.clientX - frame.left) / frame.width];
+    this.place = shares.map((share) => Math.min(T - 1, Math.max(0, Math.floor(share * T))));
+    this.choose(this.place[0]);
+    this.sayPlace();
+  }
+
+  // Says the weight under the pointer, which may rest there while maps change.
+  sayPlace() {
+    const { model, h, place } = this;
+    const { T, labels } = model.inside;
+    if (!place || Math.max(...place) >= T) return this.forgetPlace();
+    const [q, k] = place;
+    const found = k > q ? "not visible yet" : `weight ${model.weight(h, q, k).toFixed(3)}`;
+    byId("place").textContent = `${labels[q]} at ${q} looks at ${labels[k]} at ${k}: ${found}`;
+    return null;
+  }
+
+  forgetPlace() {
+    this.place = null;
+    byId("place").textContent = "";
+  }
+
+  // Says what the text costs without the chosen head, and how much of its cost is due to what is off.
+  async showCosts(model, h, text) {
+    const [off, { name }] = [[...model.off], model.heads[h]];
+    const [now, all] = [await model.cost(text, off), await model.cost(text, [])];
+    const without = off.includes(name) ? now : await model.cost(text, [...off, name]);
+    if (text !== model.reading.text || String(off) !== String([...model.off])) return;
+    const costs = (what, bits) => (now === null ? "" : `${what}, your text costs ${change(bits)} per character.`);
+    const isOff = off.includes(name);
+    byId("without").textContent = isOff ? "This head is off." : costs("Without this head", without - now);
+    const parts = `${off.length} part${off.length > 1 ? "s" : ""}`;
+    say(off.length ? costs(`With ${parts} off`, now - all) : "", byId("off-cost"), false);
+  }
+
+  // Shows a switch for each head and memory.
+  showSwitches(model) {
+    const parts = [
+      ...model.heads.map(({ name, words }) => [name, words]),
+      ...model.memories.map((name) => [name, name]),
+    ];
+    if (this.built !== model) {
+      const buttons = parts.map(([name, words]) => make("button", words, { onclick: () => this.flip(name) }));
+      byId("switches").replaceChildren(...buttons);
+      this.built = model;
+    }
+    parts.forEach(([name], i) => byId("switches").children[i].setAttribute("aria-pressed", !model.off.has(name)));
+  }
+}
+
+const change = (bits) => `${Math.abs(bits).toFixed(2)} bits ${bits < 0 ? "less" : "more"}`;
+const sentence = (words) => words[0].toUpperCase() + words.slice(1);

@@ -1,0 +1,98 @@
+// The model as a drawing, in which the map of each head stands where the head stands.
+
+import { byId, colour, make, strength } from "./elements.js";
+
+const IN_SHORT = {
+  itself: "itself",
+  "previous character": "previous",
+  "same character before": "same letter",
+  "what followed it before": "what followed",
+  "start of line": "line start",
+  "speaker's name": "speaker",
+};
+
+export class Inside {
+  // choose(h): the user presses the h-th of all heads.
+  constructor(choose) {
+    Object.assign(this, { choose, tiles: [], built: null });
+  }
+
+  // Shows a model, and its maps if there are any. head: the chosen one.
+  show(model, head) {
+    if (this.built !== model) this.build(model);
+    this.tiles.forEach((tile, h) => {
+      tile.setAttribute("aria-pressed", h === head);
+      tile.classList.toggle("off", model.off.has(model.heads[h].name));
+    });
+  }
+
+  // Scrolls the drawing, if it must, to the h-th head.
+  reveal(h) {
+    const [frame, place] = [byId("net"), this.tiles[h]].map((each) => each.getBoundingClientRect());
+    byId("net").scrollTop += Math.min(0, place.top - frame.top) + Math.max(0, place.bottom - frame.bottom);
+  }
+
+  showMaps(model) {
+    const { roles } = model.inside;
+    const changes = model.state.header.measured?.changes;
+    this.tiles.forEach((tile, h) => {
+      const { name, words } = model.heads[h];
+      const [role, figure] = roles[h];
+      drawMap(tile.firstChild, model, h);
+      tile.lastChild.textContent = [IN_SHORT[role], changes?.[name][0]].filter(Boolean).join(", ");
+      tile.title = `${words}: ${role} (${figure})${changes ? `; ${changes[name][1]}` : ""}`;
+    });
+  }
+
+  build(model) {
+    this.built = model;
+    this.tiles = [];
+    const { config, heads, state } = model;
+    const { n_embd: C, positions, ngrams, longest_copy, conv_width } = config;
+    const { tensors } = model.checkpoint.header;
+    const row = (text, title = "") => make("div", text, { className: "block", title });
+    const known = {
+      learned: "a vector for each position is added",
+      rope: "positions: each head turns its queries and keys by an angle",
+      alibi: "positions: scores fall with the distance",
+    };
+    const rows = [row(`${C} numbers for each character`, known[positions])];
+    if (ngrams.length) rows.push(row(`memory of the last ${ngrams.join(", ")} characters`, "n-grams"));
+    if (longest_copy) rows.push(row("memory of what followed the same characters before", "copies"));
+    config.layers.forEach(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
+      const own = heads.filter(({ layer }) => layer === l);
+      const shared = K < H ? `; they share ${K} key and value heads` : "";
+      const layer = row([], `layer ${l}: ${H} head${H > 1 ? "s" : ""} of ${D} numbers${shared}`);
+      layer.classList.add("layer");
+      layer.append(...own.map((head) => this.tile(head)));
+      const hidden = tensors[`blocks.${l}.mlp.proj.weight`].shape[1];
+      const mixed = conv_width > 1 ? `${conv_width} neighbours, ` : "";
+      rows.push(layer, row(`${mixed}MLP: ${hidden} numbers`, `layer ${l}`));
+    });
+    rows.push(row(`a guess among ${[...state.header.characters].length} characters`));
+    byId("net").replaceChildren(...rows);
+  }
+
+  tile({ number, words }) {
+    const h = this.tiles.length;
+    const content = [make("canvas"), make("b", number), make("span")];
+    const tile = make("button", content, { className: "head", title: words, onclick: () => this.choose(h) });
+    this.tiles.push(tile);
+    return tile;
+  }
+}
+
+// Draws the map of the h-th of all heads: one pixel for each pair of characters; the page scales it.
+export function drawMap(canvas, model, h) {
+  const { T } = model.inside;
+  canvas.width = canvas.height = T;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(T, T);
+  for (let q = 0; q < T; q++) {
+    for (let k = 0; k <= q; k++) image.data[4 * (q * T + k) + 3] = 255 * strength(model.weight(h, q, k)); // opacity
+  }
+  context.putImageData(image, 0, 0);
+  context.globalCompositeOperation = "source-in"; // what is drawn keeps its opacity and gets the colour
+  context.fillStyle = colour(`--series-${model.index}`);
+  context.fillRect(0, 0, T, T);
+}

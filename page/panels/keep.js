@@ -1,0 +1,78 @@
+// Keeping what was trained here: as a page, as a checkpoint for Python, or as a picture.
+
+import { byId, enable, makeButtons, say, showDialog } from "./elements.js";
+import { pictureOf } from "./picture.js";
+import { checkpointOf, download, pageOf } from "./save.js";
+
+const ASIDE = "If no file appears, open this page in a tab of its own.";
+
+export class Keep {
+  // source: see `pageOf`. settings: of configs/page.yaml. runOf(): the run that is kept, if there is one.
+  constructor(source, settings, runOf) {
+    Object.assign(this, { source, settings, runOf, kept: null });
+    const dialog = byId("with-text");
+    makeButtons({
+      "save-page": () => showDialog(dialog),
+      "save-checkpoint": () => this.save("safetensors", (...given) => this.checkpoint(...given)),
+      "save-picture": () => this.save("png", (run) => pictureOf(document.title, run.writes.rows, run.loss.now)),
+    });
+    dialog.onclose = () => {
+      const withText = dialog.returnValue === "with";
+      if (dialog.returnValue) this.save("html", (...given) => this.page(...given, withText));
+    };
+    addEventListener("beforeunload", (event) => {
+      if (this.isUnsaved) event.preventDefault();
+    });
+  }
+
+  // Whether a model has learned something since it was saved as a page or as a checkpoint.
+  get isUnsaved() {
+    const run = this.runOf();
+    return Boolean(run?.now?.characters) && this.kept !== run.now;
+  }
+
+  describe() {
+    for (const id of ["save-page", "save-checkpoint", "save-picture"]) enable(id, this.runOf()?.now?.characters);
+  }
+
+  // Saves a file of the model that is shown, at its best. contentOf(run, i, best): returns the content of the file.
+  async save(ending, contentOf) {
+    const run = this.runOf();
+    const { now } = run;
+    const i = run.shown;
+    try {
+      const best = (await run.weights(true))[i];
+      const content = await contentOf(run, i, best);
+      const { n_head: H } = run.configs[i];
+      const isPicture = ending === "png";
+      const { characters } = isPicture ? now : best;
+      const name = `gpt-${H}-head${H > 1 ? "s" : ""}-${characters}.${ending}`;
+      download(name, content);
+      if (!isPicture) this.kept = now;
+      const isEarlier = !isPicture && characters < now.characters;
+      const which = isEarlier ? `It is the model at its best, with a loss of ${best.loss.toFixed(3)}. ` : "";
+      const use = ending === "safetensors" ? `In the project: python sample.py --checkpoint ${name}. ` : "";
+      say(`The browser now saves ${name}. ${which}${use}${ASIDE}`, byId("kept"), false);
+    } catch (error) {
+      say(error.message, byId("kept"));
+    }
+  }
+
+  // Returns the page of the best weights of model i, which opens with what it wrote.
+  async page(run, i, best, withText) {
+    const state = { ...run.stateOf(i, best), opening: run.writes.rows.at(-1).texts[i].trim() };
+    return pageOf(this.source, state, withText ? run.text : null);
+  }
+
+  async checkpoint(run, i, { step, loss, weights }) {
+    const { train, data, optim } = this.settings;
+    const windows = step * train.batch_size;
+    return checkpointOf({
+      settings: { data, optim, model: run.configs[i], train: { ...train, seed: run.seed } },
+      corpus: run.text,
+      progress: { step, windows, elapsed_s: run.now.seconds, best_loss: loss, best_step: step },
+      weights,
+      ancestor: run.ancestor,
+    });
+  }
+}

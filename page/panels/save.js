@@ -1,0 +1,110 @@
+// Keeps a model that was trained here: as a checkpoint of this project, or as this page with the model in it.
+
+import { vocabularyOf } from "../compute/vocabulary.js";
+import { joined, layoutOf, zipped } from "../compute/weights.js";
+import { make } from "./elements.js";
+
+const FORMAT = "7"; // of the files that training/runs/checkpoint.py reads
+const READ_MS = 60_000; // after which a browser has read what it saves
+const NO_CHECKSUM = "0".repeat(64); // in place of the checksum while it is computed
+
+export const sizeOf = ({ n_layer, n_embd }) => `${n_layer} layer${n_layer > 1 ? "s" : ""}, ${n_embd} wide`;
+export const titleOf = ({ n_head: H }) => `${H} head${H > 1 ? "s" : ""}`;
+
+// Returns what `Model` takes of a model that was trained here; see `describe` in models.py. text: its name, its
+// characters by their ids. config: a ModelConfig. weights: Float32Arrays by their names. points: its losses over characters.
+export function stateOf({ name, text, config, step, weights, points, lookAlikes }) {
+  const { n_layer, n_head, n_embd, block_size } = config;
+  const layers = Array(n_layer).fill({ n_head, n_kv_head: n_head, head_size: n_embd / n_head });
+  return {
+    name,
+    about: `It learned to predict the next character of ${text.name}.`,
+    checkpoints: [{ step, header: { config: { ...config, layers }, tensors: layoutOf(weights, n_embd) }, weights }],
+    chosen: 0,
+    can_train: true,
+    isTrainedHere: true,
+    characters: text.characters,
+    header: vocabularyOf(text.characters, lookAlikes),
+    context: block_size,
+    points,
+    stop: null,
+  };
+}
+
+// Returns the SHA-256 of bytes in hexadecimal.
+async function sha256(bytes) {
+  if (!crypto.subtle) throw new Error("At this address, the browser makes no checkpoint; save a page and open that.");
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// Returns the bytes of a checkpoint: see training/runs/checkpoint.py. settings: a Config, whose model may have `layers`,
+// too. corpus: the name, the characters by their ids, and the bytes of the text. progress: see Progress in
+// training/state.py. weights: Float32Arrays by their names. ancestor: the model that training began with, in words.
+export async function checkpointOf({ settings, corpus, progress, weights, ancestor = null }) {
+  const { characters } = corpus;
+  const { layers: _, ...model } = settings.model;
+  const data = { ...settings.data, corpus: corpus.name };
+  const train = { ...settings.train, max_steps: Math.max(progress.step, 1) };
+  const encoder = new TextEncoder();
+  const digest = await sha256(corpus.bytes);
+  const ofCharacters = (await sha256(encoder.encode(characters))).slice(0, 8);
+  const origin = {
+    text: digest.slice(0, 16),
+    vocabulary: `${[...characters].length} characters (${ofCharacters})`,
+    ancestor,
+    arithmetic: "float32 in a browser",
+    earlier: {},
+  };
+  const metadata = {
+    sha256: NO_CHECKSUM,
+    format: FORMAT,
+    settings: JSON.stringify({ ...settings, model, data, train }),
+    vocabulary: JSON.stringify(characters),
+    corpus: JSON.stringify({ name: corpus.name, digest, n_train: null }),
+    origin: JSON.stringify(origin),
+    progress: JSON.stringify(progress),
+  };
+  const tensors = layoutOf(weights, model.n_embd);
+  const places = Object.entries(tensors).map(([name, { offset, shape }]) => {
+    const place = { dtype: "F32", shape, data_offsets: [offset, offset + weights[name].byteLength] };
+    return [`model.${name}`, place];
+  });
+  const header = encoder.encode(JSON.stringify({ __metadata__: metadata, ...Object.fromEntries(places) }));
+  const padding = new Uint8Array(-header.length & 7).fill(0x20); // so that the tensors are aligned
+  const size = new BigUint64Array([BigInt(header.length + padding.length)]);
+  const file = new Blob([size, header, padding, joined(tensors, weights)]);
+  const content = new Uint8Array(await file.arrayBuffer());
+  const checksum = encoder.encode(await sha256(content));
+  content.set(checksum, 8 + new TextDecoder().decode(header).indexOf(NO_CHECKSUM)); // only ASCII is before it
+  return content;
+}
+
+// Returns this page with a model in place of its own ones, and with a text to train on, or without one. source: a clone
+// of the document's element, made before scripts changed it. state: see `stateOf`. corpus: the name and the bytes of the
+// text, or null.
+export async function pageOf(source, state, corpus) {
+  const page = source.cloneNode(true);
+  const strangers = ":scope > :not(head, body), :scope > * > :not([data-own])"; // such as those of an extension
+  page.querySelectorAll(strangers).forEach((each) => each.remove());
+  for (const own of page.children) own.getAttributeNames().forEach((name) => own.removeAttribute(name));
+  const [{ step, header, weights }] = state.checkpoints;
+  const packed = await zipped(joined(header.tensors, weights));
+  const kept = { ...state, checkpoints: [{ step, header, weights: packed }], header: {} };
+  const json = JSON.stringify([kept]).replaceAll("<", "\\u003c"); // no text of a model ends the script
+  page.querySelector("#models-of-this-page").textContent = json;
+  page.querySelector("title").textContent = page.querySelector("h1").textContent = state.name;
+  page.querySelector("#promise").textContent = `${state.about} Nothing leaves your computer.`;
+  const text = page.querySelector("#corpus");
+  text.textContent = corpus ? await zipped(new Blob([corpus.bytes])) : "";
+  text.dataset.name = corpus ? corpus.name : "";
+  page.querySelector("#warning")?.remove(); // it is on two models
+  return `<!doctype html>\n<html lang="en">${page.innerHTML}</html>\n`;
+}
+
+// Lets the browser save a file.
+export function download(name, content) {
+  const link = make("a", "", { href: URL.createObjectURL(new Blob([content])), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), READ_MS);
+}

@@ -1,0 +1,124 @@
+// Models that train in this page: how they do, what they have learned, and what they write.
+
+import { Model } from "./model.js";
+import { oneAtATime } from "./panels/elements.js";
+import { Learned } from "./panels/learned.js";
+import { sizeOf, stateOf, titleOf } from "./panels/save.js";
+import { Writes } from "./panels/writes.js";
+import { ENDED, Engine } from "./workers/engine.js";
+
+const SAMPLE = { text: "", off: [], stop: null, temperature: 0.8, seed: 0 };
+const LENGTHS = [80, 36]; // of the sample of one model, and of each of two, which stand side by side
+
+export class Run {
+  // trainer: it has begun with models of these configs. text: the answer of `open` in trainer.js, with the name and the
+  // bytes of the text. onChange() follows each change of what can be done.
+  constructor({ trainer, text, configs, seed, ancestor, desk, loss, lookAlikes, onChange }) {
+    Object.assign(this, { trainer, text, configs, seed, ancestor, desk, loss, lookAlikes, onChange });
+    Object.assign(this, { history: [], isTraining: false, isEnded: false, models: [] });
+    const further = ancestor ? ", further" : "";
+    this.titles = configs.map((config) => titleOf(config) + further);
+    this.writer = new Engine("reader"); // so that a sample leaves alone what the visitor's models do
+    this.look = oneAtATime(() => this.showAndWrite().catch((error) => desk.sayError(error)));
+    this.writes = new Writes(this.titles);
+    this.learned = new Learned(this.titles, text.lines);
+    if (!ancestor) this.titles.forEach((_, i) => this.learned.tell(i, "A new model begins, which knows nothing."));
+    const kinds = configs.map((config) => sizeOf(config) + further);
+    loss.begin(this.titles, kinds, text);
+  }
+
+  get now() {
+    return this.history.at(-1);
+  }
+
+  // The place of the model that is shown; 0 if another model is.
+  get shown() {
+    return Math.max(0, this.models.indexOf(this.desk.model));
+  }
+
+  end() {
+    this.isEnded = true;
+    this.writer.end();
+    this.models.forEach((model) => model.end());
+  }
+
+  // Asks the trainer. Throws ENDED if another run has begun before the answer.
+  async ask(path, question, pass) {
+    const answer = await this.trainer.ask(path, question, pass);
+    if (this.isEnded) throw ENDED;
+    return answer;
+  }
+
+  // Shows the models as they begin, with a sample of each.
+  async begin() {
+    const states = (await this.weights()).map((each, i) => this.stateOf(i, each));
+    this.models = states.map((state, i) => new Model(state, i));
+    const known = states[0].header;
+    const canRead = [...this.desk.text].every((each) => known.characters.includes(each) || each in known.alike);
+    await this.desk.show(this.models, 0, canRead ? null : this.text.opening);
+    await this.look();
+  }
+
+  // Trains for some seconds or, with null, for the time that was left.
+  async train(seconds) {
+    this.isTraining = true;
+    this.onChange();
+    const end = await this.ask("train", { seconds }, (soFar) => this.note(soFar));
+    this.isTraining = false;
+    this.note(end);
+    await this.look();
+  }
+
+  pause() {
+    return this.ask("pause");
+  }
+
+  // Remembers where the models are, shows it, and looks at them.
+  note(now) {
+    if (this.isEnded) return;
+    this.learned.note(now, this.history);
+    this.history.push(now);
+    this.loss.note(now);
+    this.onChange();
+    this.look();
+  }
+
+  // Returns the weights of each model, now or at its best evaluation; see `look` in trainer.js.
+  weights(isBest = false) {
+    return this.ask("look", { isBest });
+  }
+
+  stateOf(i, { step, weights, characters }) {
+    const { lookAlikes, text } = this;
+    const before = this.history.filter((each) => each.characters <= characters);
+    const points = before.map((each) => [each.characters, each.losses[i].heldOut]);
+    const name = `${titleOf(this.configs[i])}, trained here`;
+    return stateOf({ name, text, config: this.configs[i], step, weights, points, lookAlikes });
+  }
+
+  // Shows what the models make of the text in the box, and a sample of each.
+  async showAndWrite() {
+    if (document.hidden || this.isEnded) return;
+    const characters = this.now?.characters ?? 0;
+    const states = (await this.weights()).map((each, i) => this.stateOf(i, each));
+    const refreshing = this.refresh(states);
+    const texts = [];
+    for (const { header, checkpoints } of states) {
+      const [checkpoint] = checkpoints;
+      await this.writer.ask("load", { ...checkpoint, header: { ...header, ...checkpoint.header } });
+      texts.push(await this.writer.ask("write", { ...SAMPLE, length: LENGTHS[states.length - 1] }));
+    }
+    if (this.isEnded) return;
+    this.writes.show(characters, texts);
+    await refreshing;
+  }
+
+  async refresh(states) {
+    this.models.forEach((model, i) => model.load(states[i].checkpoints[0]));
+    if (!this.models.includes(this.desk.model)) return;
+    await this.desk.refresh();
+    this.models.forEach(({ inside, heads }, i) => {
+      if (inside && this.now?.characters) this.learned.noteRoles(i, inside.roles, heads);
+    });
+  }
+}

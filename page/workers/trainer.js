@@ -1,0 +1,233 @@
+// Answers the page's questions about models that learn, in a thread of its own.
+
+import { makeNormal, makeRandom } from "../compute/random.js";
+import { LearningGPT, inWebAssembly } from "../compute/train.js";
+import { answerWith, letOthersAsk } from "./answer.js";
+
+const MOST_BYTES = 20_000_000; // of a text
+const FEWEST = 1000; // characters of a text
+const MOST_DIFFERENT = 10_000; // characters
+const OPENING = 160; // characters of the held-out text for a box whose text the models cannot read
+const SPAN = 128; // held-out characters in a row that are evaluated,
+const SPANS = 64; // and how many such rows there are at most, spread evenly
+const FIRST = 4096; // characters that are learned before the first evaluation; the next ones follow at each doubling,
+const EVERY_S = 1; // and after this time at most,
+const EARLY_S = 15; // which grows after this one, so that evaluations take
+const SHARE = 0.05; // at most this share of the time
+const LONGEST_S = 1; // of a step; a longer one, if most are shorter, has slept
+let kernels; // the WebAssembly.Module
+let text; // { V, learned, heldOut, spans }: the ids of the first nine tenths, of the rest after one before it, and where
+let models; // each { gpt, step, best: { loss, step, characters, weights }, trainLosses }
+let run; // see `begin`
+
+const TRAINER = {
+  // Takes the bytes of kernels.wat, assembled, in base64: the first one that the browser knows is used.
+  async start({ kernels: assembled }) {
+    const bytes = assembled.map((letters) => Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0)));
+    const known = bytes.find((each) => globalThis.WebAssembly?.validate(each));
+    const advice = "This browser cannot train: it lacks WebAssembly SIMD, which browsers have since 2023.";
+    if (!known) throw new Error(advice);
+    kernels = new WebAssembly.Module(known);
+  },
+
+  // Reads the bytes of a text, and returns what is to be known of it, and its bytes if its line ends were converted.
+  // lines: losses of simple guesses in nats, on the characters that are evaluated; whole: on all that are held out.
+  async open({ bytes }) {
+    const { string, isConverted } = decode(bytes);
+    const points = codePoints(string);
+    const n = points.length;
+    if (n < FEWEST) throw new Error(`The text has ${n} characters; a model needs ${FEWEST} or more.`);
+    const known = Uint32Array.from(new Set(points)).sort();
+    const V = known.length;
+    if (V < 2) throw new Error("The text repeats one character; there is nothing to learn.");
+    if (V > MOST_DIFFERENT) throw new Error(`The text has ${V} different characters, more than ${MOST_DIFFERENT}.`);
+    const codes = new Map(Array.from(known, (point, id) => [point, id]));
+    const ids = Uint16Array.from(points, (point) => codes.get(point));
+    const cut = Math.floor(n * (1 - 0.1));
+    const heldOut = ids.subarray(cut - 1);
+    text = { V, learned: ids.subarray(0, cut), heldOut, spans: spansOf(heldOut.length - 1) };
+    const near = points.subarray(cut, cut + 10 * OPENING);
+    const line = near.indexOf(0x0a) + 1; // where the next line begins
+    const start = line < near.length - OPENING ? line : 0;
+    const [characters, opening] = [known, near.subarray(start, start + OPENING)].map((x) => String.fromCodePoint(...x));
+    const converted = isConverted ? new TextEncoder().encode(string) : null;
+    return {
+      characters,
+      n,
+      heldOut: n - cut,
+      opening,
+      lines: countedLosses(text),
+      whole: countedLosses(text, true),
+      converted,
+    };
+  },
+
+  // Makes models for the text, with new weights or with those given, after so many steps. models: their settings.
+  async begin({ models: configs, optim, batch, seed, weights, step = 0 }) {
+    const T = configs[0].block_size;
+    const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
+    if (text.heldOut.length <= T) throw new Error(advice);
+    models = configs.map((config, i) => {
+      const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernels));
+      if (weights) gpt.setWeights(weights[i]);
+      else gpt.initialise(makeNormal(makeRandom(seed)));
+      return { gpt, step, best: { loss: Infinity }, trainLosses: [] };
+    });
+    run = { optim, batch, T, uniform: makeRandom(~seed), steps: step, seconds: 0, from: 0, until: 0, firstStep: step };
+    Object.assign(run, { began: step, evaluated: FIRST / 2, evaluateAt_s: 0, fastest_s: Infinity });
+  },
+
+  // Trains until the time is over, or until `pause`. Without `seconds`, it goes on with the time that is left. Passes on
+  // the progress after each evaluation.
+  async train({ seconds }, pass) {
+    if (seconds) Object.assign(run, { from: run.seconds, until: run.seconds + seconds, firstStep: run.steps });
+    const own = run;
+    own.isPaused = false;
+    pass(evaluated(own));
+    let before_ms = performance.now();
+    while (own.seconds < own.until && !own.isPaused && own === run) {
+      learn();
+      await letOthersAsk();
+      if (own !== run) break;
+      if (charactersOf(own) >= 2 * own.evaluated || own.seconds >= own.evaluateAt_s) pass(evaluated(own));
+      const now_ms = performance.now();
+      const step_s = (now_ms - before_ms) / 1000;
+      own.fastest_s = Math.min(own.fastest_s, step_s);
+      own.seconds += Math.min(step_s, Math.max(LONGEST_S, 3 * own.fastest_s));
+      before_ms = now_ms;
+    }
+    return progress();
+  },
+
+  async pause() {
+    run.isPaused = true;
+  },
+
+  // Returns the weights of each model, their step and the characters read, as they are now or at the best evaluation;
+  // then with the loss.
+  async look({ isBest }) {
+    const characters = charactersOf(run);
+    return models.map(({ gpt, step, best }) => (isBest ? best : { step, characters, weights: gpt.copyWeights() }));
+  },
+};
+
+answerWith(TRAINER);
+
+// Returns a text in UTF-8, with line feeds in place of the line ends of Windows. Throws an error if it is none.
+function decode(bytes) {
+  if (bytes.byteLength > MOST_BYTES) throw new Error(`The text has more than ${MOST_BYTES / 1e6} MB.`);
+  const isUTF16 = ["255,254", "254,255"].includes(String(bytes.subarray(0, 2)));
+  if (bytes.includes(0) && !isUTF16) throw new Error("This is not text, but other data.");
+  let string;
+  try {
+    string = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new Error("The text is not in UTF-8; save it as UTF-8 in an editor.");
+  }
+  return { string: string.replaceAll("\r\n", "\n"), isConverted: string.includes("\r\n") };
+}
+
+function codePoints(string) {
+  const points = new Uint32Array(string.length);
+  let n = 0;
+  for (const character of string) points[n++] = character.codePointAt(0);
+  return points.subarray(0, n);
+}
+
+// Returns where the spans of n held-out characters start. All characters are in one if they are few.
+function spansOf(n) {
+  const full = Math.floor(n / SPAN);
+  const some = Math.min(full, SPANS);
+  const starts = Array.from({ length: some }, (_, i) => Math.floor((i * full) / some) * SPAN);
+  return full <= SPANS && n % SPAN ? [...starts, full * SPAN] : starts;
+}
+
+// Returns the losses of guessing evenly, of counts of characters, and of counts of pairs, on the held-out characters that
+// are evaluated or on all of them.
+function countedLosses({ V, learned, heldOut, spans }, isWhole = false) {
+  const counts = new Float64Array(V);
+  const pairs = new Map();
+  for (let i = 0; i < learned.length; i++) {
+    const pair = learned[i] * V + learned[i + 1];
+    counts[learned[i]] += 1;
+    if (i + 1 < learned.length) pairs.set(pair, (pairs.get(pair) ?? 0) + 1);
+  }
+  const share = (id) => (counts[id] + 1) / (learned.length + V);
+  const shareAfter = (before, id) => ((pairs.get(before * V + id) ?? 0) + share(id)) / (counts[before] + 1);
+  let [single, double, n] = [0, 0, 0];
+  const [starts, length] = isWhole ? [[0], heldOut.length] : [spans, SPAN];
+  for (const start of starts) {
+    for (let i = start + 1; i <= Math.min(start + length, heldOut.length - 1); i++) {
+      single -= Math.log(share(heldOut[i]));
+      double -= Math.log(shareAfter(heldOut[i - 1], heldOut[i]));
+      n++;
+    }
+  }
+  return { even: Math.log(V), single: single / n, pairs: double / n };
+}
+
+// Returns the fraction of the peak learning rates; it falls over the time that is left, as `lr_factor` does over steps.
+function rateFactor({ optim, steps, firstStep, seconds, from, until }) {
+  const warmup = Math.min(1, (steps - firstStep + 1) / optim.warmup_steps);
+  const left = (until - seconds) / (until - from) / optim.decay_fraction;
+  return warmup * (optim.final_lr_fraction + (1 - optim.final_lr_fraction) * Math.min(1, left));
+}
+
+// Takes a step with every model, on the same windows.
+function learn() {
+  const { uniform, batch, T } = run;
+  const last = text.learned.length - 1 - T;
+  const starts = Array.from({ length: batch }, () => Math.floor((1 - uniform()) * (last + 1)));
+  const factor = rateFactor(run);
+  run.steps += 1;
+  for (const model of models) {
+    model.trainLosses.push(model.gpt.learn(text.learned, starts, run.optim, factor));
+    model.step = run.steps;
+  }
+}
+
+const charactersOf = ({ steps, began, batch, T }) => (steps - began) * batch * T;
+
+// Returns the progress, and decides when the next evaluation is due.
+function evaluated(own) {
+  const began_ms = performance.now();
+  const now = progress();
+  const took_s = (performance.now() - began_ms) / 1000;
+  own.evaluated = Math.max(charactersOf(own), FIRST / 2);
+  own.evaluateAt_s = own.seconds + (own.seconds < EARLY_S ? EVERY_S : Math.max(EVERY_S, took_s / SHARE));
+  return now;
+}
+
+// Evaluates the models, and returns where they are. losses: of each, in training since the last evaluation (NaN: without
+// a step), on the held-out text, and the best one there.
+function progress() {
+  const { steps, seconds, until } = run;
+  const characters = charactersOf(run);
+  const losses = models.map((model) => {
+    const { gpt, step, best, trainLosses } = model;
+    const heldOut = heldOutLoss(gpt);
+    if (heldOut < best.loss) model.best = { loss: heldOut, step, characters, weights: gpt.copyWeights() };
+    const train = trainLosses.reduce((a, b) => a + b, 0) / trainLosses.length;
+    model.trainLosses = [];
+    return { train, heldOut, best: model.best.loss, bestStep: model.best.step };
+  });
+  return { steps, characters, seconds, until, isOver: seconds >= until, losses };
+}
+
+// Returns the mean loss over the spans of the held-out text, each predicted in windows that divide it.
+function heldOutLoss(gpt) {
+  const length = 2 ** Math.floor(Math.log2(Math.min(gpt.T, SPAN)));
+  const last = text.heldOut.length - 1;
+  const starts = text.spans.flatMap((start) => {
+    const inSpan = Array.from({ length: SPAN / length }, (_, i) => start + i * length);
+    return inSpan.filter((each) => each < last);
+  });
+  let [sum, n] = [0, 0];
+  for (let i = 0; i < starts.length; i += gpt.B) {
+    const { inputs, targets } = gpt.windows(text.heldOut, starts.slice(i, i + gpt.B), length);
+    const known = targets.reduce((count, target) => count + (target >= 0), 0);
+    sum += known * gpt.forward(inputs, targets);
+    n += known;
+  }
+  return sum / n;
+}

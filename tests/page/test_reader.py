@@ -1,0 +1,182 @@
+"""The answers of the page's worker equal PyTorch: what each layer would predict, and a head step by step."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import ROOT
+from helpers import block_outputs
+from page_weights import packed
+from pages_in_browser import open_page
+from torch import nn
+from torch.testing import assert_close
+
+from model import norm
+from model.config import ModelConfig
+from model.positions import alibi_slopes
+from page.template import joined
+
+TEXT = "abcabdeafg\nhhi"
+CHOSEN = 12  # of 14 characters
+SHOWN, CHANNELS = 6, 5
+CHARACTERS = "abcdefghijkl\n"
+ASK = """const [path, question, done] = arguments, { port1, port2 } = new MessageChannel();
+    const plain = (x) => (x?.map ? Array.from(x, plain) : x);
+    port1.onmessage = ({ data: { answer, error, soFar } }) => {
+      if (soFar !== undefined) return;
+      if (error) return done(error);
+      for (const name in answer) answer[name] = plain(answer[name]);
+      done(answer);
+    };
+    worker.postMessage({ path, ...question }, [port2]);"""
+CODE = """const [config, answer] = arguments, keys = answer.names;
+    return linesOf(config, { ...answer, keys }).map(({ code, tables }) => [code, Object.fromEntries(
+      tables.map(({ name, rows, columns }) => [name, rows.map((row) => columns.map((_, j) => String(row[j])))]))])"""
+MODELS = {  # with other code in each
+    "rotary": {},
+    "GPT-2": {"norm": "layer", "positions": "learned", "qk_norm": False, "bias": True, "mlp": "gelu"},
+    "ALiBi, shared keys": {"positions": "alibi", "n_embd": 18, "n_head": 3, "n_kv_head": 1},
+    "dot": {"score": "dot", "qk_norm": False},
+    "additive": {"score": "additive"},
+    "gaussian": {"score": "gaussian", "positions": "none"},
+    "uniform": {"score": "uniform"},
+}
+
+
+@pytest.fixture(autouse=True)
+def eps_of_the_page(monkeypatch):
+    monkeypatch.setitem(norm.EPS, torch.float64, 2**-23)  # that of float32
+
+
+@pytest.fixture(scope="module")
+def page(browser, tmp_path_factory):
+    """Return the browser at a page with the code of heads, and the engine of the playground in a worker."""
+    steps, reader = (joined(ROOT / "page" / name) for name in ("panels/steps.js", "workers/reader.js"))
+    worker = f"const worker = new Worker(URL.createObjectURL(new Blob([{json.dumps(reader)}])))"
+    file = tmp_path_factory.mktemp("worker") / "page.html"
+    file.write_text(f"<meta charset=utf-8><link rel=icon href=data:,><script>{steps}\n{worker}</script>", "utf-8")
+    open_page(browser, file)
+    return browser
+
+
+def loaded(page, settings):
+    """Return a model of random weights, in float64, which the worker has loaded."""
+    config = ModelConfig(**{"n_embd": 12, "n_head": 2, "n_layer": 2, "block_size": 16} | settings)
+    _, header, weights, model = packed(config)
+    header |= {"characters": CHARACTERS, "labels": [*CHARACTERS], "alike": {}, "start": "\n", "measured": None}
+    page.execute_async_script(ASK, "load", {"header": header, "weights": weights})
+    return model, header["config"], [CHARACTERS.index(c) for c in TEXT]
+
+
+@torch.inference_mode()
+def test_each_layer_guesses_what_the_model_would_predict_after_it(page):
+    model, _, ids = loaded(page, {"n_layer": 3})
+    for t in (0, 7, len(ids) - 1):
+        layers = page.execute_async_script(ASK, "layers", {"text": TEXT, "off": [], "t": t})
+        for guesses, outputs in zip(layers, block_outputs(model, torch.tensor([ids])), strict=True):
+            likeliest = model.predict(outputs[0, t]).softmax(-1).topk(3)
+            assert [text for _, text, _ in guesses] == [CHARACTERS[id_] for id_ in likeliest.indices]
+            shares = torch.tensor([share for *_, share in guesses], dtype=torch.float64)
+            assert_close(shares, likeliest.values, atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_an_empty_text_is_continued_like_the_start_of_a_line(page):
+    model, *_ = loaded(page, {})
+    answer = page.execute_async_script(ASK, "read", {"text": "", "off": []})
+    assert answer["text"] == ["\n"]
+    p = model(torch.tensor([[CHARACTERS.index("\n")]]))[0, -1].softmax(-1)
+    shown = {character: share for _, character, share in answer["next"]}
+    assert shown == pytest.approx({CHARACTERS[i]: p[i].item() for i in p.topk(6).indices}, abs=1e-5)
+
+
+def test_a_continuation_of_a_continuation_is_what_one_of_both_lengths_would_be(page):
+    loaded(page, {})
+
+    def write(text, length, seed):
+        question = {"text": text, "off": [], "length": length, "seed": seed, "stop": None, "temperature": 1}
+        return page.execute_async_script(ASK, "write", question)
+
+    first = write(TEXT, 9, 3)
+    assert first + write(TEXT + first, 9, 3) == write(TEXT, 18, 3)
+    assert first != write(TEXT, 9, 4)
+
+
+def test_a_continuation_ends_before_the_stop_text(page):
+    loaded(page, {})
+    question = {"text": TEXT, "off": [], "length": 300, "seed": 1, "temperature": 2}
+    endless = page.execute_async_script(ASK, "write", question | {"stop": None})
+    assert page.execute_async_script(ASK, "write", question | {"stop": "\n"}) == endless.partition("\n")[0] != endless
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+def test_the_numbers_of_a_head_are_what_the_code_beside_them_computes(page, float64, settings):
+    """The code runs on the whole text. The page shows some characters, and the sum of the other weights as the rest."""
+    model, config, ids = loaded(page, settings)
+    answer = page.execute_async_script(ASK, "head", {"text": TEXT, "off": [], "name": "L1H1", "t": CHOSEN})
+    places, variables = answer["places"], variables_of(model.blocks[1], inputs_of(model, ids))
+    for code, tables in page.execute_script(CODE, config, answer)[:-1]:  # the last line adds all heads together
+        exec(code.replace("return ", "output = "), variables)
+        variables |= {"tril": variables["self"].tril[None], "masked scores": variables.get("scores")}
+        for name, numbers in tables.items():
+            computed = variables[name][0, places]  # (n, D), or (n, T) of a weight or a score for each character
+            columns = range(CHANNELS) if name in ("q", "k", "v", "output") else places
+            expected = computed[:, columns]
+            if name == "weights":
+                expected = torch.cat((expected, 1 - expected.sum(1, keepdim=True)), 1)
+            shown = torch.tensor([[float(x) for x in row] for row in numbers], dtype=torch.float64)
+            assert_close(shown, expected, atol=1e-4, rtol=1e-4)
+    weights = variables["weights"][0, CHOSEN, : CHOSEN + 1]
+    assert_close(torch.tensor(answer["row"]["weights"]).double(), weights, atol=1e-5, rtol=0)
+    attention, outputs = model.blocks[1].attention, variables["output"][0, places]
+    added = outputs @ attention.proj.weight[:, attention.head_size : 2 * attention.head_size].T
+    assert_close(torch.tensor(answer["added"]).double(), added, atol=1e-4, rtol=1e-4)
+    assert places == sorted(places)
+    assert places[-1] == CHOSEN
+    assert len(places) == SHOWN
+    if settings.get("score") != "uniform":
+        assert {*weights.topk(3).indices.tolist()} <= {*places}
+
+
+def inputs_of(model, ids):
+    """Return what the attention of layer 1 reads: (1, T, C)."""
+    read = []
+    model.blocks[1].attention.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    model(torch.tensor([ids]))
+    return read[0]
+
+
+def variables_of(block, x):
+    """Return the variables that the code of a head uses, for head 1 of a block that reads x (1, T, C)."""
+    attention, (_, T, _) = block.attention, x.shape
+    H, K, D = attention.n_head, attention.n_kv_head, attention.head_size
+    bias = attention.qkv.bias if attention.qkv.bias is not None else torch.zeros((H + 2 * K) * D)
+    group = K // H  # of head 1: 1 if each head has its own keys, 0 if all share them
+
+    def part(i):
+        channels = slice(i * D, (i + 1) * D)
+        return lambda y: F.linear(y, attention.qkv.weight[channels], bias[channels].to(y.dtype))
+
+    head = nn.Module()
+    head.query, head.key, head.value, head.score = part(1), part(H + group), part(H + K + group), attention.score
+    steps = torch.arange(T)
+
+    def rotate(y):
+        a, b = y.chunk(2, dim=-1)
+        angles = torch.outer(steps.double(), 10_000 ** (-2 * torch.arange(D // 2).double() / D))
+        turned = torch.complex(a, b) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat((turned.real, turned.imag), dim=-1)
+
+    has_scale = attention.qk_norm is not None and attention.qk_norm.log_scale is not None
+    functions = {"self": head, "torch": torch, "F": F, "rotate": rotate}
+    functions["rms_norm"] = lambda y: F.rms_norm(y, (D,), eps=2**-23)
+    sizes = {
+        "x": x,
+        "B": 1,
+        "T": T,
+        "block_size": T,
+        "scale": attention.qk_norm.log_scale[1].exp() if has_scale else None,
+    }
+    return functions | sizes | {"slope": alibi_slopes(H)[1], "distance": steps[:, None] - steps}
