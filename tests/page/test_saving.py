@@ -232,7 +232,7 @@ def test_of_a_model_that_learns_a_text_by_heart_the_best_weights_are_saved(page,
     (tmp_path / "short.txt").write_bytes(text := NAMED["selmere"].read_bytes()[:3000])
     paste(page, text.decode())
     wait_for(lambda: "3,000 characters" in find(page, "#said")[0].text)
-    train_until(page, lambda: "by heart" in "".join(texts(page, "#learned")), size="2 64 64")
+    train_until(page, lambda: "by heart" in "".join(texts(page, "#learned")), size="2 64 64", n_head=4)
     file, message = saved(page, tmp_path, "checkpoint")
     assert "It is the model at its best, with a loss of" in message
     best, now = loss_of(page, message), loss_of(page, "")
@@ -270,8 +270,10 @@ def test_a_page_without_its_text_has_no_part_of_it_and_one_with_it_trains_on(pag
     open_page(page, withal)
     wait_for(lambda: can_press(page, "#go"))
     assert texts(page, "#source option") == ["mine.txt"]
-    assert texts(page, "#size option:checked") == ["2 heads, trained here, further"]
+    chosen = texts(page, "#size option:checked, #bar :checked + b")
+    assert chosen == ["2", "none", "2 heads, trained here, further"]
     assert (loss_of(page, ""), lines_of(page)) == (loss, lines)  # on the same characters
+    assert find(page, "#promise")[0].text.endswith("mine.txt. Nothing leaves your computer.")
     page.execute_script(FIRST_LOSS)
     wait_for(lambda: len(find(page, "#samples tr")) > 2)
     assert page.execute_script("return first") == [f"{loss:.3f}2 heads, further"]
