@@ -38,6 +38,11 @@ SHIFTS = """let sum = 0;
     const add = (list) => list.getEntries().forEach((each) => (sum += each.hadRecentInput ? 0 : each.value));
     setTimeout(() => new PerformanceObserver(add).observe({ type: "layout-shift" }), 1000);
     setTimeout(() => arguments[0](sum), 31_000)"""
+DROP = """const [name, content] = arguments, dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File([content], name));
+    const event = new DragEvent("drop", { dataTransfer, cancelable: true });
+    document.dispatchEvent(event);
+    return event.defaultPrevented"""
 COMPARE = """const loss = new Loss(), lines = { even: 4, single: 3, pairs: 2.5 };
     return arguments[0].map(([titles, kind, key, ...points]) => {
       loss.begin(titles, titles.map(() => kind), { key, lines });
@@ -258,7 +263,7 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence_and_a_mended_text_train
         assert (said(browser), can_press(browser, "#go")) == (sentence, False)
         assert texts(browser, "#source option:checked") == ["mine.txt"]
         assert "pairs of letters" not in said(browser, "#curve")
-    give("mended.txt", "😀 好\r\n".encode() * 500)
+    assert browser.execute_script(DROP, "mended.txt", "😀 好\r\n" * 500)
     wait_to_find("2,000 characters, 4 different. Its line ends of Windows were converted.", lambda: said(browser))
     assert texts(browser, "#source option") == ["Selmere, a short play", "mended.txt"]
     press(browser, "Pause")
