@@ -101,16 +101,18 @@ export class Run {
     if (document.hidden || this.isEnded) return;
     const characters = this.now?.characters ?? 0;
     const states = (await this.weights()).map((each, i) => this.stateOf(i, each));
-    const refreshing = this.refresh(states);
+    await Promise.all([this.refresh(states), this.write(states, characters)]); // each fails if another run begins
+  }
+
+  // Shows a sample of each model.
+  async write(states, characters) {
     const texts = [];
     for (const { header, checkpoints } of states) {
       const [checkpoint] = checkpoints;
       await this.writer.ask("load", { ...checkpoint, header: { ...header, ...checkpoint.header } });
       texts.push(await this.writer.ask("write", { ...SAMPLE, length: LENGTHS[states.length - 1] }));
     }
-    if (this.isEnded) return;
-    this.writes.show(characters, texts);
-    await refreshing;
+    if (!this.isEnded) this.writes.show(characters, texts);
   }
 
   async refresh(states) {
