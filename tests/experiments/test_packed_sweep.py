@@ -24,7 +24,7 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
     capsys.readouterr()
     assert report_command(["runs/packed", "--pack", str(file)]) == 0
     assert capsys.readouterr().out.startswith(f"Packed into {file}\n")
-    assert len(pages) == 5
+    assert len(pages) == 4
     assert {page: page.read_text(encoding="utf-8") for page in Path("runs/packed").glob("report*")} == pages
     of_runs = compare(find_runs([runs_folder / "runs" / "packed"])[0])
     shutil.move(runs_folder / "runs" / "packed", tmp_path)  # the report of the file cannot read it
