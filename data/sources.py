@@ -13,6 +13,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+from platformdirs import user_cache_path
+
 from cli.errors import UserError
 from data.files import exclusive, replacing
 
@@ -51,7 +53,7 @@ def cache_folder() -> Path:
     if os.access(folder if folder.exists() else folder.parent, os.W_OK):
         return folder
     try:
-        of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "character-level-gpt"
+        of_user = user_cache_path("character-level-gpt", appauthor=False).expanduser()
         of_user.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
         advice = "set XDG_CACHE_HOME to one that you can write"
