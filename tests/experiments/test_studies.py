@@ -20,7 +20,7 @@ STUDIES = ROOT / "experiments" / "studies"
 PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("README.md", "attention.md", "heads.md"))
 REPORTS = re.findall(r"^python (-m experiments\.report experiments/studies/\w+/\w+\.jsonl .*)$", PAGES, re.MULTILINE)
 
-# The 14 contrasts of plan.md by their numbers: part, variant, other variant, seeds.
+# The 14 contrasts of the plan of heads.md by their numbers: part, variant, other variant, seeds.
 FAMILY = {
     1: ("tuned", "8-heads", "4-heads", range(8, 16)),
     2: ("tuned", "16-heads", "8-heads", range(8, 16)),
