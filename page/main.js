@@ -20,11 +20,10 @@ function begin() {
   const [first] = states;
   training.isBundled &&= !first.isTrainedHere; // a page that was saved
   const opening = inBox(first.opening, first.characters);
-  const name = states.map((state) => `${state.name}, step ${state.checkpoints[state.chosen].step}`).join("; ");
   const own = states.map((state, i) => new Model(state, i));
   const loss = new Loss();
   let bar = null; // until the models of the page are shown
-  const desk = new Desk(opening, name, () => showTabs(tabsOf(desk, bar?.run, own)));
+  const desk = new Desk(opening, () => showTabs(tabsOf(desk, bar?.run, own)));
   const keep = new Keep(source, training.settings, () => bar?.run);
   offerSteps(own, desk);
   desk.show(own, 0).then(() => desk.yourText.sheet.reveal(desk.text.length));
@@ -48,8 +47,7 @@ function begin() {
   });
   const go = () => {
     bar.openText();
-    const { box, writing } = desk.yourText;
-    if (box.isNew && box.value === opening && !writing) desk.yourText.writeFirstWords();
+    if (desk.text === opening) desk.yourText.writeFirstWords();
   };
   own[0].loaded.then(go, go); // one can train others even if this page cannot show its own
 }

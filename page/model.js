@@ -6,7 +6,7 @@ import { Engine } from "./workers/engine.js";
 export class Model {
   // state: what a page knows of a model, see `describe` in models.py. index: 0, or 1 for the second of two.
   constructor(state, index) {
-    Object.assign(this, { state, index, off: new Set(), reading: null, inside: null, costs: new Map() });
+    Object.assign(this, { state, index, off: new Set(), reading: null, inside: null });
     this.engine = new Engine("reader");
     this.load(state.checkpoints[state.chosen]);
     const { layers, ngrams, longest_copy } = this.config;
@@ -23,7 +23,7 @@ export class Model {
   // Loads weights, which answer from now on. What the old ones answered stays until the new ones have answered.
   load(checkpoint) {
     this.checkpoint = checkpoint;
-    this.costs.clear();
+    this.costs = new Map();
     const header = { ...this.state.header, ...checkpoint.header };
     this.loaded = this.engine.ask("load", { ...checkpoint, header });
     this.loaded.catch(() => {}); // `ask` throws its error
@@ -40,11 +40,9 @@ export class Model {
   }
 
   // Reads a text, and remembers what the worker says of it.
-  async read(text, pass) {
-    const [off, { checkpoint }] = [[...this.off], this];
-    const answer = await this.ask("read", { text, off }, pass);
-    this.reading = { ...answer, text, n: [...text].length, checkpoint };
-    this.remember(text, off, answer);
+  async read(text) {
+    const answer = await this.ask("read", { text, off: [...this.off] });
+    this.reading = { ...answer, text, n: [...text].length };
   }
 
   // Computes the maps of a text that it has read.
@@ -53,18 +51,12 @@ export class Model {
     this.inside = { ...answer, text, T: answer.labels.length };
   }
 
-  remember(text, off, { nats, shown }) {
-    const bits = shown.length > 1 ? nats / Math.LN2 / (shown.length - 1) : null;
-    if (this.costOf !== text) this.costs.clear();
-    this.costOf = text;
-    this.costs.set(String([...off].sort()), bits);
-  }
-
   // Returns what a text costs with these parts off, in bits per character; null for a text of one character.
   async cost(text, off) {
-    const key = String([...off].sort());
-    if (this.costOf !== text || !this.costs.has(key)) this.remember(text, off, await this.ask("read", { text, off }));
-    return this.costs.get(key);
+    const { costs } = this; // of these weights
+    const key = JSON.stringify([text, off.toSorted()]);
+    if (!costs.has(key)) costs.set(key, (await this.ask("read", { text, off })).cost);
+    return costs.get(key);
   }
 
   // The weight that head h (of all) gives at position q to position k.

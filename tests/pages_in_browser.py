@@ -88,7 +88,7 @@ def wait_to_find(expected, look):
 
 def wait_for_maps(browser):
     """Wait until the page shows the maps of its heads, and writes nothing."""
-    wait_for(lambda: find(browser, ".head[aria-pressed=true]"))
+    wait_for(lambda: find(browser, "#looks > *"))
     wait_for(lambda: can_continue(browser))
 
 

@@ -35,10 +35,7 @@ export class Head {
     byId("measured").textContent = measured ? `${sentence(measured.changes[name][1])}. ${measured.summary}` : "";
     const [top, height, width] = [q, 1, q + 1].map((n) => `${(100 * n) / inside.T}%`);
     Object.assign(byId("chosen-row").style, { top, height, width });
-  }
-
-  drawMap() {
-    drawMap(byId("map"), this.model, this.h);
+    drawMap(byId("map"), model, h);
     this.sayPlace();
   }
 
@@ -49,7 +46,6 @@ export class Head {
     const shares = [(event.clientY - frame.top) / frame.height, (event.clientX - frame.left) / frame.width];
     this.place = shares.map((share) => Math.min(T - 1, Math.max(0, Math.floor(share * T))));
     this.choose(this.place[0]);
-    this.sayPlace();
   }
 
   // Says the weight under the pointer, which may rest there while maps change.

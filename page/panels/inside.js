@@ -26,12 +26,6 @@ export class Inside {
     });
   }
 
-  // Scrolls the drawing, if it must, to the h-th head.
-  reveal(h) {
-    const [frame, place] = [byId("net"), this.tiles[h]].map((each) => each.getBoundingClientRect());
-    byId("net").scrollTop += Math.min(0, place.top - frame.top) + Math.max(0, place.bottom - frame.bottom);
-  }
-
   showMaps(model) {
     const { roles } = model.inside;
     const changes = model.state.header.measured?.changes;

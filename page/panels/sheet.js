@@ -12,8 +12,7 @@ export class Sheet {
     this.scroller = root.querySelector(".sheet");
     this.text = root.querySelector(".text");
     this.text.replaceChildren();
-    this.lines = this.text.appendChild(make("div")).appendChild(new Text()); // those without shades
-    this.before = this.text.appendChild(new Text()); // the rest without shades
+    this.before = this.text.appendChild(new Text()); // what has no shades
     this.buttons = [...root.querySelectorAll(".shading button")];
     for (const button of this.buttons) button.onclick = () => this.shadeBy(button.dataset.by);
     this.shadeBy("surprise");
@@ -22,11 +21,7 @@ export class Sheet {
   // Shows a text; only the characters from `first` on have shades. unknown: the places that the model does not know.
   show(characters, first, unknown) {
     this.first = first;
-    const before = characters.slice(0, first).join("");
-    const nextLine = before.lastIndexOf("\n") + 1;
-    // The browser need not lay out the lines in an element of their own again, if they are the same.
-    if (this.lines.data !== before.slice(0, nextLine)) this.lines.data = before.slice(0, nextLine);
-    this.before.data = before.slice(nextLine);
+    this.before.data = characters.slice(0, first).join("");
     this.spans.forEach((span) => span.remove());
     this.spans = characters.slice(first).map((c) => make("span", c));
     this.text.append(...this.spans);
@@ -42,7 +37,7 @@ export class Sheet {
   reveal(caret) {
     let left = caret;
     let piece;
-    for (piece of [this.lines, this.before, ...this.spans.map((span) => span.firstChild)]) {
+    for (piece of [this.before, ...this.spans.map((span) => span.firstChild)]) {
       if (left <= piece.length) break;
       left -= piece.length;
     }
@@ -71,22 +66,4 @@ export class Sheet {
       span.classList.toggle("query", this.first + i === chosen);
     });
   }
-
-  // Returns the character at a place of the window, or -1.
-  at({ clientX, clientY }) {
-    const elements = document.elementsFromPoint(clientX, clientY);
-    const i = this.spans.findIndex((span) => elements.includes(span));
-    return i < 0 ? -1 : this.first + i;
-  }
-}
-
-// Returns the middle of the last long line: a character that has something to look back at.
-export function middleOfLine(text) {
-  const starts = [...text.keys()].filter((i) => i === 0 || text[i - 1] === "\n");
-  const lines = starts.map((first, n) => ({ first, last: (starts[n + 1] ?? text.length) - 1 }));
-  const lengthOf = ({ first, last }) => last - first;
-  const longest = Math.max(...lines.map(lengthOf));
-  const { first, last } = lines.findLast((line) => lengthOf(line) >= longest / 2);
-  const middle = Math.floor((first + last) / 2);
-  return text.findIndex((character, i) => i >= middle && (/\S/.test(character) || i === last));
 }

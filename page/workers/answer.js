@@ -14,14 +14,13 @@ export function answerWith(functions) {
   };
 }
 
-// Lets the worker receive other questions, if it has worked for some time; returns whether it had.
+// Lets the worker receive other questions, if it has worked for some time.
 export async function letOthersAsk() {
-  if (performance.now() - turnBegan_ms < TURN_MS) return false;
+  if (performance.now() - turnBegan_ms < TURN_MS) return;
   const { port1, port2 } = new MessageChannel(); // a timer would wait for 4 ms
   await new Promise((go) => {
     port1.onmessage = go;
     port2.postMessage(null);
   });
   turnBegan_ms = performance.now();
-  return true;
 }

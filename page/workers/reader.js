@@ -33,10 +33,10 @@ const ANSWERS = {
   },
 
   // The likeliest next characters, and the surprise, in bits, of each character in the context window, which starts
-  // after the last of the unknown ones. Passes on how much of it is read.
-  read({ text, off }, pass) {
+  // after the last of the unknown ones. cost: the mean surprise; null for a text of one character.
+  read({ text, off }) {
     const { ids, start, unknown } = encode(text);
-    const answer = (window) => {
+    return reading(ids, off, (window) => {
       const bits = window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
       return {
         next: likeliest(softmax(gpt.logits[window.length - 1]), SHOWN),
@@ -45,10 +45,9 @@ const ANSWERS = {
         start: start + ids.length - window.length,
         unknown,
         bits,
-        nats: bits.reduce((sum, each) => sum + each, 0) * Math.LN2,
+        cost: window.length > 1 ? bits.reduce((sum, each) => sum + each, 0) / (window.length - 1) : null,
       };
-    };
-    return reading(ids, off, answer, pass);
+    });
   },
 
   // The attention weights of all heads, each head's lower triangle row by row, their roles, and the characters' labels.
@@ -95,18 +94,21 @@ const ANSWERS = {
     });
   },
 
-  // A continuation, which ends before the stop text, if there is one. Passes on what is written so far.
-  async write({ text, off, length, seed, stop, temperature }, pass) {
+  // A continuation, which ends before the stop text, if there is one. Passes on each character. pause_ms: after
+  // each one.
+  async write({ text, off, length, seed, stop, temperature, pause_ms = 0 }, pass) {
     const { ids } = encode(text);
     const draw = makeDraw(seed, ids.length); // two continuations are those that one would be
     const own = ++newest;
     let written = "";
     for (let i = 0; i < length && own === newest; i++) {
       const append = (window) => ids.push(draw(probabilities(gpt.logits[window.length - 1], temperature)));
-      await reading(ids, off, append, () => pass(written));
+      await reading(ids, off, append);
       const character = characters[ids.at(-1)];
       if (character === stop) break;
       written += character;
+      pass(character);
+      if (pause_ms) await new Promise((go) => setTimeout(go, pause_ms));
     }
     return written;
   },
@@ -119,14 +121,12 @@ const ANSWERS = {
 answerWith(ANSWERS);
 
 // Reads a text with some parts off, and returns what `use` makes of the ids of its context window.
-function reading(ids, off, use, pass) {
+function reading(ids, off, use) {
   const window = ids.slice(windowStart(ids.length, header.config.block_size));
   const work = async () => {
     if (String([...gpt.off]) !== String(off)) gpt.switchOff(off);
     const isRead = window.every((id, t) => id === gpt.ids[t]); // the cache may hold what follows, too
-    for (const _ of isRead ? [] : gpt.read(ids)) {
-      if (await letOthersAsk()) pass?.(gpt.ids.length / window.length);
-    }
+    for (const _ of isRead ? [] : gpt.read(ids)) await letOthersAsk();
     return use(window);
   };
   turn = turn.then(work, work);
@@ -142,13 +142,13 @@ function encode(text) {
   return { ids: start < all.length ? all.slice(start) : [codes.get(header.start)], start, unknown };
 }
 
-// Returns label, text and probability of the n likeliest characters.
+// Returns label, probability and text of the n likeliest characters.
 function likeliest(p, n) {
   const left = p.slice();
   return Array.from({ length: Math.min(n, p.length) }, () => {
     const id = left.indexOf(left.reduce((a, b) => Math.max(a, b)));
     left[id] = -1;
-    return [header.labels[id], characters[id], p[id]];
+    return [header.labels[id], p[id], characters[id]];
   });
 }
 

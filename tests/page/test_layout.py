@@ -99,19 +99,6 @@ def test_all_of_the_page_can_be_read_and_axe_finds_no_fault(browser, folder, pag
     assert faults_found_by_axe(browser) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-def test_the_chosen_head_of_48_is_in_sight(browser, folder, width, height):
-    for text in ("9 bottles of beer", "the wall", ";\n8", "all the other bottles"):
-        visit(browser, folder / "heads.html", width, height)
-        type_text(browser, text)
-        browser.refresh()
-        wait_for_maps(browser)
-        assert len(find(browser, ".head")) == 48
-        chosen, net = (find(browser, selector)[0].rect for selector in (".head[aria-pressed=true]", "#net"))
-        assert net["y"] <= chosen["y"] <= net["y"] + net["height"] - chosen["height"]
-        assert browser.execute_script("return scrollY") == 0
-
-
 def test_a_page_that_the_browser_saved_shows_everything_once(browser, folder, tmp_path):
     visit(browser, folder / "two.html")
     type_text(browser, "the 9 bees")

@@ -37,6 +37,7 @@ def page(browser, trained, monkeypatch):
     def open_all(**window):
         no_scrolling = {"height": 4000}  # which would move the page under the pointer
         open_models(browser, "runs/tiny", options=["--prompt", TEXT], **no_scrolling, **window)
+        browser.execute_async_script("setTimeout(arguments[0], 600)")  # until the maps have followed the pause
         open_details(browser)
         choose_head(browser, 4)
         check_numbers(browser, load_model("runs/tiny", "cpu"), TEXT)
@@ -115,11 +116,8 @@ def test_the_weight_under_a_pointer_that_rests_on_the_map_is_that_of_the_new_map
     check_place(browser, text, 9, 3, off)
 
 
-def test_a_character_is_chosen_by_the_pointer_a_click_the_arrow_keys_or_a_row_of_the_map(browser, page):
+def test_a_character_is_chosen_by_a_click_the_arrow_keys_or_a_row_of_the_map(browser, page):
     page()
-    point(browser, ".text span:nth-of-type(9)")
-    assert query(browser) == 8
-    point(browser, "h1")
     set_caret(browser, 14)
     assert query(browser) == 13
     find(browser, "#text")[0].send_keys("\ue012\ue012")  # the left arrow

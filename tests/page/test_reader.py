@@ -76,8 +76,8 @@ def test_each_layer_guesses_what_the_model_would_predict_after_it(page):
         layers = page.execute_async_script(ASK, "layers", {"text": TEXT, "off": [], "t": t})
         for guesses, outputs in zip(layers, block_outputs(model, torch.tensor([ids])), strict=True):
             likeliest = model.predict(outputs[0, t]).softmax(-1).topk(3)
-            assert [text for _, text, _ in guesses] == [CHARACTERS[id_] for id_ in likeliest.indices]
-            shares = torch.tensor([share for *_, share in guesses], dtype=torch.float64)
+            assert [text for *_, text in guesses] == [CHARACTERS[id_] for id_ in likeliest.indices]
+            shares = torch.tensor([share for _, share, _ in guesses], dtype=torch.float64)
             assert_close(shares, likeliest.values, atol=1e-5, rtol=0)
 
 
@@ -87,7 +87,7 @@ def test_an_empty_text_is_continued_like_the_start_of_a_line(page):
     answer = page.execute_async_script(ASK, "read", {"text": "", "off": []})
     assert answer["text"] == ["\n"]
     p = model(torch.tensor([[CHARACTERS.index("\n")]]))[0, -1].softmax(-1)
-    shown = {character: share for _, character, share in answer["next"]}
+    shown = {character: share for _, share, character in answer["next"]}
     assert shown == pytest.approx({CHARACTERS[i]: p[i].item() for i in p.topk(6).indices}, abs=1e-5)
 
 

@@ -154,7 +154,7 @@ def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_
     assert (opening, text, name) == (TEXT[:10], TEXT, "bottles <&>.txt")
     assert ask(page, model, "answer(pageOf(source, state, corpus))") == saved.read_text("utf-8")
     script = """const reader = new Model(state, 0);
-        answer(reader.read("9 bottles").then(() => reader.reading.next.map(([, , share]) => share)));"""
+        answer(reader.read("9 bottles").then(() => reader.reading.next.map(([, share]) => share)));"""
     ids = torch.from_numpy(Vocabulary(CHARACTERS).encode("9 bottles").astype(np.int64))
     with torch.inference_mode():
         expected = model(ids[None])[0, -1].softmax(-1).topk(6)

