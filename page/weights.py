@@ -37,16 +37,14 @@ def zipped(content: bytes | bytearray) -> str:
 
 
 def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors that a page stores: weights in float16, and of the table of n-grams the rows that count.
+    """Return the tensors that a page stores: weights in float16, and rows of n-grams with 8 bits a number.
 
-    Rows that the training text never reads have the weight 0 and are left out. The n others have 8 bits a number and
-    one scale a row: they are the rows (n, width) times the scales (n, 1).
+    Those are the stored rows (n, width) times their scales (n, 1).
     """
     small = {name: x.half() if x.is_floating_point() else x for name, x in weights.items()}
-    if COUNTS in weights:
-        rows = weights[ROWS][weights[COUNTS] > 0]  # (n, width)
-        scales = (rows.abs().amax(1, keepdim=True) / LEVELS).half().clamp(min=torch.finfo(torch.half).tiny)  # (n, 1)
-        small[SYMBOLS] = weights[SYMBOLS].to(torch.uint16)  # at most the size of the vocabulary
-        small[COUNTS] = weights[COUNTS].to(torch.uint16)  # at most model.ngrams.MOST
-        small |= {ROWS: (rows / scales.float()).round().to(torch.int8), SCALES: scales}
+    if ROWS in weights:
+        small |= {name: weights[name].to(torch.uint16) for name in (SYMBOLS, COUNTS)}  # both are small
+        scales = weights[ROWS].abs().amax(1, keepdim=True) / LEVELS
+        small[SCALES] = scales.half().clamp(min=torch.finfo(torch.half).tiny)
+        small[ROWS] = (weights[ROWS] / small[SCALES].float()).round().to(torch.int8)
     return small

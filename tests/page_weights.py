@@ -41,8 +41,5 @@ def unpacked(tensors, weights):
         numbers = np.frombuffer(content, place["dtype"], size, place["offset"]).reshape(place["shape"])
         found[name] = torch.from_numpy(numbers.astype(np.float64))
     if packing.SCALES in found:
-        counts = found[packing.COUNTS]
-        rows = torch.zeros(len(counts), found[packing.ROWS].size(1), dtype=torch.float64)
-        rows[counts > 0] = found[packing.ROWS] * found.pop(packing.SCALES)
-        found[packing.ROWS] = rows
+        found[packing.ROWS] *= found.pop(packing.SCALES)
     return found

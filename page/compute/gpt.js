@@ -2,44 +2,25 @@
 // Names are those of model/. C channels, H heads, K key heads, D channels of a head, V characters, B context length,
 // t the position of a query, s that of a key. Vectors are Float64Arrays, weights Float32Arrays, row by row.
 
+// Returns the sum of the products of x (n,) with n numbers of y.
+function dot(x, y, start = 0) {
+  const n = x.length;
+  let [even, odd] = [0, 0]; // two sums, because each addition waits for the one before it
+  for (let i = 0; i + 1 < n; i += 2) {
+    even += x[i] * y[start + i];
+    odd += x[i + 1] * y[start + i + 1];
+  }
+  return even + odd + (n % 2 ? x[n - 1] * y[start + n - 1] : 0);
+}
+
 // Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
 function linear(x, { weight, bias }) {
-  const n = x.length;
-  const m = weight.length / n;
-  const y = new Float64Array(m + 3);
-  const start = (row) => Math.min(row, m - 1) * n;
-  // Four rows at once, because each addition waits for the one before it.
-  for (let i = 0; i < m; i += 4) {
-    const at0 = start(i);
-    const at1 = start(i + 1);
-    const at2 = start(i + 2);
-    const at3 = start(i + 3);
-    let a = 0;
-    let b = 0;
-    let c = 0;
-    let d = 0;
-    for (let j = 0; j < n; j++) {
-      a += weight[at0 + j] * x[j];
-      b += weight[at1 + j] * x[j];
-      c += weight[at2 + j] * x[j];
-      d += weight[at3 + j] * x[j];
-    }
-    y[i] = a;
-    y[i + 1] = b;
-    y[i + 2] = c;
-    y[i + 3] = d;
-  }
-  const product = y.subarray(0, m); // without what the last four rows computed twice
-  return bias ? add(product, bias) : product;
+  const y = new Float64Array(weight.length / x.length);
+  for (let i = 0; i < y.length; i++) y[i] = dot(x, weight, i * x.length);
+  return bias ? add(y, bias) : y;
 }
 
 const add = (x, y) => x.map((each, i) => each + y[i]);
-
-function dot(x, y) {
-  let sum = 0;
-  for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
-  return sum;
-}
 
 // Returns x / sqrt(mean(x^2) + eps), times a factor; eps is that of float32.
 function rmsNorm(x, { factor = 1 }) {
@@ -178,8 +159,10 @@ export class GPT {
     this.logits = this.store(); // (t, V)
     this.residuals = this.stores(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
-    const [symbols, counts] = ["symbols", "counts"].map((name) => tensors[`memories.ngrams.${name}`]); // (V,), (rows,)
-    this.memory = { symbols, counts, rows: part("memories.ngrams.rows").weight, proj: part("memories.ngrams.proj") };
+    this.memory = { proj: part("memories.ngrams.proj") };
+    for (const name of ["symbols", "counts", "scales", "rows.weight"]) {
+      this.memory[name] = tensors[`memories.ngrams.${name}`]; // (V,), (rows,), (rows, 1), (rows, width)
+    }
     this.copies = {
       followers: part("memories.copies.followers"),
       strengths: { weight: tensors["memories.copies.strengths"] },
@@ -290,12 +273,12 @@ export class GPT {
 
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
-    const { rows, counts, proj } = this.memory;
+    const { "rows.weight": rows, counts, scales, proj } = this.memory;
     const width = rows.length / this.config.ngram_rows;
     const found = [];
     for (const row of this.ngramRows(t)) {
-      const share = counts[row] / (counts[row] + 4);
-      for (let i = 0; i < width; i++) found.push(share * rows[row * width + i]);
+      const scale = (scales[row] * counts[row]) / (counts[row] + 4);
+      for (let i = 0; i < width; i++) found.push(scale * rows[row * width + i]);
     }
     return linear(Float64Array.from(found), proj);
   }

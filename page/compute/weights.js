@@ -12,7 +12,6 @@ export async function unpack(tensors, text) {
     const numbers = new NUMBERS_OF[dtype](content.slice(offset, offset + size));
     weights[name] = dtype === "float16" ? Float32Array.from(numbers, (bits) => halves[bits]) : numbers;
   }
-  if (weights["memories.ngrams.counts"]) weights["memories.ngrams.rows.weight"] = everyRow(weights);
   return weights;
 }
 
@@ -61,21 +60,4 @@ function fromHalf(bits) {
   const exponent = (bits >> 10) & 31;
   const fraction = bits & 1023;
   return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24);
-}
-
-// Returns the table of n-grams, in which the rows that the training text never reads are 0.
-function everyRow({
-  "memories.ngrams.rows.weight": stored,
-  "memories.ngrams.scales": scales,
-  "memories.ngrams.counts": counts,
-}) {
-  const width = stored.length / scales.length;
-  const rows = new Float32Array(counts.length * width);
-  let n = 0; // of the row among those that are stored
-  for (let row = 0; row < counts.length; row++) {
-    if (counts[row] === 0) continue;
-    for (let i = 0; i < width; i++) rows[row * width + i] = stored[n * width + i] * scales[n];
-    n++;
-  }
-  return rows;
 }
