@@ -1,13 +1,12 @@
 // The bar: what is trained, on which text, for how long, and the button that does the next sensible thing.
 
-import { adopt, inBox } from "./compute/vocabulary.js";
+import { adopt } from "./compute/vocabulary.js";
 import { unpack, unzipped } from "./compute/weights.js";
 import { byId, enable, grouped, make, makeButtons, oneAtATime, say, showDialog } from "./panels/elements.js";
 import { spokenTime } from "./panels/learned.js";
 import { Run } from "./run.js";
 import { ENDED, Engine } from "./workers/engine.js";
 
-const MOST_READ = 2 ** 25; // bytes of a file: more than the trainer accepts
 const TICK_MS = 250; // of the clock
 const MANY = 500; // different characters, which make training slow
 const OWN = "own";
@@ -17,14 +16,12 @@ export class Bar {
   // that can be trained further, if there is one. onChange(text): what is known or can be done has changed.
   constructor(training, own, { desk, loss }, onChange) {
     Object.assign(this, { training, own, desk, loss, onChange, trainer: null, file: null, text: null, run: null });
-    Object.assign(this, { form: byId("bar"), seeds: new Map(), noted_ms: 0, isBeginning: false, words: "", error: "" });
+    Object.assign(this, { form: byId("bar"), noted_ms: 0, isBeginning: false, words: "", error: "" });
     this.openText = oneAtATime(() => this.open());
-    this.start = oneAtATime(() => this.try(() => this.begin()));
     this.offer();
     this.listen();
     makeButtons({
       go: () => this.try(() => this.go()),
-      restart: () => this.start(),
       "own-text": () => showDialog(byId("take")),
     });
     setInterval(() => this.showClock(), TICK_MS);
@@ -66,8 +63,7 @@ export class Bar {
     if (!file) return;
     byId("take").close("");
     byId("file").value = ""; // so that the same file can be chosen again
-    const start = file.slice(0, MOST_READ);
-    this.take(file.name, new Uint8Array(await start.arrayBuffer()));
+    this.take(file.name, new Uint8Array(await file.arrayBuffer()));
     byId("pasted").value = "";
   }
 
@@ -101,7 +97,7 @@ export class Bar {
     return byId("size").value === OWN ? this.own : null;
   }
 
-  // What distinguishes runs but for the seed and the time.
+  // What distinguishes runs but for their time.
   get key() {
     return JSON.stringify([this.configs, Boolean(this.from), this.text?.key]);
   }
@@ -125,7 +121,8 @@ export class Bar {
     Object.assign(this, { text: null, words: "", error: "" });
     this.describe();
     try {
-      this.text = await this.opened();
+      const given = byId("source").value === OWN ? this.file : await textOfPage();
+      this.text = given && (await this.opened(given));
       this.words = this.text ? wordsOn(this.text) : "Choose a text of your own.";
     } catch ({ message }) {
       this.error = message;
@@ -133,26 +130,11 @@ export class Bar {
     this.describe();
   }
 
-  // Returns what is known of the chosen text; null if there is none.
-  async opened() {
-    const { dataset, textContent } = byId("corpus");
-    const ofPage = async () => ({
-      name: dataset.name,
-      bytes: new Uint8Array(await unzipped(textContent)),
-      isOfPage: true,
-    });
-    const given = byId("source").value === OWN ? this.file : dataset.name && (await ofPage());
-    if (!given) return null;
-    await this.trainer.ask("start", { kernels: this.training.kernels });
-    const found = await this.trainer.ask("open", { bytes: given.bytes });
-    const key = JSON.stringify([given.name, found.n, found.whole]);
-    return {
-      ...given,
-      bytes: found.converted ?? given.bytes,
-      ...found,
-      opening: inBox(found.opening, found.characters),
-      key, // the same for the same text
-    };
+  // Returns what is known of a text, given its name and its bytes.
+  async opened(given) {
+    const found = await this.trainer.ask("open", { bytes: given.bytes, kernels: this.training.kernels });
+    const key = JSON.stringify([given.name, found.n, found.whole]); // the same for the same text
+    return { ...given, ...found, key };
   }
 
   // Shows what is known of the text, and what can be done.
@@ -172,8 +154,6 @@ export class Bar {
     const label = isNew ? "Train" : again;
     byId("go").textContent = isTraining ? "❚❚ Pause" : `▶ ${label}`;
     enable("go", isTraining || text);
-    byId("restart").hidden = !run;
-    enable("restart", text);
     this.showClock();
     this.onChange(text);
   }
@@ -194,13 +174,12 @@ export class Bar {
     const { run } = this;
     if (this.isBeginning) return null; // the second click of two
     if (run?.isTraining) return run.pause();
-    if (run?.key !== this.key) return this.start();
+    if (run?.key !== this.key) return this.begin();
     return run.train(run.now?.isOver === false ? null : this.recipe.seconds);
   }
 
   // Begins a run with the settings of the form.
   async begin() {
-    if (!this.text) return;
     this.isBeginning = true;
     this.describe();
     try {
@@ -208,39 +187,35 @@ export class Bar {
     } finally {
       this.isBeginning = false;
     }
-    this.try(() => this.run.train(this.recipe.seconds));
+    await this.run.train(this.recipe.seconds);
   }
 
   async beginRun() {
     const { trainer, text, configs, from, key, training } = this;
     const { optim, train } = training.settings;
-    const seed = this.seeds.get(key) ?? 0; // the same settings again are another draw
     const given = from ? await trainedSoFar(from, text.characters) : {};
-    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed, ...given });
-    this.seeds.set(key, seed + 1);
+    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: train.seed, ...given });
     this.run?.end();
     if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
     const parts = { desk: this.desk, loss: this.loss, lookAlikes: training.look_alikes };
-    const run = new Run({
-      trainer,
-      text,
-      configs,
-      seed,
-      ancestor: from?.name,
-      ...parts,
-      onChange: () => this.describe(),
-    });
-    Object.assign(run, { key });
-    this.run = run;
-    await run.begin();
+    const onChange = () => this.describe();
+    this.run = new Run({ trainer, text, configs, ancestor: from?.name, key, ...parts, onChange });
+    await this.run.begin();
   }
 }
 
+// Returns the text of the page; null without one.
+async function textOfPage() {
+  const { dataset, textContent } = byId("corpus");
+  if (!dataset.name) return null;
+  return { name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)), isOfPage: true };
+}
+
 // Says what is known of a text.
-function wordsOn({ n, characters, converted }) {
+function wordsOn({ n, characters, isConverted }) {
   const V = [...characters].length;
   const slow = V > MANY ? " So many make it slow." : "";
-  const ends = converted ? " Its line ends of Windows were converted." : "";
+  const ends = isConverted ? " Its line ends of Windows were converted." : "";
   return `${grouped(n)} characters, ${grouped(V)} different.${slow}${ends}`;
 }
 

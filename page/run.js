@@ -13,8 +13,8 @@ const LENGTHS = [80, 36]; // of the sample of one model, and of each of two, whi
 export class Run {
   // trainer: it has begun with models of these configs. text: the answer of `open` in trainer.js, with the name and the
   // bytes of the text. onChange() follows each change of what can be done.
-  constructor({ trainer, text, configs, seed, ancestor, desk, loss, lookAlikes, onChange }) {
-    Object.assign(this, { trainer, text, configs, seed, ancestor, desk, loss, lookAlikes, onChange });
+  constructor({ trainer, text, configs, ancestor, key, desk, loss, lookAlikes, onChange }) {
+    Object.assign(this, { trainer, text, configs, ancestor, key, desk, loss, lookAlikes, onChange });
     Object.assign(this, { history: [], isTraining: false, isEnded: false, models: [] });
     const further = ancestor ? ", further" : "";
     this.titles = configs.map((config) => titleOf(config) + further);

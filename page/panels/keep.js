@@ -68,7 +68,7 @@ export class Keep {
     const { train, data, optim } = this.settings;
     const windows = step * train.batch_size;
     return checkpointOf({
-      settings: { data, optim, model: run.configs[i], train: { ...train, seed: run.seed } },
+      settings: { data, optim, model: run.configs[i], train },
       corpus: run.text,
       progress: { step, windows, elapsed_s: run.now.seconds, best_loss: loss, best_step: step },
       weights,

@@ -14,27 +14,20 @@ const FIRST = 4096; // characters that are learned before the first evaluation; 
 const EVERY_S = 1; // and after this time at most,
 const EARLY_S = 15; // which grows after this one, so that evaluations take
 const SHARE = 0.05; // at most this share of the time
-const LONGEST_S = 1; // of a step; a longer one, if most are shorter, has slept
-let kernels; // the WebAssembly.Module
+const LONGEST_S = 5; // of a step; a longer one has slept
+let kernel; // the WebAssembly.Module
 let text; // { V, learned, heldOut, spans }: the ids of the first nine tenths, of the rest after one before it, and where
 let models; // each { gpt, step, best: { loss, step, characters, weights }, trainLosses }
 let run; // see `begin`
 
 const TRAINER = {
-  // Takes the bytes of kernels.wat, assembled, in base64: the first one that the browser knows is used.
-  async start({ kernels: assembled }) {
-    const bytes = assembled.map((letters) => Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0)));
-    const known = bytes.find((each) => globalThis.WebAssembly?.validate(each));
-    const advice = "This browser cannot train: it lacks WebAssembly SIMD, which browsers have since 2023.";
-    if (!known) throw new Error(advice);
-    kernels = new WebAssembly.Module(known);
-  },
-
-  // Reads the bytes of a text, and returns what is to be known of it, and its bytes if its line ends were converted.
+  // Reads the bytes of a text, and returns what is to be known of it, and its bytes with line feeds as line ends.
   // lines: losses of simple guesses in nats, on the characters that are evaluated; whole: on all that are held out.
-  async open({ bytes }) {
+  // kernels: the bytes of kernels.wat, assembled, in base64; the first ones that the browser knows are used.
+  async open({ bytes, kernels }) {
+    compileFirst(kernels);
     const { string, isConverted } = decode(bytes);
-    const points = codePoints(string);
+    const points = Uint32Array.from(string, (character) => character.codePointAt(0));
     const n = points.length;
     if (n < FEWEST) throw new Error(`The text has ${n} characters; a model needs ${FEWEST} or more.`);
     const known = Uint32Array.from(new Set(points)).sort();
@@ -46,19 +39,14 @@ const TRAINER = {
     const cut = Math.floor(n * (1 - 0.1));
     const heldOut = ids.subarray(cut - 1);
     text = { V, learned: ids.subarray(0, cut), heldOut, spans: spansOf(heldOut.length - 1) };
-    const near = points.subarray(cut, cut + 10 * OPENING);
-    const line = near.indexOf(0x0a) + 1; // where the next line begins
-    const start = line < near.length - OPENING ? line : 0;
-    const [characters, opening] = [known, near.subarray(start, start + OPENING)].map((x) => String.fromCodePoint(...x));
-    const converted = isConverted ? new TextEncoder().encode(string) : null;
     return {
-      characters,
+      characters: String.fromCodePoint(...known),
       n,
-      heldOut: n - cut,
-      opening,
+      opening: String.fromCodePoint(...points.subarray(cut, cut + OPENING)),
       lines: countedLosses(text),
       whole: countedLosses(text, true),
-      converted,
+      bytes: new TextEncoder().encode(string),
+      isConverted,
     };
   },
 
@@ -68,13 +56,13 @@ const TRAINER = {
     const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
     if (text.heldOut.length <= T) throw new Error(advice);
     models = configs.map((config, i) => {
-      const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernels));
+      const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernel));
       if (weights) gpt.setWeights(weights[i]);
       else gpt.initialise(makeNormal(makeRandom(seed)));
       return { gpt, step, best: { loss: Infinity }, trainLosses: [] };
     });
     run = { optim, batch, T, uniform: makeRandom(~seed), steps: step, seconds: 0, from: 0, until: 0, firstStep: step };
-    Object.assign(run, { began: step, evaluated: FIRST / 2, evaluateAt_s: 0, fastest_s: Infinity });
+    Object.assign(run, { began: step, evaluated: FIRST / 2, evaluateAt_s: 0 });
   },
 
   // Trains until the time is over, or until `pause`. Without `seconds`, it goes on with the time that is left. Passes on
@@ -91,9 +79,7 @@ const TRAINER = {
       if (own !== run) break;
       if (charactersOf(own) >= 2 * own.evaluated || own.seconds >= own.evaluateAt_s) pass(evaluated(own));
       const now_ms = performance.now();
-      const step_s = (now_ms - before_ms) / 1000;
-      own.fastest_s = Math.min(own.fastest_s, step_s);
-      own.seconds += Math.min(step_s, Math.max(LONGEST_S, 3 * own.fastest_s));
+      own.seconds += Math.min((now_ms - before_ms) / 1000, LONGEST_S);
       before_ms = now_ms;
     }
     return progress();
@@ -113,25 +99,23 @@ const TRAINER = {
 
 answerWith(TRAINER);
 
-// Returns a text in UTF-8, with line feeds in place of the line ends of Windows. Throws an error if it is none.
-function decode(bytes) {
-  if (bytes.byteLength > MOST_BYTES) throw new Error(`The text has more than ${MOST_BYTES / 1e6} MB.`);
-  const isUTF16 = ["255,254", "254,255"].includes(String(bytes.subarray(0, 2)));
-  if (bytes.includes(0) && !isUTF16) throw new Error("This is not text, but other data.");
-  let string;
-  try {
-    string = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    throw new Error("The text is not in UTF-8; save it as UTF-8 in an editor.");
-  }
-  return { string: string.replaceAll("\r\n", "\n"), isConverted: string.includes("\r\n") };
+function compileFirst(kernels) {
+  const bytes = kernels.map((letters) => Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0)));
+  const known = bytes.find((each) => globalThis.WebAssembly?.validate(each));
+  const advice = "This browser cannot train: it lacks WebAssembly SIMD, which browsers have since 2023.";
+  if (!known) throw new Error(advice);
+  kernel = new WebAssembly.Module(known);
 }
 
-function codePoints(string) {
-  const points = new Uint32Array(string.length);
-  let n = 0;
-  for (const character of string) points[n++] = character.codePointAt(0);
-  return points.subarray(0, n);
+// Returns a text in UTF-8, with line feeds in place of other line ends. Throws an error if it is none.
+function decode(bytes) {
+  if (bytes.byteLength > MOST_BYTES) throw new Error(`The text has more than ${MOST_BYTES / 1e6} MB.`);
+  try {
+    const string = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+    return { string: string.replaceAll(/\r\n?/g, "\n"), isConverted: string.includes("\r") };
+  } catch {
+    throw new Error("This is no text in UTF-8; an editor can save a text as UTF-8.");
+  }
 }
 
 // Returns where the spans of n held-out characters start. All characters are in one if they are few.

@@ -166,7 +166,7 @@ def test_one_types_chooses_and_continues_while_a_model_trains_and_the_keyboard_k
 def test_two_models_stand_side_by_side_and_nothing_is_concluded_from_one_seed(browser, visit):
     visit(n_head=4, beside=1, size=SMALL, seconds=3)
     press(browser, "Pause")
-    for button in ("#restart", "#go", "#go"):
+    for button in ("#go", "#go"):
         wait_for(lambda: label(browser) == "Train longer")
         assert texts(browser, "#tabs button")[:2] == texts(browser, "#keys span") == ["4 heads", "1 head"]
         assert len(texts(browser, "#samples tr:last-child td")) == 2
@@ -242,9 +242,7 @@ def test_the_main_button_does_the_next_sensible_thing(browser, visit):
     choose(browser, size="2 32 32")
     press(browser, "Pause")
     wait_for(lambda: len(rows(browser, "#runs tr")) == 2)
-    for _ in range(5):  # while samples and maps of the run before are on their way
-        click(browser, "#restart")
-        reads_more(browser)
+    reads_more(browser)
     press(browser, "Go on")
 
 
@@ -257,7 +255,7 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence_and_a_mended_text_train
     visit(size=SMALL)
     for content, sentence in (
         (b"", "The text has 0 characters; a model needs 1000 or more."),
-        ("été ".encode("latin-1") * 500, "The text is not in UTF-8; save it as UTF-8 in an editor."),
+        ("été ".encode("latin-1") * 500, "This is no text in UTF-8; an editor can save a text as UTF-8."),
         (b"ab" * 10_000_001, "The text has more than 20 MB."),
     ):
         give("mine.txt", content)
@@ -289,7 +287,7 @@ def test_the_models_of_the_page_come_back_and_a_text_that_the_new_ones_cannot_re
     wait_for(lambda: said(browser).startswith("2,300 characters"))
     press(browser, "Pause")
     reads_more(browser)
-    assert value(browser).startswith("abracadabra simsalabim\n")
+    assert "abracadabra simsalabim\n" in value(browser)
     click(browser, "#undo")
     assert value(browser) == text
     wait_for(lambda: "has never seen" in said(browser, "#message"))
@@ -369,7 +367,7 @@ def test_a_file_that_cannot_be_read_is_named_and_a_choice_that_is_cancelled_chan
     visit()
     facts = said(browser)
     script = "document.querySelector('#file').onchange({ target: { files: arguments[0] ? [UNREAD] : [] } })"
-    unread = "{ slice: () => ({ arrayBuffer: async () => { throw new Error('It cannot be read.') } }) }"
+    unread = "{ arrayBuffer: async () => { throw new Error('It cannot be read.') } }"
     for is_chosen, message in ((False, facts), (True, "It cannot be read.")):
         browser.execute_script(script.replace("UNREAD", unread), is_chosen)
         wait_to_find(message, lambda: said(browser))
