@@ -2,7 +2,7 @@
 
 import { adopt } from "./compute/vocabulary.js";
 import { unpack, unzipped } from "./compute/weights.js";
-import { byId, enable, grouped, make, makeButtons, oneAtATime, say, showDialog } from "./panels/elements.js";
+import { byId, enable, grouped, make, makeButtons, oneAtATime, say } from "./panels/elements.js";
 import { spokenTime } from "./panels/learned.js";
 import { Run } from "./run.js";
 import { ENDED, Engine } from "./workers/engine.js";
@@ -22,7 +22,7 @@ export class Bar {
     this.listen();
     makeButtons({
       go: () => this.try(() => this.go()),
-      "own-text": () => showDialog(byId("take")),
+      "own-text": () => byId("take").showModal(),
     });
     setInterval(() => this.showClock(), TICK_MS);
     this.describe();
@@ -51,8 +51,8 @@ export class Bar {
       this.try(() => this.takeFile(event.dataTransfer));
     };
     byId("file").onchange = ({ target }) => this.try(() => this.takeFile(target));
-    byId("take").onclose = () => {
-      if (byId("take").returnValue === "use") this.take("pasted text", new TextEncoder().encode(byId("pasted").value));
+    byId("take").onsubmit = ({ submitter: { value } }) => {
+      if (value === "use") this.take("pasted text", new TextEncoder().encode(byId("pasted").value));
     };
     byId("source").onchange = this.openText;
     this.form.onchange = () => this.try(() => {});
@@ -61,7 +61,7 @@ export class Bar {
 
   async takeFile({ files: [file] }) {
     if (!file) return;
-    byId("take").close("");
+    byId("take").close();
     byId("file").value = ""; // so that the same file can be chosen again
     this.take(file.name, new Uint8Array(await file.arrayBuffer()));
     byId("pasted").value = "";

@@ -41,10 +41,6 @@ function begin() {
   byId("learned").append(make("p", "Nothing yet: press Train.", { className: "note" }));
   const writes = new Writes([""]);
   writes.show(first.points.at(-1)?.[0] ?? 0, [opening.slice(0, 60)]);
-  document.addEventListener("visibilitychange", () => {
-    loss.draw(); // nothing is drawn while the page is hidden
-    bar.run?.look();
-  });
   const go = () => {
     bar.openText();
     if (desk.text === opening) desk.yourText.writeFirstWords();

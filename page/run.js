@@ -98,7 +98,7 @@ export class Run {
 
   // Shows what the models make of the text in the box, and a sample of each.
   async showAndWrite() {
-    if (document.hidden || this.isEnded) return;
+    if (this.isEnded) return;
     const characters = this.now?.characters ?? 0;
     const states = (await this.weights()).map((each, i) => this.stateOf(i, each));
     await Promise.all([this.refresh(states), this.write(states, characters)]); // each fails if another run begins

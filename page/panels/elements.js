@@ -46,12 +46,6 @@ export function makeButtons(works) {
   }
 }
 
-// Opens a dialog without the answer of the last time, which Escape would give again.
-export function showDialog(dialog) {
-  dialog.returnValue = "";
-  dialog.showModal();
-}
-
 // Returns bars as long as shares, with a label and a percentage each: [[label, share], ...]. Bars that are there stay, so
 // that the keyboard keeps its place. choose(i): what a press does; without it, the bars are no buttons.
 export function showBars(root, bars, choose) {

@@ -42,15 +42,10 @@ export class Inside {
     this.built = model;
     this.tiles = [];
     const { config, heads, state } = model;
-    const { n_embd: C, positions, ngrams, longest_copy, conv_width } = config;
+    const { n_embd: C, ngrams, longest_copy, conv_width } = config;
     const { tensors } = model.checkpoint.header;
     const row = (text, title = "") => make("div", text, { className: "block", title });
-    const known = {
-      learned: "a vector for each position is added",
-      rope: "positions: each head turns its queries and keys by an angle",
-      alibi: "positions: scores fall with the distance",
-    };
-    const rows = [row(`${C} numbers for each character`, known[positions])];
+    const rows = [row(`${C} numbers for each character`)];
     if (ngrams.length) rows.push(row(`memory of the last ${ngrams.join(", ")} characters`, "n-grams"));
     if (longest_copy) rows.push(row("memory of what followed the same characters before", "copies"));
     config.layers.forEach(({ n_head: H, n_kv_head: K, head_size: D }, l) => {

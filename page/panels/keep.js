@@ -1,6 +1,6 @@
 // Keeping what was trained here: as a page, as a checkpoint for Python, or as a picture.
 
-import { byId, enable, makeButtons, say, showDialog } from "./elements.js";
+import { byId, enable, makeButtons, say } from "./elements.js";
 import { pictureOf } from "./picture.js";
 import { checkpointOf, download, pageOf } from "./save.js";
 
@@ -10,15 +10,13 @@ export class Keep {
   // source: see `pageOf`. settings: of configs/page.yaml. runOf(): the run that is kept, if there is one.
   constructor(source, settings, runOf) {
     Object.assign(this, { source, settings, runOf, kept: null });
-    const dialog = byId("with-text");
     makeButtons({
-      "save-page": () => showDialog(dialog),
+      "save-page": () => byId("with-text").showModal(),
       "save-checkpoint": () => this.save("safetensors", (...given) => this.checkpoint(...given)),
       "save-picture": () => this.save("png", (run) => pictureOf(document.title, run.writes.rows, run.loss.now)),
     });
-    dialog.onclose = () => {
-      const withText = dialog.returnValue === "with";
-      if (dialog.returnValue) this.save("html", (...given) => this.page(...given, withText));
+    byId("with-text").onsubmit = ({ submitter: { value: answer } }) => {
+      if (answer) this.save("html", (...given) => this.page(...given, answer === "with"));
     };
     addEventListener("beforeunload", (event) => {
       if (this.isUnsaved) event.preventDefault();

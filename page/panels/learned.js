@@ -10,15 +10,6 @@ const BEATS = {
   pairs: "It knows which letter follows which: better than counts of pairs.",
 };
 
-const SPOKEN = {
-  itself: "the character itself",
-  "previous character": "the character before",
-  "same character before": "the same character before",
-  "what followed it before": "what followed the same character before",
-  "start of line": "the start of the line",
-  "speaker's name": "the speaker's name",
-};
-
 export const spokenTime = (seconds) =>
   `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 
@@ -65,7 +56,7 @@ export class Learned {
     roles.forEach(([role], h) => {
       if (role === "no fixed target" || this.told.has(`${i} ${role}`)) return;
       this.told.add(`${i} ${role}`);
-      this.tell(i, `A head looks at ${SPOKEN[role]}: ${heads[h].words}.`);
+      this.tell(i, `A head has a role, “${role}”: ${heads[h].words}.`);
     });
   }
 }

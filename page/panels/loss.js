@@ -5,7 +5,6 @@ import { drawChart } from "./chart.js";
 import { byId, inShort, make } from "./elements.js";
 
 const LINES = { even: "guessing evenly", single: "common letters", pairs: "pairs of letters" };
-const MOST_ROWS = 8; // runs in the table
 
 export class Loss {
   constructor() {
@@ -41,7 +40,6 @@ export class Loss {
   }
 
   draw() {
-    if (document.hidden) return;
     const { now, earlier, lines } = this;
     const known = now.filter(({ points }) => points.length);
     const keys = known.map(({ title, points }, i) =>
@@ -55,7 +53,7 @@ export class Loss {
     const guesses = lines ? Object.entries(LINES).map(([line, label]) => [lines[line], label]) : [];
     drawChart(byId("curve"), curves, guesses, differenceOf(now));
     const rows = this.isElsewhere ? [] : [...known, ...earlier];
-    byId("runs").replaceChildren(...rows.slice(0, MOST_ROWS).map((each, i) => this.rowOf(each, i)));
+    byId("runs").replaceChildren(...rows.map((each, i) => this.rowOf(each, i)));
     byId("runs").closest("table").classList.toggle("empty", !rows.length);
     byId("compared").textContent = !this.isElsewhere && known.length ? this.compare() : "";
   }

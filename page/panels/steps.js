@@ -25,26 +25,17 @@ function sumOf(pairs) {
 
 // Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows, the names
 // of its columns, and the numbers that its bars show. `product(i, j)` says how a number of it came about, `from(i, j)`
-// which numbers went into it. answer: that of `head` in worker.js, and the labels of its characters as `keys`.
+// which numbers went into it: { table: [row, column] }, a whole row or column without the other.
+// answer: that of `head` in reader.js, and the labels of its characters as `keys`.
 function linesOf(config, answer) {
   const at = (i) => `${answer.names[i]} at ${answer.places[i]}`;
   const sees = (i, j) => `${at(i)} ${j <= i ? "sees" : "does not see"} ${at(j)}`;
   const hidden = (i) => answer.places[i] - i; // how many characters up to this one are not shown
   const masked = answer.scores.map((row, i) => row.map((each, j) => (j <= i ? each : -Infinity)));
   const head = { ...answer, at, sees, hidden, masked };
-  return [
-    maskLine(head),
-    projectionsLine(config, head),
-    scoresLine(config, head),
-    maskedScoresLine(head),
-    weightsLine(head),
-    outputLine(head),
-    addedLine(head),
-  ];
+  const lines = [maskLine, projectionsLine, scoresLine, maskedScoresLine, weightsLine, outputLine, addedLine];
+  return lines.map((line) => line(head, config));
 }
-
-const wholeRow = (table, row) => ({ table, row, column: null });
-const cell = (table, row, column) => ({ table, row, column });
 
 // Returns a table of vectors (D,), whose bars show all channels of the last one.
 function vectors(name, rows, product, from) {
@@ -60,7 +51,7 @@ function maskLine({ scores, keys, sees }) {
   };
 }
 
-function projectionsLine({ qk_norm, positions, score }, { q, k, v, at }) {
+function projectionsLine({ q, k, v, at }, { qk_norm, positions, score }) {
   let code = "q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each";
   let then = "";
   if (qk_norm) {
@@ -80,7 +71,7 @@ function projectionsLine({ qk_norm, positions, score }, { q, k, v, at }) {
   };
 }
 
-function scoresLine({ score, positions }, { q, k, scores, row, keys, places }) {
+function scoresLine({ q, k, scores, row, keys, places }, { score, positions }) {
   let code = `scores = ${SCORES[score]}`;
   const hasSlope = positions === "alibi";
   if (hasSlope) code += "\nscores = scores - slope * distance";
@@ -89,12 +80,12 @@ function scoresLine({ score, positions }, { q, k, scores, row, keys, places }) {
     const match = { dot: sum, scaled_dot: `(${sum}) / \u221a${q[i].length}` }[score] ?? SCORES[score];
     return hasSlope ? `${match} \u2212 slope \u00d7 ${decimal(places[i] - places[j])}` : match;
   };
-  const from = (i, j) => [wholeRow("q", i), wholeRow("k", j)];
+  const from = (i, j) => ({ q: [i], k: [j] });
   return { code, tables: [{ name: "scores", rows: scores, columns: keys, bars: row.scores, product, from }] };
 }
 
 function maskedScoresLine({ masked, keys, sees }) {
-  const from = (i, j) => [cell("tril", i, j), cell("scores", i, j)];
+  const from = (i, j) => ({ tril: [i, j], scores: [i, j] });
   return {
     code: 'scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future',
     tables: [{ name: "masked scores", rows: masked, columns: keys, product: sees, from }],
@@ -108,25 +99,25 @@ function weightsLine({ places, hidden, masked, weights, row, keys }) {
     if (j === keys.length) return `weights of the ${hidden(i)} other characters that it sees`;
     return `e^${decimal(masked[i][j])} / sum of e^score over ${places[i] + 1} characters`;
   };
-  const from = (i) => [wholeRow("masked scores", i)];
+  const from = (i) => ({ "masked scores": [i] });
   return {
     code: "weights = F.softmax(scores, dim=-1)  # each row sums to 1",
     tables: [{ name: "weights", rows, columns, bars: row.weights, product, from }],
   };
 }
 
-function outputLine({ hidden, v, weights, outputs, names }) {
+function outputLine({ hidden, v, weights, outputs }) {
   const product = (i, c) => {
     const sum = sumOf(weights[i].map((weight, j) => [weight, v[j][c]]));
     return hidden(i) ? `${sum} + what comes from the rest` : sum;
   };
-  const from = (i, c) => [wholeRow("weights", i), ...names.map((_, j) => cell("v", j, c))];
+  const from = (i, c) => ({ weights: [i], v: [null, c] });
   return { code: "return weights @ v  # (B, T, D)", tables: [vectors("output", outputs, product, from)] };
 }
 
 function addedLine({ added, at }) {
   const product = (i, c) => `row ${c} of proj times the output at ${at(i)}`;
-  const from = (i) => [wholeRow("output", i)];
+  const from = (i) => ({ output: [i] });
   return {
     code: "x = x + self.proj(heads)  # (B, T, C); below, what this head adds",
     tables: [vectors("added", added, product, from)],
@@ -138,9 +129,7 @@ export class Steps {
   constructor() {
     this.place = null;
     const lines = byId("lines");
-    const explainCell = ({ target }) => this.explain(target.closest("td")?.place);
-    lines.onpointerover = explainCell;
-    lines.onpointerdown = explainCell;
+    lines.onpointerover = lines.onpointerdown = ({ target }) => this.explain(target.closest("td")?.place);
     whenLeft(lines, () => {
       if (!lines.querySelector(":focus-visible")) this.forget();
     });
@@ -153,7 +142,7 @@ export class Steps {
     lines.onkeydown = (event) => this.walk(event);
   }
 
-  // config: the settings of the model. answer: that of `head` in worker.js.
+  // config: the settings of the model. answer: that of `head` in reader.js.
   show(config, answer) {
     const focused = byId("lines").querySelector(":focus")?.dataset.name;
     const { place } = this;
@@ -185,14 +174,15 @@ export class Steps {
   // Says how a number came about, and lights up the numbers that went into it.
   explain(place) {
     const [name, i, j] = place ?? [];
-    const { rows, cells, product, from = () => [] } = this.tables.get(name) ?? {};
+    const { rows, cells, product, from = () => ({}) } = this.tables.get(name) ?? {};
     if (!cells?.[i]?.[j]) return;
     this.forget();
     this.place = place;
     cells[i][j].className = "chosen";
-    for (const { table, row, column } of from(i, j)) {
-      const whole = this.tables.get(table).cells[row];
-      for (const td of column === null ? whole : [whole[column]]) td.className = "lit";
+    for (const [table, [row, column]] of Object.entries(from(i, j))) {
+      const places = this.tables.get(table).cells.flat();
+      const isSource = ({ place: [, r, c] }) => (row ?? r) === r && (column ?? c) === c;
+      for (const td of places.filter(isSource)) td.className = "lit";
     }
     byId("product").textContent = `${name} ${decimal(rows[i][j])} = ${product(i, j)}`;
   }

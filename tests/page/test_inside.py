@@ -27,7 +27,6 @@ from experiments.heads.measures import measure_heads, role_of
 from experiments.heads.silence import all_heads, memories, silenced
 from model.config import ModelConfig
 from model.gpt import GPT
-from model.positions import Alibi, Learned, Rotary
 from page.template import joined
 from training.runs.metrics import read_records
 from training.trained_model import load_model
@@ -40,17 +39,12 @@ MODELS = {
     "no heads": {"n_layer": 0},
     "long texts": LONGEST | {"positions": "alibi", "ngrams": (2, 3, 4, 5, 6), "ngram_rows": 50, "longest_copy": 16},
 }
-PLACES = {
-    Learned: "a vector for each position is added",
-    Rotary: "positions: each head turns its queries and keys by an angle",
-}
-PLACES |= {Alibi: "positions: scores fall with the distance"}
 DRAW = """const [header] = arguments, checkpoint = { header, weights: "" };
     const model = new Model({ checkpoints: [checkpoint], chosen: 0, header: { characters: "abcdefghijklm" } }, 0);
     new Inside(() => {}).show(model, null);
     const net = byId("net");
     return { words: [...net.children].map((row) => (row.matches(".layer") ? row.title : row.textContent)),
-      titles: [...net.children].map(({ title }) => title), heads: net.querySelectorAll(".head").length,
+      heads: net.querySelectorAll(".head").length,
       fits: net.scrollWidth <= net.clientWidth }"""
 
 
@@ -87,7 +81,6 @@ def test_the_drawing_has_the_shapes_of_the_model(empty, settings):
         convolution = f"{len(block.conv.weight) + 1} neighbours, " if block.conv else ""
         expected.append(f"{convolution}MLP: {block.mlp.proj.in_features} numbers")
     assert drawn["words"] == [*expected, f"a guess among {V} characters"]
-    assert drawn["titles"][0] == PLACES.get(type(model.position_embedding), "")
     assert drawn["heads"] == sum(block.attention.n_head for block in model.blocks)
     assert drawn["fits"]
 

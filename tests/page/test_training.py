@@ -126,7 +126,7 @@ def test_a_model_learns_the_bundled_play_while_its_sample_its_maps_and_what_it_e
     wait_for(lambda: "better than counts of pairs" in said(browser, "#learned"))
     assert float(rows(browser, "#runs tr")[0][-1]) < 2.33
     assert "pairs of letters 2.33" in said(browser, "#curve")  # on the characters that a page evaluates
-    wait_for(lambda: "A head looks at the character before" in said(browser, "#learned"))
+    wait_for(lambda: "A head has a role, “previous character”: " in said(browser, "#learned"))
     assert all(new != old for new, old in zip(browser.execute_script(MAPS), maps, strict=True))
     press(browser, "Go on")
     shown = []
@@ -380,17 +380,6 @@ def test_a_file_that_cannot_be_read_is_named_and_a_choice_that_is_cancelled_chan
         "byId('take').close(); setTimeout(arguments[0], 300)"
     )  # what Escape does in some browsers
     assert said(browser).startswith("3,000 characters")
-
-
-def test_what_happens_while_the_page_is_hidden_is_shown_when_it_comes_back(browser, visit):
-    visit(size=SMALL, seconds=2)
-    hide = """Object.defineProperty(document, "hidden", { configurable: true, value: arguments[0] });
-        document.dispatchEvent(new Event("visibilitychange"))"""
-    browser.execute_script(hide, True)
-    press(browser, "Train longer")
-    assert rows(browser, "#runs tr") == []
-    browser.execute_script(hide, False)
-    wait_to_find([rows(browser, "#runs tr")[0][1]], lambda: texts(browser, "#samples tr:last-child th"))
 
 
 def test_work_that_failed_once_is_done_again_and_a_worker_that_has_ended_answers_with_an_error(browser, page):
