@@ -77,19 +77,17 @@ export class Bar {
     this.openText();
   }
 
-  // Returns the settings of the form.
-  get recipe() {
-    const { n_head, beside, seconds } = this.form.elements;
-    return { n_head: Number(n_head.value), beside: Number(beside.value), seconds: Number(seconds.value) };
-  }
-
   // Returns the settings of the models that the form describes. A model that trains further keeps its own.
   get configs() {
     if (this.from) return [configOf(this.from)];
     const [n_layer, n_embd, block_size] = byId("size").value.split(" ").map(Number);
-    const { n_head, beside } = this.recipe;
-    const heads = [...new Set([n_head, beside || n_head])];
-    return heads.map((H) => ({ ...this.training.settings.model, n_layer, n_embd, block_size, n_head: H }));
+    const { n_head, beside } = this.form.elements;
+    const heads = new Set([n_head.value, beside.value || n_head.value]);
+    return [...heads].map((H) => ({ ...this.training.settings.model, n_layer, n_embd, block_size, n_head: Number(H) }));
+  }
+
+  get seconds() {
+    return Number(this.form.elements.seconds.value);
   }
 
   // Returns the model of this page with which training begins; null: with new weights.
@@ -142,10 +140,8 @@ export class Bar {
     const { run, text } = this;
     const { elements } = this.form;
     if (this.from) elements.n_head.value = configOf(this.from).n_head; // it keeps its own
-    for (const name of ["n_head", "beside"]) {
-      for (const radio of elements[name]) radio.disabled = Boolean(this.from);
-    }
-    for (const radio of elements.beside) radio.disabled ||= radio.value === elements.n_head.value;
+    for (const choice of this.form.querySelectorAll("fieldset")) choice.disabled = Boolean(this.from);
+    for (const radio of elements.beside) radio.disabled = radio.value === elements.n_head.value;
     if (elements.beside.value === elements.n_head.value) elements.beside[0].checked = true;
     say(this.error || this.words, byId("said"), this.error !== "");
     const isTraining = this.isBeginning || run?.isTraining;
@@ -175,7 +171,7 @@ export class Bar {
     if (this.isBeginning) return null; // the second click of two
     if (run?.isTraining) return run.pause();
     if (run?.key !== this.key) return this.begin();
-    return run.train(run.now?.isOver === false ? null : this.recipe.seconds);
+    return run.train(run.now?.isOver === false ? null : this.seconds);
   }
 
   // Begins a run with the settings of the form.
@@ -187,7 +183,7 @@ export class Bar {
     } finally {
       this.isBeginning = false;
     }
-    await this.run.train(this.recipe.seconds);
+    await this.run.train(this.seconds);
   }
 
   async beginRun() {

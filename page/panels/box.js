@@ -8,11 +8,6 @@ export class Box {
     Object.assign(this, { field, onChange, texts: [], now: -1, change: null });
     this.set(opening);
     field.oninput = ({ inputType }) => this.type(inputType);
-    field.onbeforeinput = (event) => {
-      if (!event.inputType.startsWith("history")) return; // the browser's own, from a menu
-      this.step(event.inputType === "historyUndo" ? -1 : 1);
-      event.preventDefault();
-    };
   }
 
   get value() {
