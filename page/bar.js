@@ -169,7 +169,7 @@ export class Bar {
   go() {
     const { run } = this;
     if (this.isBeginning) return null; // the second click of two
-    if (run?.isTraining) return run.pause();
+    if (run?.isTraining) return run.ask("pause");
     if (run?.key !== this.key) return this.begin();
     return run.train(run.now?.isOver === false ? null : this.seconds);
   }
@@ -178,11 +178,9 @@ export class Bar {
   async begin() {
     this.isBeginning = true;
     this.describe();
-    try {
-      await this.beginRun();
-    } finally {
+    await this.beginRun().finally(() => {
       this.isBeginning = false;
-    }
+    });
     await this.run.train(this.seconds);
   }
 

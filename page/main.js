@@ -26,7 +26,7 @@ function begin() {
   const desk = new Desk(opening, () => showTabs(tabsOf(desk, bar?.run, own)));
   const keep = new Keep(source, training.settings, () => bar?.run);
   offerSteps(own, desk);
-  desk.show(own, 0).then(() => desk.yourText.sheet.reveal(desk.text.length));
+  desk.show(own, 0);
   const measured = training.isBundled ? "whole" : first.isTrainedHere && "lines"; // on the same characters as its losses
   const showLosses = (text) => {
     const curves = states.map((state) => ({ title: state.name, points: state.points }));

@@ -69,10 +69,6 @@ export class Run {
     await this.look();
   }
 
-  pause() {
-    return this.ask("pause");
-  }
-
   // Remembers where the models are, shows it, and looks at them.
   note(now) {
     if (this.isEnded) return;

@@ -143,6 +143,8 @@ function partOf(tensors, name) {
 
 const SHORTEST_COPY = 3; // characters of a match in model/copy_memory.py
 
+const lists = (n) => Array.from({ length: n }, () => []);
+
 // Returns row i of a weight (n, C).
 const rowOf = ({ weight }, i, C) => weight.subarray(i * C, (i + 1) * C);
 
@@ -154,10 +156,9 @@ export class GPT {
     const part = (name) => partOf(tensors, name);
     this.config = config;
     this.off = new Set();
-    this.stored = []; // all lists with an entry for each position
-    this.ids = this.store();
-    this.logits = this.store(); // (t, V)
-    this.residuals = this.stores(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
+    this.ids = []; // of the positions that are read; other lists may have entries of a text before beyond them
+    this.logits = []; // (t, V)
+    this.residuals = lists(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
     this.memory = { proj: part("memories.ngrams.proj") };
     for (const name of ["symbols", "counts", "scales", "rows.weight"]) {
@@ -195,31 +196,15 @@ export class GPT {
       attentionNorm: own("attention_norm"),
       mlpNorm: own("mlp_norm"),
       conv: own("conv"),
-      inputs: this.store(), // (t, C)
-      vectors: this.stores(H + 2 * K), // (t, D) of H queries, K keys and K values
+      inputs: [], // (t, C)
+      vectors: lists(H + 2 * K), // (t, D) of H queries, K keys and K values
     };
-  }
-
-  // Returns a new list with an entry for each position.
-  store() {
-    const list = [];
-    this.stored.push(list);
-    return list;
-  }
-
-  stores(n) {
-    return Array.from({ length: n }, () => this.store());
-  }
-
-  // Forgets all positions but the first n.
-  truncate(n) {
-    for (const list of this.stored) list.length = n;
   }
 
   // Switches heads ("L0H1") and memories ("n-grams", "copies") off, and all others on.
   switchOff(parts) {
     this.off = new Set(parts);
-    this.truncate(0);
+    this.ids.length = 0;
   }
 
   // Reads the window of a text, given as ids, and yields after each position, so that others may have a turn. Only what
@@ -228,7 +213,7 @@ export class GPT {
     const window = ids.slice(windowStart(ids.length, this.config.block_size));
     let same = 0;
     while (same < window.length && window[same] === this.ids[same]) same++;
-    this.truncate(same);
+    this.ids.length = same;
     for (let t = same; t < window.length; t++) yield this.step(window[t]);
   }
 

@@ -45,13 +45,8 @@ export async function unzipped(text) {
 
 // Returns the bytes of a Blob in gzip and base64.
 export async function zipped(blob) {
-  const packed = await new Response(blob.stream().pipeThrough(new CompressionStream("gzip"))).blob();
-  const reader = new FileReader();
-  await new Promise((done) => {
-    reader.onload = done;
-    reader.readAsDataURL(packed);
-  });
-  return reader.result.split(",")[1];
+  const packed = await new Response(blob.stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer();
+  return btoa(Array.from(new Uint8Array(packed), (byte) => String.fromCharCode(byte)).join(""));
 }
 
 // Returns the value of a float16, given its bits.

@@ -5,14 +5,11 @@ export function whenLeft(element, forget) {
   });
 }
 
-// Shows the point of a curve that is nearest to the pointer. data-points of the SVG: [[x, y, text], ...].
+// Shows the point of a curve that is nearest to the pointer, in the element before the chart. data-points of the SVG: [[x, y, text], ...].
 export function answerToPointer(svg) {
-  const before = svg.previousElementSibling; // a tip, if a browser saved the page
-  const tip = before?.matches(".tip") ? before : document.createElement("p");
+  const tip = svg.previousElementSibling;
   const dot = document.createElementNS(svg.namespaceURI, "circle");
-  tip.className = "tip";
   dot.setAttribute("r", 4);
-  svg.before(tip);
   svg.onpointermove = svg.onpointerdown = (event) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
     const points = JSON.parse(svg.dataset.points);

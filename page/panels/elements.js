@@ -46,15 +46,19 @@ export function makeButtons(works) {
   }
 }
 
-// Returns bars as long as shares, with a label and a percentage each: [[label, share], ...]. Bars that are there stay, so
-// that the keyboard keeps its place. choose(i): what a press does; without it, the bars are no buttons.
+// Gives an element n children. Those that are there stay, so that the keyboard keeps its place.
+export function keepChildren(root, n, makeChild) {
+  while (root.children.length > n) root.lastChild.remove();
+  while (root.children.length < n) root.append(makeChild(root.children.length));
+}
+
+// Shows bars as long as shares, with a label and a percentage each: [[label, share], ...]. choose(i): what a press does;
+// without it, the bars are no buttons.
 export function showBars(root, bars, choose) {
-  while (root.children.length > bars.length) root.lastChild.remove();
-  while (root.children.length < bars.length) {
-    const i = root.children.length;
+  keepChildren(root, bars.length, (i) => {
     const spans = [make("span"), " ", make("span")];
-    root.append(choose ? make("button", spans, { onclick: () => choose(i) }) : make("div", spans));
-  }
+    return choose ? make("button", spans, { onclick: () => choose(i) }) : make("div", spans);
+  });
   bars.forEach(([label, share], i) => {
     const bar = root.children[i];
     bar.firstChild.textContent = label;

@@ -1,7 +1,7 @@
 // The chosen head: its large map, where the chosen character looks, and what the text costs without the head.
 
 import { whenLeft } from "./curves.js";
-import { byId, make, say, showBars, upTo } from "./elements.js";
+import { byId, keepChildren, make, say, showBars, upTo } from "./elements.js";
 import { drawMap } from "./inside.js";
 
 const LISTED = 5; // characters that are looked at
@@ -9,7 +9,7 @@ const LISTED = 5; // characters that are looked at
 export class Head {
   // choose(q): the user points at the row of a position. flip(part): the user switches a part off or on.
   constructor(choose, flip) {
-    Object.assign(this, { choose, flip, built: null, place: null });
+    Object.assign(this, { choose, flip, place: null });
     const map = byId("map");
     map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
     whenLeft(map, () => this.forgetPlace());
@@ -79,16 +79,16 @@ export class Head {
 
   // Shows a switch for each head and memory.
   showSwitches(model) {
-    const parts = [
-      ...model.heads.map(({ name, words }) => [name, words]),
-      ...model.memories.map((name) => [name, name]),
-    ];
-    if (this.built !== model) {
-      const buttons = parts.map(([name, words]) => make("button", words, { onclick: () => this.flip(name) }));
-      byId("switches").replaceChildren(...buttons);
-      this.built = model;
-    }
-    parts.forEach(([name], i) => byId("switches").children[i].setAttribute("aria-pressed", !model.off.has(name)));
+    const memories = model.memories.map((name) => ({ name, words: name }));
+    const parts = [...model.heads, ...memories];
+    keepChildren(byId("switches"), parts.length, () => make("button"));
+    parts.forEach(({ name, words }, i) => {
+      const button = Object.assign(byId("switches").children[i], {
+        textContent: words,
+        onclick: () => this.flip(name),
+      });
+      button.setAttribute("aria-pressed", !model.off.has(name));
+    });
   }
 }
 

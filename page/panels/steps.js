@@ -1,9 +1,9 @@
 // A head step by step: the lines of the head in README.md, each with its numbers in this model on this text.
 
 import { whenLeft } from "./curves.js";
-import { byId, colour, make } from "./elements.js";
+import { byId, make } from "./elements.js";
 
-const CHANNELS = 5; // of a vector, as numbers; bars show all of them
+const CHANNELS = 5; // of a vector, the first ones
 const TERMS = 3; // of a sum, the largest ones
 const SCORES = {
   scaled_dot: "q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # / sqrt(D) keeps their variance near 1",
@@ -23,10 +23,9 @@ function sumOf(pairs) {
   return largest.map(([a, b]) => `${decimal(a)} \u00d7 ${decimal(b)}`).join(" + ") + rest;
 }
 
-// Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows, the names
-// of its columns, and the numbers that its bars show. `product(i, j)` says how a number of it came about, `from(i, j)`
-// which numbers went into it: { table: [row, column] }, a whole row or column without the other.
-// answer: that of `head` in reader.js, and the labels of its characters as `keys`.
+// Returns the lines of code, each with the tables of its results: { code, tables }. A table has a name, rows and the names
+// of its columns. `product(i, j)` says how a number of it came about, `from(i, j)` which numbers went into it, by their
+// table: [row, column], or a whole row or column. answer: that of `head` in reader.js, and its labels as `keys`.
 function linesOf(config, answer) {
   const at = (i) => `${answer.names[i]} at ${answer.places[i]}`;
   const sees = (i, j) => `${at(i)} ${j <= i ? "sees" : "does not see"} ${at(j)}`;
@@ -37,10 +36,9 @@ function linesOf(config, answer) {
   return lines.map((line) => line(head, config));
 }
 
-// Returns a table of vectors (D,), whose bars show all channels of the last one.
+// Returns a table of vectors (D,).
 function vectors(name, rows, product, from) {
-  const bars = rows.at(-1);
-  return { name, rows, columns: [...bars.keys()].slice(0, CHANNELS), bars, product, from };
+  return { name, rows, columns: [...rows[0].keys()].slice(0, CHANNELS), product, from };
 }
 
 function maskLine({ scores, keys, sees }) {
@@ -71,7 +69,7 @@ function projectionsLine({ q, k, v, at }, { qk_norm, positions, score }) {
   };
 }
 
-function scoresLine({ q, k, scores, row, keys, places }, { score, positions }) {
+function scoresLine({ q, k, scores, keys, places }, { score, positions }) {
   let code = `scores = ${SCORES[score]}`;
   const hasSlope = positions === "alibi";
   if (hasSlope) code += "\nscores = scores - slope * distance";
@@ -81,7 +79,7 @@ function scoresLine({ q, k, scores, row, keys, places }, { score, positions }) {
     return hasSlope ? `${match} \u2212 slope \u00d7 ${decimal(places[i] - places[j])}` : match;
   };
   const from = (i, j) => ({ q: [i], k: [j] });
-  return { code, tables: [{ name: "scores", rows: scores, columns: keys, bars: row.scores, product, from }] };
+  return { code, tables: [{ name: "scores", rows: scores, columns: keys, product, from }] };
 }
 
 function maskedScoresLine({ masked, keys, sees }) {
@@ -92,7 +90,7 @@ function maskedScoresLine({ masked, keys, sees }) {
   };
 }
 
-function weightsLine({ places, hidden, masked, weights, row, keys }) {
+function weightsLine({ places, hidden, masked, weights, keys }) {
   const columns = hidden(keys.length - 1) ? [...keys, "rest"] : keys;
   const rows = weights.map((each) => [...each, Math.max(0, 1 - each.reduce((a, b) => a + b))]);
   const product = (i, j) => {
@@ -102,7 +100,7 @@ function weightsLine({ places, hidden, masked, weights, row, keys }) {
   const from = (i) => ({ "masked scores": [i] });
   return {
     code: "weights = F.softmax(scores, dim=-1)  # each row sums to 1",
-    tables: [{ name: "weights", rows, columns, bars: row.weights, product, from }],
+    tables: [{ name: "weights", rows, columns, product, from }],
   };
 }
 
@@ -149,26 +147,25 @@ export class Steps {
     this.tables = new Map();
     const keys = answer.names.map((name, i) => `${name}\n${answer.places[i]}`);
     const sections = linesOf(config, { ...answer, keys }).map(({ code, tables }) => {
-      const drawn = tables.map((table) => ({ ...table, ...this.draw(table, keys) }));
-      for (const table of drawn) this.tables.set(table.name, table);
-      const roots = drawn.map(({ root }) => root);
-      return make("section", [make("pre", code), make("div", roots, { className: "matrices" })]);
+      const elements = tables.map((table) => this.draw(table, keys));
+      return make("section", [make("pre", code), make("div", elements, { className: "matrices" })]);
     });
     byId("lines").replaceChildren(...sections);
     this.forget();
-    this.tables.get(focused)?.table.focus();
+    this.tables.get(focused)?.element.focus();
     if (focused || byId("lines").matches(":hover")) this.explain(place);
   }
 
-  // Returns the element of a table, the table in it, and its cells (rows, columns). keys: the labels of the rows.
-  draw({ name, rows, columns, bars }, keys) {
+  // Returns the element of a table, and remembers its cells (rows, columns). keys: the labels of the rows.
+  draw({ name, rows, columns, ...how }, keys) {
     const cells = rows.map((row, i) => columns.map((_, j) => make("td", decimal(row[j]), { place: [name, i, j] })));
     const body = cells.map((row, i) => make("tr", [make("th", keys[i]), ...row]));
     const labels = [make("td"), ...columns.map((label) => make("th", label))];
     const parts = [make("caption", name), make("thead", make("tr", labels)), make("tbody", body)];
-    const table = make("table", parts, { tabIndex: 0 });
-    table.dataset.name = name;
-    return { table, cells, root: make("div", bars ? [table, drawBars(bars)] : table) };
+    const element = make("table", parts, { tabIndex: 0 });
+    element.dataset.name = name;
+    this.tables.set(name, { ...how, rows, cells, element });
+    return element;
   }
 
   // Says how a number came about, and lights up the numbers that went into it.
@@ -202,16 +199,4 @@ export class Steps {
     this.explain([name, i + down, j + right]);
     event.preventDefault();
   }
-}
-
-// Returns bars for numbers, upwards if they are positive, as high as the canvas for the largest one.
-function drawBars(numbers) {
-  const canvas = make("canvas", [], { width: 4 * numbers.length, height: 40 });
-  const context = canvas.getContext("2d");
-  const low = Math.min(0, ...numbers);
-  const high = Math.max(0, ...numbers);
-  const unit = canvas.height / (high - low || 1);
-  context.fillStyle = colour("--series-0");
-  numbers.forEach((x, i) => context.fillRect(4 * i, (high - Math.max(0, x)) * unit, 3, Math.abs(x) * unit));
-  return canvas;
 }

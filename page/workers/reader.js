@@ -74,8 +74,7 @@ const ANSWERS = {
     return reading(encode(text).ids, off, (window) => {
       const [l, h] = name.match(/\d+/g).map(Number);
       const last = Math.min(t, window.length - 1);
-      const { scores, weights } = gpt.head(l, h, last);
-      const places = placesToShow(weights);
+      const places = placesToShow(gpt.head(l, h, last).weights);
       const found = places.map((place) => gpt.head(l, h, place));
       const k = places.map((place) => found[0].keys[place]);
       const v = places.map((place) => found[0].values[place]);
@@ -89,7 +88,6 @@ const ANSWERS = {
         weights: found.map((each) => places.map((place) => each.weights[place] ?? 0)),
         outputs: found.map(({ output }) => output),
         added: found.map(({ output }) => gpt.project(l, h, output)),
-        row: { scores, weights },
       };
     });
   },

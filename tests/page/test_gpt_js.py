@@ -51,18 +51,18 @@ onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored
   try {
     const model = new GPT(header.config, await unpack(header.tensors, weights)), B = header.config.block_size;
     const plain = (x) => (x.map && typeof x !== "number" ? Array.from(x, plain) : x);
-    const read = (ids) => ({ steps: [...model.read(ids)].length, logits: plain(model.logits) });
-    const answer = { read: texts.map(read), outputs: plain(model.residuals.slice(1)) };
+    const read = (ids) => ({ steps: [...model.read(ids)].length, logits: plain(model.logits.slice(0, model.ids.length)) });
+    const answer = { read: texts.map(read), outputs: model.residuals.slice(1).map((x) => plain(x.slice(0, model.ids.length))) };
     const places = [...model.ids.keys()], heads = ({ H }, l) => [...Array(H).keys()].map((h) => [l, h]);
     answer.heads = model.layers.flatMap(heads).map(([l, h]) => places.map((t) => plain(model.head(l, h, t).weights)));
     let loss = 0;
     for (let i = 0; i + 1 < scored.length; i++) {
-      if (i % B === 0) model.truncate(0);
+      if (i % B === 0) model.ids.length = 0;
       loss -= Math.log(softmax(model.step(scored[i]))[scored[i + 1]]) / (scored.length - 1);
     }
     for (let ids = [...prompt]; ids.length < prompt.length + length; answer.ids = ids) {
       read(ids);
-      ids.push(probabilities(model.logits.at(-1), 0).indexOf(1));
+      ids.push(probabilities(model.logits[model.ids.length - 1], 0).indexOf(1));
     }
     read(texts[1]);
     model.switchOff(off);
