@@ -12,7 +12,7 @@ const MANY = 500; // different characters, which make training slow
 const OWN = "own";
 
 export class Bar {
-  // training: what models are trained with here, see `for_training` in models.py. own: the state of a model of this page
+  // training: what models are trained with here, see `make_page` in models.py. own: the state of a model of this page
   // that can be trained further, if there is one. onChange(text): what is known or can be done has changed.
   constructor(training, own, { desk, loss }, onChange) {
     Object.assign(this, { training, own, desk, loss, onChange, trainer: null, file: null, text: null, run: null });
@@ -28,7 +28,6 @@ export class Bar {
     this.describe();
   }
 
-  // Offers the sizes and texts that there are.
   offer() {
     const { form, training, own } = this;
     for (const saved of form.querySelectorAll(`[value=${OWN}]`)) saved.remove(); // by a browser, with the page
@@ -154,7 +153,6 @@ export class Bar {
     this.onChange(text);
   }
 
-  // Shows the time of training, and the speed.
   showClock() {
     const { now, isTraining } = this.run ?? {};
     if (!now) return;
@@ -174,7 +172,6 @@ export class Bar {
     return run.train(run.now?.isOver === false ? null : this.seconds);
   }
 
-  // Begins a run with the settings of the form.
   async begin() {
     this.isBeginning = true;
     this.describe();
@@ -198,14 +195,12 @@ export class Bar {
   }
 }
 
-// Returns the text of the page; null without one.
 async function textOfPage() {
   const { dataset, textContent } = byId("corpus");
   if (!dataset.name) return null;
   return { name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)), isOfPage: true };
 }
 
-// Says what is known of a text.
 function wordsOn({ n, characters, isConverted }) {
   const V = [...characters].length;
   const slow = V > MANY ? " So many make it slow." : "";

@@ -136,7 +136,6 @@ export class Desk {
     if (this.model.reading) this.showChosen();
   }
 
-  // Chooses a character of the text.
   choose(character) {
     this.chosen = character;
     if (this.model?.reading) this.showChosen();
@@ -151,7 +150,6 @@ export class Desk {
     return this.isLooked && i >= 0 && i <= this.query ? model.weight(this.head, this.query, i) : null;
   }
 
-  // Switches a head or a memory of the model off, or on again.
   flip(part) {
     const { off } = this.model;
     if (!off.delete(part)) off.add(part);

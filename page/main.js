@@ -48,7 +48,6 @@ function begin() {
   own[0].loaded.then(go, go); // one can train others even if this page cannot show its own
 }
 
-// Lets the user choose among the weights of several steps.
 function offerSteps(models, desk) {
   const [{ state }] = models;
   const slider = byId("step");

@@ -39,13 +39,11 @@ export class Model {
     this.engine.end();
   }
 
-  // Reads a text, and remembers what the worker says of it.
   async read(text) {
     const answer = await this.ask("read", { text, off: [...this.off] });
     this.reading = { ...answer, text, n: [...text].length };
   }
 
-  // Computes the maps of a text that it has read.
   async look(text) {
     const answer = await this.ask("inside", { text, off: [...this.off] });
     this.inside = { ...answer, text, T: answer.labels.length };

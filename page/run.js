@@ -31,11 +31,6 @@ export class Run {
     return this.history.at(-1);
   }
 
-  // The place of the model that is shown; 0 if another model is.
-  get shown() {
-    return Math.max(0, this.models.indexOf(this.desk.model));
-  }
-
   end() {
     this.isEnded = true;
     this.writer.end();
@@ -100,7 +95,6 @@ export class Run {
     await Promise.all([this.refresh(states), this.write(states, characters)]); // each fails if another run begins
   }
 
-  // Shows a sample of each model.
   async write(states, characters) {
     const texts = [];
     for (const { header, checkpoints } of states) {

@@ -5,7 +5,7 @@ export function whenLeft(element, forget) {
   });
 }
 
-// Shows the point of a curve that is nearest to the pointer, in the element before the chart. data-points of the SVG: [[x, y, text], ...].
+// Shows the point of a curve that is nearest to the pointer, in the element before it. data-points: [[x, y, text], ...].
 export function answerToPointer(svg) {
   const tip = svg.previousElementSibling;
   const dot = document.createElementNS(svg.namespaceURI, "circle");

@@ -16,7 +16,6 @@ export function make(tag, content = [], attributes = {}) {
   return element;
 }
 
-// Adds an element with attributes and a text to an SVG, and returns it.
 export function addTo(svg, tag, attributes, text = "") {
   const element = svg.appendChild(document.createElementNS(svg.namespaceURI, tag));
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -24,7 +23,6 @@ export function addTo(svg, tag, attributes, text = "") {
   return element;
 }
 
-// Returns the value of a CSS variable of the page.
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 
 export function say(message, element = byId("message"), isWarning = true) {
@@ -37,7 +35,6 @@ export function enable(id, can) {
   byId(id).setAttribute("aria-disabled", !can);
 }
 
-// Lets buttons work. works: what each does, by its id.
 export function makeButtons(works) {
   for (const [id, work] of Object.entries(works)) {
     byId(id).onclick = () => {

@@ -77,7 +77,6 @@ export class Head {
     say(off.length ? costs(`With ${parts} off`, now - all) : "", byId("off-cost"), false);
   }
 
-  // Shows a switch for each head and memory.
   showSwitches(model) {
     const memories = model.memories.map((name) => ({ name, words: name }));
     const parts = [...model.heads, ...memories];

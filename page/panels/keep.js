@@ -2,7 +2,7 @@
 
 import { byId, enable, makeButtons, say } from "./elements.js";
 import { pictureOf } from "./picture.js";
-import { checkpointOf, download, pageOf } from "./save.js";
+import { checkpointOf, download, pageOf, titleOf } from "./save.js";
 
 const ASIDE = "If no file appears, open this page in a tab of its own.";
 
@@ -37,17 +37,16 @@ export class Keep {
   async save(ending, contentOf) {
     const run = this.runOf();
     const { now } = run;
-    const i = run.shown;
+    const i = Math.max(0, run.models.indexOf(run.desk.model)); // the first one if a model of the page is shown
     try {
       const best = (await run.weights(true))[i];
       const content = await contentOf(run, i, best);
-      const { n_head: H } = run.configs[i];
       const isPicture = ending === "png";
       const { characters } = isPicture ? now : best;
-      const name = `gpt-${H}-head${H > 1 ? "s" : ""}-${characters}.${ending}`;
+      const name = `gpt-${titleOf(run.configs[i]).replace(" ", "-")}-${characters}.${ending}`;
       download(name, content);
       if (!isPicture) this.kept = now;
-      const isEarlier = !isPicture && characters < now.characters;
+      const isEarlier = characters < now.characters;
       const which = isEarlier ? `It is the model at its best, with a loss of ${best.loss.toFixed(3)}. ` : "";
       const use = ending === "safetensors" ? `In the project: python sample.py --checkpoint ${name}. ` : "";
       say(`The browser now saves ${name}. ${which}${use}${ASIDE}`, byId("kept"), false);

@@ -20,7 +20,6 @@ export class Learned {
     byId("learned").replaceChildren();
   }
 
-  // Says what a model does by now.
   tell(i, does) {
     const key = `${i} ${does}`;
     if (this.told.has(key)) return;
@@ -51,7 +50,6 @@ export class Learned {
     return heldOut > best + RISEN && train < atBest;
   }
 
-  // Says which heads have a role on the visitor's text. roles: of all heads.
   noteRoles(i, roles, heads) {
     roles.forEach(([role], h) => {
       if (role === "no fixed target" || this.told.has(`${i} ${role}`)) return;

@@ -23,14 +23,14 @@ export class Loss {
   // Begins with models that learn a text; those before stay, if they have learned the same one. Only models of one kind
   // are compared.
   begin(titles, kinds, text) {
-    const before = this.isElsewhere ? [] : this.now.filter(({ points }) => points.length > 1);
+    const trained = this.isElsewhere ? [] : this.now.filter(({ points }) => points.length > 1);
+    const before = trained.map((each) => ({ ...each, title: `${each.title}, before` }));
     this.earlier = this.text?.key === text.key ? [...before, ...this.earlier] : [];
     const now = titles.map((title, i) => ({ title, kind: kinds[i], points: [] }));
     Object.assign(this, { text, lines: text.lines, now, isElsewhere: false });
     this.draw();
   }
 
-  // Adds where the models are; see `progress` in trainer.js.
   note({ characters, losses }) {
     this.now.forEach(({ points }, i) => {
       if (points.at(-1)?.[0] === characters) points.pop();
@@ -47,7 +47,7 @@ export class Loss {
     );
     byId("keys").replaceChildren(...keys);
     const curves = [
-      ...earlier.map((each) => ({ ...each, title: `${each.title}, before`, colour: "var(--faint)" })),
+      ...earlier.map((each) => ({ ...each, colour: "var(--faint)" })),
       ...now.map((each, i) => ({ ...each, colour: `var(--series-${i})` })),
     ];
     const guesses = lines ? Object.entries(LINES).map(([line, label]) => [lines[line], label]) : [];
@@ -60,13 +60,8 @@ export class Loss {
 
   rowOf({ title, kind, points }, i) {
     const [characters, loss] = points.at(-1);
-    const isNow = i < this.now.length;
-    const cells = [
-      make("td", isNow ? title : `${title}, before`),
-      make("td", inShort(characters)),
-      make("td", loss.toFixed(3)),
-    ];
-    return make("tr", cells, { className: isNow ? `series-${i}` : "", title: kind });
+    const cells = [title, inShort(characters), loss.toFixed(3)].map((text) => make("td", text));
+    return make("tr", cells, { className: i < this.now.length ? `series-${i}` : "", title: kind });
   }
 
   // Says which model is ahead after equal numbers of characters, and how little that proves.
@@ -85,7 +80,7 @@ export class Loss {
     const common = Math.min(at, last.points.at(-1)[0]);
     const [mine, other] = [a, last].map(({ points }) => lossAt(points, common).toFixed(3));
     const advice = "But rates fell at other times: “Against” trains both side by side.";
-    return `At ${inShort(common)} characters, ${a.title} had ${mine}, and ${last.title}, before, ${other}. ${advice}`;
+    return `At ${inShort(common)} characters, ${a.title} had ${mine}, and ${last.title}, ${other}. ${advice}`;
   }
 }
 
@@ -96,7 +91,7 @@ function differenceOf([a, b]) {
 }
 
 // Returns the loss after so many characters, between the evaluations before and after them.
-export function lossAt(points, characters) {
+function lossAt(points, characters) {
   const after = points.findIndex(([x]) => x >= characters);
   const [x1, y1] = points[after];
   if (x1 === characters || after === 0) return y1;

@@ -31,7 +31,6 @@ export function stateOf({ name, text, config, step, weights, points, lookAlikes 
   };
 }
 
-// Returns the SHA-256 of bytes in hexadecimal.
 async function sha256(bytes) {
   if (!crypto.subtle) throw new Error("At this address, the browser makes no checkpoint; save a page and open that.");
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
@@ -102,7 +101,6 @@ export async function pageOf(source, state, corpus) {
   return `<!doctype html>\n<html lang="en">${page.innerHTML}</html>\n`;
 }
 
-// Lets the browser save a file.
 export function download(name, content) {
   const link = make("a", "", { href: URL.createObjectURL(new Blob([content])), download: name });
   link.click();

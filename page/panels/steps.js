@@ -190,7 +190,6 @@ export class Steps {
     for (const td of byId("lines").querySelectorAll("td")) td.className = "";
   }
 
-  // Moves from number to number by the arrow keys.
   walk(event) {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     if (!moves[event.key] || !this.place) return;

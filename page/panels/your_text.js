@@ -48,7 +48,6 @@ export class YourText {
     });
   }
 
-  // Handles a change of the text by the user.
   edited() {
     this.isEdited = true;
     this.stop();
@@ -57,7 +56,6 @@ export class YourText {
     this.sheet.reveal(this.box.field.selectionEnd);
   }
 
-  // Puts a text into the box that the models can read.
   replace(text) {
     this.box.set(text);
     this.edited();
@@ -91,12 +89,6 @@ export class YourText {
     say(remarksOn([...reading.text], reading, model.state.header.alike));
   }
 
-  // Returns the settings by name.
-  get settings() {
-    const inputs = [...byId("settings").querySelectorAll("input")];
-    return Object.fromEntries(inputs.map(({ name, value }) => [name, Number(value)]));
-  }
-
   // Writes the last words of the opening, once, slowly enough to be read along.
   writeFirstWords() {
     const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -109,6 +101,8 @@ export class YourText {
     byId("details").open ||= !byId("settings").checkValidity();
     if (!byId("settings").reportValidity()) return;
     const model = this.desk.model;
+    const inputs = [...byId("settings").querySelectorAll("input")];
+    const settings = Object.fromEntries(inputs.map(({ name, value }) => [name, Number(value)]));
     Object.assign(this, { before, writing: model, isEdited: false });
     this.showBusy();
     const change = {};
@@ -126,7 +120,7 @@ export class YourText {
       if (performance.now() - updated_ms > WRITING_MS) show(); // each change lays out the text again
     };
     try {
-      const question = { ...this.settings, ...others, text: before, off: [...model.off], stop: model.state.stop };
+      const question = { ...settings, ...others, text: before, off: [...model.off], stop: model.state.stop };
       await model.ask("write", question, pass);
       show();
     } catch (error) {

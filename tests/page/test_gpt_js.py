@@ -51,8 +51,9 @@ onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored
   try {
     const model = new GPT(header.config, await unpack(header.tensors, weights)), B = header.config.block_size;
     const plain = (x) => (x.map && typeof x !== "number" ? Array.from(x, plain) : x);
-    const read = (ids) => ({ steps: [...model.read(ids)].length, logits: plain(model.logits.slice(0, model.ids.length)) });
-    const answer = { read: texts.map(read), outputs: model.residuals.slice(1).map((x) => plain(x.slice(0, model.ids.length))) };
+    const known = (list) => plain(list.slice(0, model.ids.length));
+    const read = (ids) => ({ steps: [...model.read(ids)].length, logits: known(model.logits) });
+    const answer = { read: texts.map(read), outputs: model.residuals.slice(1).map(known) };
     const places = [...model.ids.keys()], heads = ({ H }, l) => [...Array(H).keys()].map((h) => [l, h]);
     answer.heads = model.layers.flatMap(heads).map(([l, h]) => places.map((t) => plain(model.head(l, h, t).weights)));
     let loss = 0;
