@@ -215,16 +215,3 @@ async function trainedSoFar({ checkpoints, chosen, characters: known }, characte
   const { step, header, weights } = checkpoints[chosen];
   return { step, weights: [adopt(await unpack(header.tensors, weights), known, characters)] };
 }
-
-// Returns the tabs of the models of a run: the one that is shown can be chosen beside those of the page.
-export function tabsOf(desk, run, own) {
-  const groups = [run?.models ?? [], own].filter(({ length }) => length);
-  return groups.flatMap((group) =>
-    group.map((model, i) => ({
-      title: group === own ? model.state.name : run.titles[i],
-      isShown: desk.model === model,
-      series: model.index,
-      show: () => desk.show(group, i),
-    })),
-  );
-}

@@ -1,6 +1,6 @@
 // The page begins: it shows its own models, lets the first one write, and gets ready to train others.
 
-import { Bar, tabsOf } from "./bar.js";
+import { Bar } from "./bar.js";
 import { inBox, vocabularyOf } from "./compute/vocabulary.js";
 import { Desk } from "./desk.js";
 import { Model } from "./model.js";
@@ -23,7 +23,7 @@ function begin() {
   const own = states.map((state, i) => new Model(state, i));
   const loss = new Loss();
   let bar = null; // until the models of the page are shown
-  const desk = new Desk(opening, () => showTabs(tabsOf(desk, bar?.run, own)));
+  const desk = new Desk(opening, () => showTabs(desk, bar?.run, own));
   const keep = new Keep(source, training.settings, () => bar?.run);
   offerSteps(own, desk);
   desk.show(own, 0);
@@ -35,7 +35,7 @@ function begin() {
   const further = states.find((state) => state.can_train);
   bar = new Bar(training, further, { desk, loss }, (text) => {
     keep.describe();
-    showTabs(tabsOf(desk, bar?.run, own));
+    showTabs(desk, bar?.run, own);
     showLosses(text);
   });
   byId("learned").append(make("p", "Nothing yet: press Train.", { className: "note" }));

@@ -40,7 +40,6 @@ const ANSWERS = {
       const bits = window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
       return {
         next: likeliest(softmax(gpt.logits[window.length - 1]), SHOWN),
-        text: window.map((id) => characters[id]),
         shown: window.map((id) => header.labels[id]),
         start: start + ids.length - window.length,
         unknown,
@@ -63,9 +62,7 @@ const ANSWERS = {
   // What each layer would predict after position t.
   layers({ text, off, t }) {
     const predict = (x) => likeliest(softmax(gpt.predict(x)), IN_LAYER);
-    return reading(encode(text).ids, off, (window) =>
-      gpt.residuals.slice(1).map((outputs) => predict(outputs[Math.min(t, window.length - 1)])),
-    );
+    return reading(encode(text).ids, off, () => gpt.residuals.slice(1).map((outputs) => predict(outputs[t])));
   },
 
   // What a head computes at position t and some before it, the scores that its mask hides included, and what it adds to
@@ -73,8 +70,7 @@ const ANSWERS = {
   head({ text, off, name, t }) {
     return reading(encode(text).ids, off, (window) => {
       const [l, h] = name.match(/\d+/g).map(Number);
-      const last = Math.min(t, window.length - 1);
-      const places = placesToShow(gpt.head(l, h, last).weights);
+      const places = placesToShow(gpt.head(l, h, t).weights);
       const found = places.map((place) => gpt.head(l, h, place));
       const k = places.map((place) => found[0].keys[place]);
       const v = places.map((place) => found[0].values[place]);

@@ -85,7 +85,7 @@ def test_each_layer_guesses_what_the_model_would_predict_after_it(page):
 def test_an_empty_text_is_continued_like_the_start_of_a_line(page):
     model, *_ = loaded(page, {})
     answer = page.execute_async_script(ASK, "read", {"text": "", "off": []})
-    assert answer["text"] == ["\n"]
+    assert answer["shown"] == ["\n"]
     p = model(torch.tensor([[CHARACTERS.index("\n")]]))[0, -1].softmax(-1)
     shown = {character: share for _, share, character in answer["next"]}
     assert shown == pytest.approx({CHARACTERS[i]: p[i].item() for i in p.topk(6).indices}, abs=1e-5)
