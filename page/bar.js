@@ -31,15 +31,11 @@ export class Bar {
   offer() {
     const { form, training, own } = this;
     for (const saved of form.querySelectorAll(`[value=${OWN}]`)) saved.remove(); // by a browser, with the page
-    const { n_layer, n_embd, block_size } = training.settings.model;
-    byId("size").value = `${n_layer} ${n_embd} ${block_size}`;
     if (own) byId("size").append(make("option", `${own.name}, further`, { value: OWN }));
     if (own && !training.isBundled) byId("size").value = OWN;
     const { name } = byId("corpus").dataset;
     if (!name) byId("source").options[0]?.remove();
     else byId("source").options[0].textContent = name;
-    form.elements.n_head.value = training.settings.model.n_head;
-    form.elements.beside[0].checked = true; // none
   }
 
   listen() {

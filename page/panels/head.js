@@ -12,7 +12,10 @@ export class Head {
     Object.assign(this, { choose, flip, place: null });
     const map = byId("map");
     map.onpointermove = map.onpointerdown = (event) => this.pointAtMap(event);
-    whenLeft(map, () => this.forgetPlace());
+    whenLeft(map, () => {
+      this.place = null;
+      byId("place").textContent = "";
+    });
   }
 
   // Shows head h of a model at position q.
@@ -50,18 +53,12 @@ export class Head {
 
   // Says the weight under the pointer, which may rest there while maps change.
   sayPlace() {
-    const { model, h, place } = this;
+    const { model, h } = this;
     const { T, labels } = model.inside;
-    if (!place || Math.max(...place) >= T) return this.forgetPlace();
-    const [q, k] = place;
-    const found = k > q ? "not visible yet" : `weight ${model.weight(h, q, k).toFixed(3)}`;
-    byId("place").textContent = `${labels[q]} at ${q} looks at ${labels[k]} at ${k}: ${found}`;
-    return null;
-  }
-
-  forgetPlace() {
-    this.place = null;
-    byId("place").textContent = "";
+    const [q, k] = this.place ?? [T, T];
+    const found = () => (k > q ? "not visible yet" : `weight ${model.weight(h, q, k).toFixed(3)}`);
+    const isThere = Math.max(q, k) < T;
+    byId("place").textContent = isThere ? `${labels[q]} at ${q} looks at ${labels[k]} at ${k}: ${found()}` : "";
   }
 
   // Says what the text costs without the chosen head, and how much of its cost is due to what is off.
