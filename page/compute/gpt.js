@@ -2,15 +2,20 @@
 // Names are those of model/. C channels, H heads, K key heads, D channels of a head, V characters, B context length,
 // t the position of a query, s that of a key. Vectors are Float64Arrays, weights Float32Arrays, row by row.
 
-// Returns the sum of the products of x (n,) with n numbers of y.
+// Returns the sum of the products of x (n,) with n numbers of y. Four sums, because each addition waits for the one
+// before it.
 function dot(x, y, start = 0) {
   const n = x.length;
-  let [even, odd] = [0, 0]; // two sums, because each addition waits for the one before it
-  for (let i = 0; i + 1 < n; i += 2) {
-    even += x[i] * y[start + i];
-    odd += x[i + 1] * y[start + i + 1];
+  let [a, b, c, d] = [0, 0, 0, 0];
+  let i = 0;
+  for (; i + 3 < n; i += 4) {
+    a += x[i] * y[start + i];
+    b += x[i + 1] * y[start + i + 1];
+    c += x[i + 2] * y[start + i + 2];
+    d += x[i + 3] * y[start + i + 3];
   }
-  return even + odd + (n % 2 ? x[n - 1] * y[start + n - 1] : 0);
+  for (; i < n; i++) a += x[i] * y[start + i];
+  return a + b + c + d;
 }
 
 // Returns x (n,) times the weight (m, n), plus the bias (m,) if the map has one: (m,).
