@@ -39,6 +39,7 @@ SHORTER = {
     "train.name=n_head": ["model.n_head=1,2"],
     "train.name=sixteen": ["model.n_layer=1"],  # whose heads are silenced one by one
     "--steps": ["--steps", "3"],
+    "ladder": ["--steps", "3"],
     "experiments.heads": ["--no-browser"],
     "page": ["--no-browser"],
 }

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill, wrap
+from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -17,50 +18,46 @@ import textbook
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError
 from cli.hints import to_paste
+from textbook import ladder
 from textbook.exercise import check
 
 FILES = sorted(Path(__file__).parent.glob("chapter*.py"))
 CHAPTERS = [importlib.import_module(f"textbook.{file.stem}") for file in FILES]
+PARTS = {str(n + 1): chapter for n, chapter in enumerate(CHAPTERS)} | {"ladder": ladder}
+OPTIONS = ("output", "steps", "corpus")  # of a chapter
 FORMATS = (".png", ".svg", ".pdf")
 LARGEST_WITH_NUMBERS = 80  # of a picture
 Names = tuple[str | Sequence[str], ...]  # of rows and columns: one for each, or what all of them are
 
 
 def list_chapters() -> None:
-    for chapter in CHAPTERS:
+    for chapter in PARTS.values():
         print(str(chapter.__doc__).partition("?")[0] + "?")
     letters = fill(str(textbook.__doc__).split("\n\n")[1], 80)
     print(f"\n{letters}\n\nShow the first with {to_paste('textbook', 1)}")
 
 
-def show(options: Namespace) -> int:
-    """Print a chapter, or the list of chapters; also draw a picture if the options name one.
-
-    Raises UserError if there is no such chapter, or it has no such option.
-    """
+def settings_of(options: Namespace) -> dict[str, Any]:
+    """Return the options that a chapter's `show` takes. Raises UserError if there is no such chapter or option."""
     number, output = options.chapter, options.output
-    given = [name for name in ("output", "steps", "corpus") if getattr(options, name) is not None]
-    if given and number is None:
-        raise UserError(f"--{given[0]} goes only with the number of a chapter")
-    if options.exercise:
-        return check.write()
-    if options.check:
-        return check.check(options.check)
-    if number is None:
-        list_chapters()
-        return 0
-    if not 1 <= number <= len(CHAPTERS):
-        raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}")
-    chapter = CHAPTERS[number - 1]
-    settings = {name: value for name in ("steps", "corpus") if (value := getattr(options, name)) is not None}
-    for name in settings.keys() - inspect.signature(chapter.show).parameters:
+    if number not in PARTS:
+        raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}, or ladder")
+    given = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
+    accepted = inspect.signature(PARTS[number].show).parameters
+    for name in given.keys() - accepted - {"output"}:
         raise UserError(f"chapter {number} has no --{name}")
-    if output and number in (6, 7):
+    if output and number in ("6", "7"):
         raise UserError(f"chapter {number} has nothing to draw")
     if output and output.suffix not in FORMATS:
         raise UserError(f"{output}: end the name of the picture with {', '.join(FORMATS)}")
     if output and not output.parent.is_dir():
         raise UserError(f"{output.parent}: no such folder")
+    return {name: value for name, value in given.items() if name in accepted}
+
+
+def show(number: str, output: Path | None, settings: dict[str, Any]) -> None:
+    """Print a chapter, and draw a picture if output names one."""
+    chapter = PARTS[number]
     *introduction, following = str(chapter.__doc__).split("\n\n")
     for paragraph in introduction:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
@@ -70,11 +67,29 @@ def show(options: Namespace) -> int:
         if isinstance(item, tuple):
             matrices.append(item)
     print(f"{'' if isinstance(item, tuple) else chr(10)}{fill(following, 80)}")
+    if rungs := ladder.rungs_of(number):
+        print(f"On the ladder ({to_paste('textbook', 'ladder')}): {', '.join(rungs)}")
     if output:
-        draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
-        with style.context("default"):  # without the user's matplotlibrc
+        if "output" not in settings:  # the ladder draws what it has measured
+            draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))
             draw(output)
         print(f"Drew {output}")
+
+
+def run(options: Namespace) -> int:
+    given = [name for name in OPTIONS if getattr(options, name) is not None]
+    if given and options.chapter is None:
+        raise UserError(f"--{given[0]} goes only with the number of a chapter")
+    if options.exercise:
+        return check.write()
+    if options.check:
+        return check.check(options.check)
+    if options.chapter is None:
+        list_chapters()
+        return 0
+    settings = settings_of(options)
+    with style.context("default"):  # without the user's matplotlibrc
+        show(options.chapter, options.output, settings)
     return 0
 
 
@@ -134,14 +149,14 @@ def draw_matrices(path: Path, matrices: Sequence[tuple[str, Tensor, Names]]) -> 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="textbook", description=__doc__)
     task = parser.add_mutually_exclusive_group()
-    task.add_argument("chapter", type=int, nargs="?", help="a number from 1 to 9; without it: the list")
+    task.add_argument("chapter", nargs="?", help="a number from 1 to 9, or ladder; without it: the list")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
-    parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 7 and 8)")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 7 and 8, ladder)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 6: a named corpus or a file (selmere)")
     task.add_argument("--exercise", action="store_true", help="write attention_exercise.py, functions to fill in")
     task.add_argument("--check", type=Path, metavar="FILE", help="check the functions that you wrote")
     options = parser.parse_args(arguments)
-    return report_errors("textbook", lambda: show(options), memory="close other programs")
+    return report_errors("textbook", lambda: run(options), memory="close other programs")
 
 
 if __name__ == "__main__":

@@ -185,16 +185,21 @@ def compare(model: TextbookGPT, train_ids: Tensor, val_ids: Tensor) -> tuple[flo
 PLAY = Path(__file__).parents[1] / "data/bundled/selmere.txt"
 
 
+def read_play() -> tuple[str, Tensor, Tensor]:
+    """Return the characters of the bundled play, the ids of its first nine tenths, and those of the last."""
+    text = PLAY.read_text(encoding="utf-8")
+    characters = "".join(sorted(set(text)))
+    ids = encode(text, characters)
+    n_train = len(ids) * 9 // 10
+    return characters, ids[:n_train], ids[n_train:]
+
+
 def show(steps: int = 1500) -> Iterator[str]:
     """Train a GPT on the first nine tenths of the bundled play, measure it on the last, and write."""
     torch.manual_seed(0)
-    text = PLAY.read_text(encoding="utf-8")
-    characters = "".join(sorted(set(text)))
+    characters, train_ids, val_ids = read_play()
     model = TextbookGPT(len(characters), n_layer=4, n_head=4, n_embd=128, block_size=64)
     n_parameters = sum(p.numel() for p in model.parameters())
-    ids = encode(text, characters)
-    n_train = len(ids) * 9 // 10
-    train_ids, val_ids = ids[:n_train], ids[n_train:]
     yield f"A GPT of 4 blocks, C = 128, H = 4, D = 32, T = 64, V = {len(characters)}: {n_parameters:,} parameters"
     yield f"Training for {steps:,} steps with B = 16; 1,500 take about a minute"
     losses = train(model, train_ids, batch_size=16, lr=1e-3)

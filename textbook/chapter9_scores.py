@@ -25,9 +25,7 @@ method is non-parametric: it keeps all examples and learns no parameters, except
 is 1 / w: the larger w, the fewer examples are near. Epanechnikov's kernel, a multiple of max(1 - u^2, 0), reads only
 examples within one width.
 
-Next: python -m textbook --exercise writes functions for you to fill in. python train.py --config configs/selmere.yaml
-trains the GPT of this project, which `model/README.md` explains; `textbook/README.md` shows what attention is for,
-beside a table of the last characters.
+Next: python -m textbook ladder measures what each idea is worth.
 """
 
 import math

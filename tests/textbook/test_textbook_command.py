@@ -27,7 +27,7 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     assert textbook([str(number), *(["--steps", "2"] if number in (7, 8) else [])]) == 0
     printed = capsys.readouterr().out
     assert "DIFFERENT" not in printed  # forms that should agree
-    following = f"-m textbook {number + 1} " if number < len(CHAPTERS) else "-m textbook --exercise "
+    following = f"-m textbook {number + 1} " if number < len(CHAPTERS) else "-m textbook ladder "
     assert f"\nNext: python {following}" in printed
     lines = printed.partition("\nSample:")[0].splitlines()  # what a model writes can have any form
     assert [line for line in lines if re.search(r"-0(\.0*)?(?!\S)", line)] == []
@@ -39,7 +39,7 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["10"], "there is no chapter 10; choose 1 to 9"),
+        (["10"], "there is no chapter 10; choose 1 to 9, or ladder"),
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
         (["3", "--output", "head.xyz"], "head.xyz: end the name of the picture with .png, .svg, .pdf"),
         (["6", "--output", "bigram.png"], "chapter 6 has nothing to draw"),
@@ -71,11 +71,10 @@ def test_options_that_do_not_go_together_are_a_mistake_and_none_is_followed(give
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", (1, 2, 3, 4, 5, 8, 9))
+@pytest.mark.parametrize("number", ("1", "2", "3", "4", "5", "8", "9", "ladder"))
 def test_a_chapter_is_drawn(number, tmp_path, capsys):
-    assert (
-        textbook([str(number), *(["--steps", "1"] if number == 8 else []), "--output", str(tmp_path / "out.png")]) == 0
-    )
+    shorter = ["--steps", "1"] if number in ("8", "ladder") else []
+    assert textbook([number, *shorter, "--output", str(tmp_path / "out.png")]) == 0
     assert capsys.readouterr().out.endswith("out.png\n")
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
