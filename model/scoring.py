@@ -26,7 +26,8 @@ def dot(q: Tensor, k: Tensor) -> Tensor:
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
     """Return q . k / sqrt(D) ("Attention Is All You Need", 2017, eq. 1).
 
-    If the channels of q and k have variance 1, so do the scores. Scaling q costs less than scaling the scores.
+    If the channels of q and k are independent, with mean 0 and variance 1, the scores have variance 1. Scaling q costs
+    less than scaling the scores.
     """
     return (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)
 

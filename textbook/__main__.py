@@ -46,7 +46,7 @@ def settings_of(options: Namespace) -> dict[str, Any]:
     accepted = inspect.signature(PARTS[number].show).parameters
     for name in given.keys() - accepted - {"output"}:
         raise UserError(f"chapter {number} has no --{name}")
-    if output and number in ("6", "7"):
+    if output and number == "6":
         raise UserError(f"chapter {number} has nothing to draw")
     if output and output.suffix not in FORMATS:
         raise UserError(f"{output}: end the name of the picture with {', '.join(FORMATS)}")
@@ -63,7 +63,7 @@ def show(number: str, output: Path | None, settings: dict[str, Any]) -> None:
         print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
     matrices = []
     for item in chapter.show(**settings):
-        print(wrapped(item) if isinstance(item, str) else written(*item[:2]), flush=True)
+        print(wrapped(item) if isinstance(item, str) else written(*item), flush=True)
         if isinstance(item, tuple):
             matrices.append(item)
     print(f"{'' if isinstance(item, tuple) else chr(10)}{fill(following, 80)}")
@@ -97,13 +97,30 @@ def wrapped(text: str) -> str:
     return "\n".join(fill(line, 80) if len(line) > 80 else line for line in text.split("\n"))
 
 
-def written(title: str, value: Tensor) -> str:
-    """Return a title with the shape and numbers of a matrix: (rows, columns), or (rows, heads, columns) with gaps."""
+def written(title: str, value: Tensor, names: Names = ()) -> str:
+    """Return a title with the shape and numbers of a matrix: (rows, columns), or (rows, heads, columns) with gaps.
+
+    Weights of heads that are too wide for this become a picture of digits.
+    """
     cells = [[_number(x, value) for x in row] for row in value.flatten(1).tolist()]
     gaps = ["    " if j and j % value.size(-1) == 0 else "" for j in range(len(cells[0]))]
     widths = [len(gap + max(column, key=len)) for gap, *column in zip(gaps, *cells, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    if value.dim() == 3 and len(lines[0]) > 80:
+        return in_tenths(title, value, *names)
+    if names and not isinstance(names[0], str):
+        widest = max(map(len, names[0]))
+        lines = [f"{name.ljust(widest)}  {line}" for name, line in zip(names[0], lines, strict=True)]
     return "\n  ".join([f"{title}  {tuple(value.shape)}", *lines]) + "\n"
+
+
+def in_tenths(title: str, weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Return a picture of weights (rows, heads, columns): tenths, rounded down, and a dot for less than one."""
+    widest, n = max(map(len, rows)), weights.size(-1)
+    cells = [["." if x < 0.1 else f"{min(9, int(10 * x))}" for x in row] for row in weights.flatten(1).tolist()]
+    table = [(name.ljust(widest), row) for name, row in zip(("", *rows), (columns, *cells), strict=True)]
+    lines = ["   ".join([name, *("".join(row[i : i + n]) for i in range(0, len(row), n))]) for name, row in table]
+    return "\n  ".join([f"{title}; in tenths, rounded down", *lines]) + "\n"
 
 
 def _number(x: float, of: Tensor) -> str:

@@ -1,4 +1,5 @@
-"""Chapter 1: how can a position use the positions before it? In the simplest way, it takes their plain average.
+"""Chapter 1: how can a position use its past? In the simplest way, it takes the plain average of itself and all before
+it.
 
 A text is a sequence of tokens: characters in this project, words in some examples. Each token has a position, its place
 in the text, and a vector, a row of numbers that describe it. The numbers are called the channels of the vector. To
@@ -15,9 +16,10 @@ softmax turns each row z of scores into weights:
     softmax(z)_i = exp(z_i) / sum_j exp(z_j)
 
 exp(z) is 2.718 to the power z, which is above 0 for every number z, and exp(-inf) is 0. So no weight is negative, the
-weights of a row add up to 1, equal scores get equal weights, and the score -inf hides a position. Why not divide each
-score by the sum of its row? Scores may be negative, and their sum 0. And the softmax makes the larger scores stand out:
-a score that is larger by 1 gets 2.718 times the weight, so equal differences become equal ratios.
+weights of a row add up to 1 (they are a probability distribution), equal scores get equal weights, and the score -inf
+hides a position. Why not divide each score by the sum of its row? Scores may be negative, and their sum 0. And the
+softmax makes the larger scores stand out: a score that is larger by 1 gets 2.718 times the weight, so equal differences
+become equal ratios.
 
 In this chapter, all scores of the past are 0. Chapter 2 takes them from the data. Then the weights differ from text to
 text, as those of a fixed triangle cannot. So of the three ways, the softmax leads to attention: to averages whose

@@ -1,12 +1,12 @@
 """Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
 How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. Call it the
-score of the two. Drawn as arrows, vectors of similar length have a large score if they point the same way. Suppose that
-the channels are features: how much a user likes romance and action, and how much of each a film has. Features of the
-same sign raise the score, opposite signs lower it, and small features count little. Nobody can label millions of films.
-So features become parameters: numbers that are fitted to data, here to what users liked. To fit parameters is to train
-a model. The features gain a meaning without labels: similar films get similar ones. Two features make a film a point in
-a plane; --output films.png draws it.
+score of the two. Both need the same number of channels. Drawn as arrows, vectors of given lengths have the largest
+score if they point the same way. Suppose that the channels are features: how much a user likes romance and action, and
+how much of each a film has. Features of the same sign raise the score, opposite signs lower it, and small features
+count little. Nobody can label millions of films. So features become parameters: numbers that are fitted to data, here
+to what users liked. To fit parameters is to train a model. The features gain a meaning without labels: similar films
+get similar ones. Two features make a film a point in a plane; --output films.png draws it.
 
 The words of a text have vectors, too. If each word becomes a sum of all words, itself included, weighted by the softmax
 of its scores, this is self-attention without parameters:
@@ -21,6 +21,10 @@ walks matters, so the score of "cat" and "walks" should become large.
 The input is a set (a word may be in it twice): in another order, the words have the same outputs. Chapters 3, 4 and 7
 show how a model knows their order. In the models of chapters 7 and 8, attention is the only operation between
 positions; everything else works on each position alone.
+
+Here, each vector does three things at once: it asks, it is found, and it is passed on. So a word finds only what is
+like itself, and scores are symmetric: that of "walks" for "cat" is that of "cat" for "walks". What should be related
+depends on a purpose, which for a language model is to predict the next word.
 
 Next: python -m textbook 3 gives each word three vectors, and hides the future.
 """

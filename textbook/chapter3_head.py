@@ -2,14 +2,16 @@
 
 A linear map multiplies a vector by a matrix W of parameters: x W. Each channel of the result is a weighted sum of the
 channels of x. The new channels make other words similar: two may be alike as verbs, and unlike as names. A head of
-attention has three linear maps. They turn each vector into a query (what it looks for), a key (how it is found) and a
-value (what it passes on). These are the rows of Q, K and V:
+attention has three linear maps, Wq, Wk and Wv, of the shape (C, D). They turn each vector into a query (what it looks
+for), a key (how it is found) and a value (what it passes on). These are the rows of Q, K and V:
 
     attention(Q, K, V) = softmax(Q K^T / sqrt(D)) V
 
-(Vaswani et al., 2017, equation 1). D is the number of channels of a query, and of a key. Queries and keys have separate
-maps because "cats" may need "chase" more than "chase" needs "cats". A causal mask, also called look-ahead mask, hides
-the future by the triangle of chapter 1.
+(Vaswani et al., 2017, equation 1). D is the number of channels of a query, and of a key: a dot product needs as many in
+both. Queries and keys have separate maps because "cats" may need "chase" more than "chase" needs "cats". A causal mask,
+also called look-ahead mask, hides the future by the triangle of chapter 1. Why hide it at all? A window of T words is T
+predictions at once: each position predicts the word after it from another past, all in one pass. A pass computes T x T
+scores, so twice the context is four times the work.
 
 `Head` in chapter 7 is this computation as a part of a model. In a browser, page/gpt.html shows the same steps in a
 trained model: "How it was computed, line by line".
@@ -39,11 +41,11 @@ def one_head(
     The scores and the weights are (B, T, T). tril (T, T) is 0 for each key that a query must not see.
     """
     q, k, v = x @ query_map, x @ key_map, x @ value_map  # (B, T, D) each
-    raw = q @ k.transpose(-2, -1)  # (B, T, T); as an einsum, "bid,bjd->bij"
+    raw = q @ k.transpose(-2, -1)  # (B, T, T)
     scores = raw / k.size(-1) ** 0.5
     masked = scores if tril is None else scores.masked_fill(tril == 0, float("-inf"))
     weights = F.softmax(masked, dim=-1)  # each row adds up to 1
-    output = weights @ v  # "bij,bjd->bid"
+    output = weights @ v  # (B, T, D)
     before_mask = {"Q": q, "K": k, "V": v, "raw scores": raw, "scores": scores}
     return before_mask | {"masked scores": masked, "weights": weights, "output": output}
 
@@ -70,10 +72,17 @@ def show() -> Iterator[str | tuple]:
     yield f"One-hot rows: a 1 at the number (id) of each of {', '.join(WORDS)}", one_hot, (WORDS, ("0", "1", "2"))
     x = one_hot @ table
     yield "X = one-hot rows times a table of vectors (embeddings): rows 0, 1 and 2", x, VECTORS
+    yield "Three maps, chosen for this example; in a model, they are random at first, then trained.\n"
     for name, one_map in zip(("Wq", "Wk", "Wv"), maps, strict=True):
-        yield f"{name}, chosen for this example; in a model, random at first, then trained", one_map, CHANNELS
+        yield name, one_map, CHANNELS
+    traced = one_head(x, *maps)
     for name, title in FORMULAS.items():
-        yield title, one_head(x, *maps)[name], PAIRS if "scores" in name or name == "weights" else VECTORS
+        yield title, traced[name], PAIRS if "scores" in name or name == "weights" else VECTORS
+        if name == "scores":
+            products = " + ".join(f"{a:.0f} x {b:.0f}" for a, b in zip(traced["Q"][2], traced["K"][1], strict=True))
+            yield f"mice asks chase: ({products}) / sqrt(3) = {traced['scores'][2, 1]:.2f}\n"
+    terms = [f"{weight:.3f} V_{word}" for weight, word in zip(traced["weights"][2], WORDS, strict=True)]
+    yield f"output of mice = {' + '.join(terms)}\n"
 
     yield "To predict the next word, a head must not see it. Four steps follow the scores.\n"
     tril = torch.tril(torch.ones(3, 3))
@@ -88,9 +97,9 @@ def show() -> Iterator[str | tuple]:
     yield "X for chase, cats, mice", exchanged, names
     yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"], names
     yield (
-        "mice still sees the same three words, and cannot tell in which order they came. A second head that "
-        "reads these outputs can, because those of the other two have changed. Vectors that say where a word stands "
-        "tell it at once (chapters 4 and 7).\n"
+        "mice still sees the same three words, and cannot tell in which order they came. A head of a second layer, "
+        "which reads these outputs, can, because those of the other two have changed. Vectors that say where a word "
+        "stands tell it at once (chapters 4 and 7).\n"
     )
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
@@ -101,7 +110,7 @@ def show() -> Iterator[str | tuple]:
     )
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
-    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights, (("1", "8", "64"), "score")
+    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights, ("1, 8 and 64 times", "score")
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
     found = ", ".join(f"{gradient:.3g}" for gradient in gradients)
     yield (

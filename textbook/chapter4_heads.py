@@ -1,18 +1,15 @@
 """Chapter 4: why several heads? Because a position can need several things at once.
 
 In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum,
-which mixes the three. H heads, each with D = C / H channels, return H sums side by side; a last linear map mixes
-("unifies") them. In page/gpt.html, "Inside" has a map of each head of a trained model, and "Switch heads off"
-tells what a head is worth.
+which mixes the three. H heads (a number that one chooses), each with D = C / H channels, return H sums side by side; a
+last linear map mixes ("unifies") them. In page/gpt.html, "Inside" has a map of each head of a trained model, and
+"Switch heads off" tells what a head is worth.
 
 How can a head find the giver? "susan gave roses to mary" is the same set of words. Heads that look for words cannot
 notice the exchange; heads that look for places can. In the example, the key of a word is its place: a 1 there, and 0 in
 the other four channels. Its value is the word: a 1 at its id. Each head has all five channels, D = 5 (a wide head,
 chapter 5). A query is 2,000 at each place that it looks for, so scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere.
 A place with the score 0 gets exp(0 - 894) times the weight of one with 894, which is 0 for a computer.
-
-Einsum (Einstein summation) names each axis (rows, columns and so on) by a letter. It multiplies, then sums over the
-letters that are missing in the result.
 
 Next: python -m textbook 5 decides which keys a query sees, and makes one layer.
 """
@@ -53,14 +50,6 @@ def heads_in_batch(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
     return join_heads((weights @ v).unflatten(0, (B, n_head)))
 
 
-def heads_by_einsum(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
-    """Return the same with products whose axes have letters: batch, query i, key j, head, channel d."""
-    q, k, v = (x.unflatten(-1, (n_head, -1)) for x in (q, k, v))  # (B, T, H, D) each
-    scores = torch.einsum("bihd,bjhd->bijh", q, k) / q.size(-1) ** 0.5
-    weights = F.softmax(scores, dim=2)  # over the keys j
-    return torch.einsum("bijh,bjhd->bihd", weights, v).flatten(2)
-
-
 def what_gave_reads(roles: list[list[int]], *, by_place: bool = True) -> Tensor:
     """Return what "gave" reads in both sentences, (2, H, 5), with one head for each list of roles.
 
@@ -90,13 +79,7 @@ def show() -> Iterator[str | tuple]:
         three_times,
     )
 
-    a, b = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]])
-    yield "A and B, side by side", torch.stack((a, b), dim=1), ("i", "columns of A, and of B")
-    yield 'einsum("ic,cj->ij", A, B) = A @ B, the product of matrices', torch.einsum("ic,cj->ij", a, b), ("i", "j")
-    yield 'einsum("ic,jc->ij", A, B) = A @ B^T, as in Q K^T', torch.einsum("ic,jc->ij", a, b), ("i", "j")
-
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    loop, *others = (form(q, k, v, 2) for form in (heads_by_loop, heads_in_batch, heads_by_einsum))
-    equal = all(torch.allclose(loop, other) for other in others)
+    equal = torch.allclose(heads_by_loop(q, k, v, 2), heads_in_batch(q, k, v, 2))
     results = "the same" if equal else "DIFFERENT results"
-    yield f"Two heads by a loop, as extra sequences of the batch, and by einsum give {results}."
+    yield f"Two heads by a loop and as extra sequences of the batch give {results}."

@@ -1,24 +1,25 @@
-"""Chapter 5: how do maps, heads and masks make one layer? A query attends to every key that no mask hides.
+"""Chapter 5: how do maps, heads and masks make one layer? Maps stand before the heads and after them, masks between
+scores and softmax.
 
 The heads stand side by side (Concat), and a last linear map, Wo, mixes them:
 
-    head_i = attention(X Wq_i, Y Wk_i, Y Wv_i), for i = 1 to H
+    head_i = attention(X Wq_i, memory Wk_i, memory Wv_i), for i = 1 to H
     output = Concat(head_1, ..., head_H) Wo
 
-X has the vectors that ask, Y those that are read. In self-attention, a sequence reads itself: Y = X. In
-cross-attention, it reads another, which may have another length S. Queries, keys and values may also come from three
-inputs. A layer takes eight steps: linear maps, split into heads, scores, mask, softmax, sum of values, join (merge),
-last map.
+X has the vectors that ask, the memory those that are read. Each head's Wq_i, Wk_i and Wv_i have the shape (C, D), and
+Wo has the shape (H D, C). In self-attention, a sequence reads itself: the memory is X. In cross-attention, it reads
+another, which may have another length S. Queries, keys and values may also come from three inputs. A layer takes eight
+steps: linear maps, split into heads, scores, mask, softmax, sum of values, join (merge), last map.
 
 One big map holds the Wq_i of all heads as blocks of its columns, so one product gives the queries of all heads. A bias
 is a parameter that is added to each channel of a result. The maps have no biases here; bias=True adds them, as some
 texts do.
 
-In every mask, 0 or False means hidden. A padding mask hides the positions that only fill up a short sequence. An
-attention mask hides different keys from different queries in self-attention; the look-ahead (causal) mask of chapter 1
-is one. A memory mask does so in cross-attention, where the other sequence is called the memory. A query that sees no
-key gets weights of 0, so it reads nothing, and its output is 0, or the bias of the last map; a plain softmax gives 0 /
-0 = NaN (not a number).
+In every mask, 0 or False means hidden. A padding mask hides the keys of positions that only fill up a short sequence;
+the outputs at these positions are computed, and ignored. An attention mask hides different keys from different queries
+in self-attention; the look-ahead (causal) mask of chapter 1 is one. A memory mask does so in cross-attention. A query
+that sees no key gets weights of 0, so it reads nothing, and its output is 0, or the bias of the last map; a plain
+softmax gives 0 / 0 = NaN (not a number).
 
 Next: python -m textbook 6 shows what a model without attention can predict, and what training is.
 """
@@ -119,7 +120,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def one_head_at_a_time(layer: MultiHeadAttention, x: Tensor) -> Tensor:
-    """Return Concat(head_1, ..., head_H) W^O of x (B, T, C), with each head's block of columns of the big maps."""
+    """Return Concat(head_1, ..., head_H) Wo of x (B, T, C), with each head's block of columns of the big maps."""
     big_maps = (linear.weight.T for linear in (layer.query, layer.key, layer.value))  # (C, H D) each
     maps = zip(*(big_map.chunk(layer.n_head, dim=1) for big_map in big_maps), strict=True)  # (C, D) each
     return layer.proj(torch.cat([one_head(x, *three)["output"] for three in maps], dim=-1))
@@ -146,13 +147,13 @@ def identity_layer(width: int) -> MultiHeadAttention:
 
 def show() -> Iterator[str | tuple]:
     torch.manual_seed(0)
-    x, memory = torch.randn(32, 20, 10), torch.randn(32, 7, 12)
+    x, memory = torch.randn(32, 20, 10), torch.randn(32, 7, 14)
     two, wide = MultiHeadAttention(16, 2, query_size=10), MultiHeadAttention(16, 2, query_size=10, head_size=16)
-    cross = MultiHeadAttention(16, 2, query_size=10, key_size=12)
+    cross = MultiHeadAttention(16, 2, query_size=10, key_size=14)
     traced = [two.trace(x), wide.trace(x), cross.trace(x, memory)]
     yield (
         "X has 32 sequences of 20 tokens of 10 channels. Three layers with 2 heads make C = 16 channels of them. Wide "
-        "heads have D = C channels each, not C / H. The last layer reads keys and values from 7 tokens of 12 channels: "
+        "heads have D = C channels each, not C / H. The last layer reads keys and values from 7 tokens of 14 channels: "
         "lengths can differ.\n"
     )
     yield "              D = C / H = 8       wide heads, D = 16  cross-attention"

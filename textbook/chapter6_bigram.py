@@ -17,7 +17,9 @@ The model of this chapter is a table with a row of scores for each character; th
 probabilities of the next. No position sees another: attention must beat it. For this model, the scores with the lowest
 loss in training are known: the logarithms of the counts of pairs. (The table of counts below adds 1 to each count, so
 that no pair has the probability 0, which costs a little in training.) Gradient descent does not use this formula. It
-starts from zeros, and approaches the same scores.
+starts from zeros, and approaches the same probabilities, not the same scores: a number that is added to all scores of a
+row changes no probability. Its rate, lr = 20, is large because slopes are small: that of a score is at most the share
+of its row in the text.
 
 The text is selmere, a short play that comes with the project. --corpus names another.
 

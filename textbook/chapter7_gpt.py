@@ -1,12 +1,13 @@
 """Chapter 7: how do the parts form a whole GPT? Here it is in one file, with attention, training and sampling.
 
-A transformer is a model in which attention alone carries information between positions (Vaswani et al., 2017). It was
-built for translation. Today, transformers write texts and programs, answer questions, recognise speech, and read
-pictures as patches. GPT, a generative pre-trained transformer, predicts what comes next in a text, in three stages:
+In the transformer (Vaswani et al., 2017), attention alone carries information between positions. (Some of this
+project's recipes add a convolution.) It was built for translation. Today, transformers write texts and programs, answer
+questions, recognise speech, and read pictures as patches. GPT, a generative pre-trained transformer, predicts what
+comes next in a text, in three stages:
 
-Embeddings: each character has a vector, a row of a learned table, and each place in the window of T characters that the
-model sees has one, too. The two are added. So the model knows where each character stands, and need not infer it from
-what the mask lets others see (chapter 3).
+Embeddings: each character has a vector, a row of a learned table (inputs that are numbers, such as patches, have x W in
+its place), and each place in the window of T characters that the model sees has one, too. The two are added. So the
+model knows where each character stands, and need not infer it from what the mask lets others see (chapter 3).
 
 Blocks, one after another; in each, x = x + attention(norm(x)), then x = x + MLP(norm(x)). Attention, the layer of
 chapter 5 under a causal mask, gathers from other positions. The MLP (multi-layer perceptron, feed-forward network)
@@ -29,8 +30,8 @@ know GPT-2 (Radford et al., 2019): these are its layers without biases and dropo
 approximation by tanh, and with separate tables for characters and logits.
 
 Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open page/gpt.html in a browser and press
-Train, or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, and
-the convolution and the table by which it can also read its neighbours.
+Train, or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, and the
+convolution and the table by which it can also read its neighbours.
 """
 
 from collections.abc import Iterator
@@ -168,6 +169,23 @@ def sample(model: TextbookGPT, ids: Tensor, length: int) -> Tensor:
 
 
 @torch.no_grad()
+def weights_of_heads(model: TextbookGPT, ids: Tensor) -> Tensor:
+    """Return the weights of each head of the first block over ids (T,): (T, H, T).
+
+    If the value of each position is a 1 at its place and 0 elsewhere, then the output of a head is its weights.
+    """
+    block, places = model.blocks[0], torch.eye(len(ids))[None]  # (1, T, T)
+    assert isinstance(block, TextbookBlock)
+    x = block.attention_norm(model.token_embedding(ids) + model.position_embedding.weight[: len(ids)])[None]
+    found = []
+    for head in block.attention.heads:
+        assert isinstance(head, Head)
+        with head.value.register_forward_hook(lambda *_: places):
+            found.append(head(x)[0])
+    return torch.stack(found, dim=1)
+
+
+@torch.no_grad()
 def compare(model: TextbookGPT, train_ids: Tensor, val_ids: Tensor) -> tuple[float, float, int]:
     """Return the loss of a model and of a table of pairs in train_ids, over the same n characters of val_ids, and n.
 
@@ -194,7 +212,7 @@ def read_play() -> tuple[str, Tensor, Tensor]:
     return characters, ids[:n_train], ids[n_train:]
 
 
-def show(steps: int = 1500) -> Iterator[str]:
+def show(steps: int = 1500) -> Iterator[str | tuple]:
     """Train a GPT on the first nine tenths of the bundled play, measure it on the last, and write."""
     torch.manual_seed(0)
     characters, train_ids, val_ids = read_play()
@@ -210,4 +228,7 @@ def show(steps: int = 1500) -> Iterator[str]:
     of_model, of_table, n = compare(model, train_ids, val_ids)
     yield f"validation loss {of_model:.4f}, over {n:,} characters (windows of 64) not trained on"
     yield f"A table of pairs (chapter 6) has {of_table:.4f} over the same characters."
-    yield "\nSample:\n" + decode(sample(model, encode("\n", characters), 400), characters)
+    line = "I know it, sir."
+    weights = weights_of_heads(model, encode(line, characters))
+    yield "\nThe four heads of the first block: what the character of a row reads", weights, (line, 4 * line)
+    yield "Sample:\n" + decode(sample(model, encode("\n", characters), 400), characters)

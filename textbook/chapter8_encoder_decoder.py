@@ -7,7 +7,9 @@ from the English ones. So at each step, the decoder looks up what it needs in th
 then the target: so each position predicts the next word, which it has not read.
 
 Reversing a string is a small such task: position t of the target needs one position of the source, which depends on the
-length, and the model must find out which. An encoder alone, such as BERT (Devlin et al., 2019), reads in both
+length, and the model must find out which. The last picture shows what it found: while the decoder writes from left to
+right, its heads read from right to left, so the largest weights lie on the other diagonal. At the end, they read the
+first letter: there is none before it. An encoder alone, such as BERT (Devlin et al., 2019), reads in both
 directions; it fills gaps, but does not write on. A GPT is a decoder without cross-attention.
 
 Next: python -m textbook 9 compares queries and keys in other ways.
@@ -103,7 +105,7 @@ class EncoderDecoder(nn.Module):
 
 LETTERS, LONGEST = "abcdefghijkl", 10
 START, END = len(LETTERS), len(LETTERS) + 1  # ids 0 to 11 are the letters
-BATCH_SIZE, LR, N_TEST, N_SHOWN = 128, 2e-3, 1000, 5
+BATCH_SIZE, LR, N_TEST, N_SHOWN, SHOWN = 128, 2e-3, 1000, 5, "field"
 
 
 def reversal_batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,6 +131,15 @@ def what_reads_what(block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return (T, S) with a 1 where row t of block(x (1, S, C)), (1, T, C), depends on row s of x."""
     gradients = torch.autograd.functional.jacobian(lambda x: block(x)[0].square().sum(dim=-1), x)  # (T, 1, S, C)
     return (gradients.squeeze(1) != 0).any(dim=-1).int()
+
+
+def cross_attention_weights(model: EncoderDecoder, source: Tensor, target: Tensor) -> Tensor:
+    """Return what each head of the last decoder block reads in source (1, S) for target (1, T): (T, H, S)."""
+    block, inputs = model.decoder[-1], []
+    assert isinstance(block, DecoderBlock)
+    with torch.no_grad(), block.cross_attention.register_forward_pre_hook(lambda _, given: inputs.extend(given)):
+        model(source, target)
+        return block.cross_attention.trace(*inputs)["weights"][0].transpose(0, 1)
 
 
 def show(steps: int = 300) -> Iterator[str | tuple]:
@@ -181,5 +192,9 @@ def show(steps: int = 300) -> Iterator[str | tuple]:
     n_right = sum(answer == string[::-1] for string, answer in pairs)
     yield (
         f"Of {N_TEST:,} new random strings, {len(pairs)} were not in the training data. {n_right} of these are "
-        "reversed correctly."
+        "reversed correctly.\n"
     )
+    letters = torch.tensor([[LETTERS.index(letter) for letter in SHOWN]])
+    weights = cross_attention_weights(model, letters, F.pad(letters.flip(1), (1, 0), value=START))
+    rows, columns = (*SHOWN[::-1], "end"), 4 * tuple(SHOWN)
+    yield f"Cross-attention of block 2, four heads: what writes a row reads in {SHOWN}", weights, (rows, columns)

@@ -8,10 +8,10 @@
 
 q is a query, k a key, q . k their dot product, and |q - k|^2 the sum of their squared differences. Additive attention
 (Bahdanau et al., 2015) is a small network (MLP) that reads the query and the key side by side: a linear map to `hidden`
-channels, which is Wq above Wk in one matrix; tanh, which brings each number between -1 and 1; and Ws, a linear map to
-one number, the score. `model/scoring.py` defines all five. Whatever the score, attention maps a query and pairs of keys
-and values to a sum of the values, weighted by the softmax of the scores: with T queries, S keys and S values of any
-number of channels, the result has T rows with as many channels.
+channels, a number that one chooses, which is Wq above Wk in one matrix; tanh, which brings each number between -1 and
+1; and Ws, a linear map to one number, the score. `model/scoring.py` defines all five. Whatever the score, attention
+maps a query and pairs of keys and values to a sum of the values, weighted by the softmax of the scores: with T queries,
+S keys and S values of any number of channels, the result has T rows with as many channels.
 
 Averages weighted by nearness are older than attention in networks: to predict y at x from examples (x_i, y_i), average
 the y_i, and give near ones more weight (Nadaraya, 1964; Watson, 1964). x is the query, the x_i are the keys and the y_i

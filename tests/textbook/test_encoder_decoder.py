@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from model.attention import causal_mask
-from textbook.chapter8_encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder
+from textbook.chapter8_encoder_decoder import DecoderBlock, EncoderBlock, EncoderDecoder, cross_attention_weights
 
 B, T, S, C, H, V = 2, 5, 7, 12, 3, 11
 
@@ -63,6 +63,22 @@ def test_a_decoder_block_equals_pytorchs(float64):
     x, memory, padding = torch.randn(B, T, C), torch.randn(B, S, C), random_mask(B, S)
     expected = oracle(x, memory, tgt_mask=~causal_mask(T, T), memory_key_padding_mask=~padding)
     torch.testing.assert_close(block(x, memory, padding), expected)
+
+
+def test_the_weights_of_the_last_decoder_block_equal_pytorchs(float64):
+    model, source, target = make_model().double(), torch.randint(V, (1, S)), torch.randint(V, (1, T))
+    first, last = model.decoder
+    oracle = nn.MultiheadAttention(C, H, batch_first=True)
+    state = attention_state("oracle", last.cross_attention)
+    oracle.load_state_dict({name.removeprefix("oracle."): p for name, p in state.items()})
+    memory = model._embed(source)
+    for block in model.encoder:
+        memory = block(memory)
+    memory = model.encoder_norm(memory)
+    x = first(model._embed(target), memory)
+    queries = last.cross_norm(x + last.attention(last.attention_norm(x), causal=True))
+    _, expected = oracle(queries, memory, memory, average_attn_weights=False)  # (1, H, T, S)
+    torch.testing.assert_close(cross_attention_weights(model, source, target), expected[0].transpose(0, 1))
 
 
 def test_padding_of_the_source_changes_nothing_in_the_encoder_and_the_decoder():

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from model.gpt import GPT
 from textbook import chapter7_gpt
-from textbook.chapter7_gpt import TextbookGPT, decode, encode, random_windows, sample, train
+from textbook.chapter7_gpt import TextbookGPT, decode, encode, random_windows, sample, train, weights_of_heads
 from training.config_file import load_config
 
 V, B, T = 11, 3, 7
@@ -58,6 +58,16 @@ def test_the_one_file_gpt_equals_the_gpt_in_logits_and_gradients():
     for name, gradient in actual.items():
         torch.testing.assert_close(gradient, expected[name], atol=1e-12, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
         assert gradient.abs().max() > 0, name
+
+
+def test_the_weights_of_the_first_blocks_heads_are_causal_softmaxes_of_scaled_products():
+    model, ids = TextbookGPT(V, **SIZES), torch.randint(V, (T,))
+    block, x = model.blocks[0], model.token_embedding.weight[ids] + model.position_embedding.weight[:T]
+    x = F.layer_norm(x, (12,), block.attention_norm.weight)
+    for h, head in enumerate(block.attention.heads):
+        scores = (x @ head.query.weight.T) @ (x @ head.key.weight.T).T / 4**0.5
+        expected = (scores + torch.full((T, T), -math.inf).triu(1)).softmax(-1)
+        torch.testing.assert_close(weights_of_heads(model, ids)[:, h], expected)
 
 
 def test_the_one_file_gpt_imports_torch_and_nothing_from_the_project():

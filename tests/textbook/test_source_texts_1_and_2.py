@@ -7,7 +7,7 @@ import torch
 from torch import randn
 from torch.nn.functional import scaled_dot_product_attention
 
-from textbook.chapter4_heads import heads_by_einsum, heads_by_loop, heads_in_batch, split_heads
+from textbook.chapter4_heads import heads_by_loop, heads_in_batch, split_heads
 from textbook.chapter5_layer import MultiHeadAttention, one_head_at_a_time
 
 N, T, S, H, D = 3, 5, 7, 2, 6
@@ -54,7 +54,7 @@ def test_text_1_masks_are_keyword_arguments():
 def test_text_2_queries_keys_and_values_of_all_heads_can_be_given_as_batch_length_and_width():
     q, k, v = randn(N, T, H * D), randn(N, T, H * D), randn(N, T, H * D)
     expected = [scaled_dot_product_attention(*(x[..., h * D : (h + 1) * D] for x in (q, k, v))) for h in range(H)]
-    for form in (heads_by_loop, heads_in_batch, heads_by_einsum):
+    for form in (heads_by_loop, heads_in_batch):
         torch.testing.assert_close(form(q, k, v, H), torch.cat(expected, dim=-1))
 
 

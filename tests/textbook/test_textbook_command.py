@@ -10,7 +10,7 @@ import torch
 from helpers import assert_mistake
 from matplotlib.figure import Figure
 
-from textbook.__main__ import CHAPTERS
+from textbook.__main__ import CHAPTERS, written
 from textbook.__main__ import main as textbook
 
 
@@ -87,6 +87,14 @@ def test_the_users_settings_of_matplotlib_do_not_change_a_picture(tmp_path, caps
     with matplotlib.rc_context({"text.usetex": True, "savefig.bbox": "tight", "lines.linewidth": 9}):
         assert textbook(["1", "--output", second]) == 0
     assert filecmp.cmp(first, second, shallow=False)
+
+
+def test_weights_of_many_heads_are_a_picture_of_tenths_with_names_for_rows_and_columns():
+    weights = torch.zeros(3, 4, 4)
+    weights[0], weights[1, :, 1], weights[2, 3] = torch.tensor([1.0, 0, 0, 0]), 0.999, torch.tensor([0.09, 0.1, 0.5, 0])
+    rows = "        abcd   abcd   abcd   abcd\n  x     9...   9...   9...   9...\n  yes   .9..   .9..   .9..   .9..\n"
+    expected = f"Weights; in tenths, rounded down\n{rows}  z     ....   ....   ....   .15.\n"
+    assert written("Weights", weights, (("x", "yes", "z"), 4 * "abcd")) == expected
 
 
 @pytest.fixture
