@@ -46,7 +46,7 @@ def settings_of(options: Namespace) -> dict[str, Any]:
     accepted = inspect.signature(PARTS[number].show).parameters
     for name in given.keys() - accepted - {"output"}:
         raise UserError(f"chapter {number} has no --{name}")
-    if output and number == "6":
+    if output and number in ("6", "7"):
         raise UserError(f"chapter {number} has nothing to draw")
     if output and output.suffix not in FORMATS:
         raise UserError(f"{output}: end the name of the picture with {', '.join(FORMATS)}")
@@ -68,7 +68,7 @@ def show(number: str, output: Path | None, settings: dict[str, Any]) -> None:
             matrices.append(item)
     print(f"{'' if isinstance(item, tuple) else chr(10)}{fill(following, 80)}")
     if rungs := ladder.rungs_of(number):
-        print(f"On the ladder ({to_paste('textbook', 'ladder')}): {', '.join(rungs)}")
+        print(fill(f"On the ladder ({to_paste('textbook', 'ladder')}): {', '.join(rungs)}", 80))
     if output:
         if "output" not in settings:  # the ladder draws what it has measured
             draw = getattr(chapter, "draw", lambda path: draw_matrices(path, matrices))

@@ -230,5 +230,9 @@ def show(steps: int = 1500) -> Iterator[str | tuple]:
     yield f"A table of pairs (chapter 6) has {of_table:.4f} over the same characters."
     line = "I know it, sir."
     weights = weights_of_heads(model, encode(line, characters))
-    yield "\nThe four heads of the first block: what the character of a row reads", weights, (line, 4 * line)
+    yield (
+        "\nThe four heads of the first block: what the character of a row reads",
+        weights,
+        (tuple(line), 4 * tuple(line)),
+    )
     yield "Sample:\n" + decode(sample(model, encode("\n", characters), 400), characters)

@@ -62,6 +62,26 @@ NAMED = [
     ("bigram_loss", "mean()", "sum()", "it is a sum"),
     ("bigram_loss", "ids[:-1], ids[1:]", "ids[1:], ids[:-1]", "the rows are the second of each pair"),
     ("bigram_loss", "ids[:-1], ids[1:]", "ids[:-1], ids[:-1]", "each character predicts itself"),
+    ("bigram_loss", ".mean()", ".sum() / len(ids)", "n - 1 pairs"),
+    ("bigram_loss", "log_softmax", "softmax", "mean of -p"),
+    ("average_of_the_past", "dim=1, keepdim=True", "dim=1", "needs keepdim=True"),
+    ("average_of_the_past", "torch.tril(", "torch.triu(", "triu in place of tril"),
+    ("average_of_the_past", "ones(T, T))", "ones(T, T), -1)", "only those before"),
+    ("masked_softmax", 'float("-inf")', "-1", "the score -1"),
+    ("multi_head", "q.size(-1) ** 0.5", "n_head ** 0.5", "divided by sqrt(H)"),
+    ("multi_head", "@ output_map", "@ output_map.T", "the last map is transposed"),
+    (
+        "multi_head",
+        "split_heads(x @ one_map, n_head)",
+        "(x @ one_map).unflatten(-1, (-1, n_head)).permute(0, 3, 1, 2)",
+        "every H-th channel",
+    ),
+    (
+        "head",
+        "masked_softmax(scores, visible)",
+        "scores.masked_fill(~visible, float('-inf')).softmax(1)",
+        "over the queries",
+    ),
 ]
 DESCRIBED = [  # mistakes that have no name
     ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x"),
@@ -77,7 +97,6 @@ DESCRIBED = [  # mistakes that have no name
     ("cross_attention", "memory @ value_map", "memory @ key_map"),
     ("cross_attention", "padding_mask[:, None, :]", "padding_mask[:1, None, :]"),
     ("bigram_loss", "log_softmax(dim=-1)", "log_softmax(dim=0)"),
-    ("bigram_loss", ".mean()", ".sum() / len(ids)"),
 ]
 
 
@@ -127,30 +146,38 @@ def test_a_right_function_is_right_and_an_empty_one_is_not_written_yet(name, tmp
     assert fault(runpy.run_path("attention_exercise.py")[name], name) == "is not written yet."
 
 
-def shown(answer):
-    """Return the input that an answer shows, what came out and what should have, as tensors by their names."""
+def shown(answer, name):
+    """Return the input that an answer shows, what came out and what should have, as tensors.
+
+    A long tensor is shown by its shape; it is that of the first sizes.
+    """
     given, came_out, right = re.fullmatch(
         r"is wrong. For\n(.*)\nit returns\n(.*)\nnot\n(.*)", answer, re.DOTALL
     ).groups()
     whole = {"n_head": int, "padding_mask": torch.tensor, "ids": torch.tensor, "visible": torch.tensor}
-    arguments = [
-        whole.get(name, lambda x: torch.tensor(x, dtype=torch.float))(ast.literal_eval(value))
-        for name, value in (line.split(" = ") for line in given.splitlines())
-    ]
+    arguments = []
+    for line, drawn in zip(given.splitlines(), draw_arguments(name, *SIZES[0]), strict=True):
+        name, value = line.split(" = ")
+        if value.startswith("a tensor"):
+            assert value == f"a tensor of the shape {tuple(drawn.shape)}"
+            arguments.append(drawn)
+        else:
+            read = whole.get(name, lambda x: torch.tensor(x, dtype=torch.float))
+            arguments.append(read(ast.literal_eval(value)))
     return arguments, *(torch.tensor(eval(y, {"nan": float("nan"), "inf": float("inf")})) for y in (came_out, right))
 
 
 @pytest.mark.parametrize(("name", "old", "new", "sentence"), NAMED)
 def test_a_typical_mistake_is_named(name, old, new, sentence):
     answer, _, named = fault(solved(name, old, new)[name], name).partition("\nExactly this comes out if ")
-    assert shown(answer)
+    assert shown(answer, name)
     assert sentence in named
 
 
 @pytest.mark.parametrize(("name", "old", "new"), DESCRIBED)
 def test_another_mistake_is_shown_with_an_input_what_came_out_and_what_should_have(name, old, new):
     wrong = solved(name, old, new)[name]
-    arguments, came_out, right = shown(fault(wrong, name))
+    arguments, came_out, right = shown(fault(wrong, name), name)
     for y, function in ((came_out, wrong), (right, solved()[name])):
         torch.testing.assert_close(y.float(), function(*arguments).float(), atol=5.1e-5, rtol=0, equal_nan=True)
 
@@ -180,7 +207,11 @@ def test_a_function_that_is_right_only_for_the_first_sizes_is_wrong():
                 calls.append(arguments)
                 return right(*arguments) + (len(calls) > known)
 
-            assert "is wrong" in fault(with_a_limit, name)
+            answer = fault(with_a_limit, name)
+            assert all(len(re.findall(r"[\d.]+|True|False", line)) <= 30 for line in answer.splitlines())
+            came_out, instead = re.search(r"it returns\n(.*)\nnot\n(.*)", answer).groups()
+            differences = torch.tensor(ast.literal_eval(came_out)) - torch.tensor(ast.literal_eval(instead))
+            torch.testing.assert_close(differences, torch.ones_like(differences), atol=2e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -195,7 +226,7 @@ def test_a_function_that_changes_its_arguments_is_checked_like_any_other(name):
         return y
 
     assert fault(in_place, name) == ""
-    first, *_ = shown(fault(partial(in_place, wrong=1), name))
+    first, *_ = shown(fault(partial(in_place, wrong=1), name), name)
     torch.testing.assert_close(first, [*draw_arguments(name, *SIZES[0])], check_dtype=False)
 
 
@@ -207,7 +238,7 @@ def test_a_loss_may_be_a_python_number():
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("visible) @ v", "visible)", "returns the shape (1, 3, 3), not (1, 3, 2) (shapes of the input: (1, 3, 4), "),
+        ("visible) @ v", "visible)", "returns the shape (1, 4, 4), not (1, 4, 3) (shapes of the input: (1, 4, 6), "),
         ("visible) @ v", "visible) @ w", "stops in line 37: NameError: name 'w' is not defined (shapes of the input: "),
         ("value_map):", "value_map, w):", "stops: TypeError: head() missing 1 required positional argument: 'w' ("),
         ("return masked_softmax(", "return [q]; (", "returns list, not a tensor."),

@@ -18,9 +18,10 @@ from cli.hints import to_paste
 from textbook.exercise import mistakes, solution
 
 NAMES = [name for name, function in vars(solution).items() if inspect.isfunction(function)]
-# B, T, S, C and H. Small sizes come first, so that a reader sees a small input. The third ones, D and their roots are
-# all different, so that no two mistakes give the same.
-SIZES = ((1, 3, 5, 4, 2), (2, 3, 2, 6, 2), (3, 5, 7, 12, 2), (2, 7, 5, 24, 3))
+# B, T, S, C and H. Small sizes come first, so that a reader sees a small input; C, H and D always differ. The third
+# ones, D and their roots are all different, so that no two mistakes give the same.
+SIZES = ((1, 4, 3, 6, 2), (2, 2, 2, 6, 2), (3, 5, 7, 12, 2), (2, 7, 5, 24, 3))
+LONGEST = 30  # numbers of a tensor that is shown
 
 
 def write() -> int:
@@ -57,7 +58,7 @@ def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
         if not near(y, expected, 1e-4):
             names = inspect.signature(right).parameters
             inputs = "".join(f"{each} = {written(x)}\n" for each, x in zip(names, arguments, strict=True))
-            instead = f"it returns\n{written(y)}\nnot\n{written(expected)}"
+            instead = difference(y, expected)
             return f"is wrong. For\n{inputs}{instead}{mistake(function, name)}"
     return ""
 
@@ -83,7 +84,7 @@ def draw_arguments(name: str, B: int, T: int, S: int, C: int, H: int) -> tuple:
         "join_heads": (draw(B, H, T, D),),
         "multi_head": (x, *draw(4, C, C), H),
         "cross_attention": (x, draw(B, S, C + 1), padding_mask, draw(C, D), *draw(2, C + 1, D)),
-        "bigram_loss": (draw(T, T), torch.randint(T, (20 * B,))),
+        "bigram_loss": (draw(T, T), torch.randint(T, (10 * B,))),
     }[name]
 
 
@@ -103,13 +104,26 @@ def mistake(function: Callable[..., Any], name: str) -> str:
     known = [getattr(mistakes, name)(*arguments) for arguments in inputs]
     for sentence in known[0]:
         pairs = [(y, results[sentence]) for y, results in zip(answers, known, strict=True)]
-        if all(near(y, result, 1e-5) and not y.isnan().all() for y, result in pairs):  # many give nothing but NaN
+        is_number = any(not y.isnan().all() for y in answers)  # many give nothing but NaN
+        if is_number and all(near(y, result, 1e-5) for y, result in pairs):
             return f"\nExactly this comes out if {sentence}"
     return ""
 
 
+def difference(y: Tensor, expected: Tensor) -> str:
+    """Return both results, or where they first differ if they are long."""
+    if y.numel() <= LONGEST:
+        return f"it returns\n{written(y)}\nnot\n{written(expected)}"
+    wrong = ~torch.isclose(y.double(), expected.double(), rtol=1e-4, atol=1e-4, equal_nan=True)
+    place = tuple(wrong.nonzero()[0].tolist())
+    n_wrong = f"{int(wrong.sum())} of {y.numel()} numbers are wrong, the first at {list(place)}"
+    return f"{n_wrong}: it returns\n{written(y[place])}\nnot\n{written(expected[place])}"
+
+
 def written(x: Any) -> str:
-    """Return a tensor as a nested list; with four decimals unless all numbers are whole."""
+    """Return a tensor as a nested list, with four decimals unless all numbers are whole, or a long one's shape."""
+    if isinstance(x, Tensor) and x.numel() > LONGEST:
+        return f"a tensor of the shape {tuple(x.shape)}"
     if not isinstance(x, Tensor) or x.dtype == torch.bool:
         return str(x.tolist() if isinstance(x, Tensor) else x)
     if x.dim():
