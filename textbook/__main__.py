@@ -58,15 +58,15 @@ def settings_of(options: Namespace) -> dict[str, Any]:
 def show(number: str, output: Path | None, settings: dict[str, Any]) -> None:
     """Print a chapter, and draw a picture if output names one."""
     chapter = PARTS[number]
-    *introduction, following = str(chapter.__doc__).split("\n\n")
-    for paragraph in introduction:
-        print(f"{paragraph if paragraph.startswith(' ') else fill(paragraph, 80)}\n")
+    paragraphs = [x if x.startswith(" ") else fill(x, 80) for x in str(chapter.__doc__).split("\n\n")]
+    n_last = sum(x.startswith(("Question: ", "Next: ")) for x in paragraphs)
+    print("\n\n".join(paragraphs[:-n_last]) + "\n")
     matrices = []
     for item in chapter.show(**settings):
         print(wrapped(item) if isinstance(item, str) else written(*item), flush=True)
         if isinstance(item, tuple):
             matrices.append(item)
-    print(f"{'' if isinstance(item, tuple) else chr(10)}{fill(following, 80)}")
+    print(("" if isinstance(item, tuple) else "\n") + "\n\n".join(paragraphs[-n_last:]))
     if rungs := ladder.rungs_of(number):
         print(fill(f"On the ladder ({to_paste('textbook', 'ladder')}): {', '.join(rungs)}", 80))
     if output:
@@ -106,9 +106,9 @@ def written(title: str, value: Tensor, names: Names = ()) -> str:
     gaps = ["    " if j and j % value.size(-1) == 0 else "" for j in range(len(cells[0]))]
     widths = [len(gap + max(column, key=len)) for gap, *column in zip(gaps, *cells, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-    if value.dim() == 3 and len(lines[0]) > 80:
-        return in_tenths(title, value, *names)
     if names and not isinstance(names[0], str):
+        if value.dim() == 3 and len(lines[0]) > 80:
+            return in_tenths(title, value, *names)
         widest = max(map(len, names[0]))
         lines = [f"{name.ljust(widest)}  {line}" for name, line in zip(names[0], lines, strict=True)]
     return "\n  ".join([f"{title}  {tuple(value.shape)}", *lines]) + "\n"
@@ -120,7 +120,7 @@ def in_tenths(title: str, weights: Tensor, rows: Sequence[str], columns: Sequenc
     cells = [["." if x < 0.1 else f"{min(9, int(10 * x))}" for x in row] for row in weights.flatten(1).tolist()]
     table = [(name.ljust(widest), row) for name, row in zip(("", *rows), (columns, *cells), strict=True)]
     lines = ["   ".join([name, *("".join(row[i : i + n]) for i in range(0, len(row), n))]) for name, row in table]
-    return "\n  ".join([f"{title}; in tenths, rounded down", *lines]) + "\n"
+    return "\n  ".join([f"{title}, in tenths", *lines]) + "\n"
 
 
 def _number(x: float, of: Tensor) -> str:

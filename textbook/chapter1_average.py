@@ -25,6 +25,9 @@ In this chapter, all scores of the past are 0. Chapter 2 takes them from the dat
 text, as those of a fixed triangle cannot. So of the three ways, the softmax leads to attention: to averages whose
 weights come from the data. Each title below ends with the shape of its matrix: (rows, columns).
 
+Question: what are the weights if all scores of the past are 1? In `average_by_softmax`, write ones_like in place of
+zeros_like.
+
 Next: python -m textbook 2 takes the scores from the data.
 """
 

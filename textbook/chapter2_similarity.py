@@ -1,5 +1,7 @@
 """Chapter 2: which positions matter to a position? In the simplest answer, those that resemble it.
 
+Answer to the question of chapter 1: the same. A softmax sees only differences of scores.
+
 How much do two vectors resemble each other? Their dot product tells: multiply channel by channel, and add. Call it the
 score of the two. Both need the same number of channels. Drawn as arrows, vectors of given lengths have the largest
 score if they point the same way. Suppose that the channels are features: how much a user likes romance and action, and
@@ -25,6 +27,8 @@ positions; everything else works on each position alone.
 Here, each vector does three things at once: it asks, it is found, and it is passed on. So a word finds only what is
 like itself, and scores are symmetric: that of "walks" for "cat" is that of "cat" for "walks". What should be related
 depends on a purpose, which for a language model is to predict the next word.
+
+Question: what does cat read if all vectors are twice as long? In `show`, write x = 2 * torch.tensor(...).
 
 Next: python -m textbook 3 gives each word three vectors, and hides the future.
 """

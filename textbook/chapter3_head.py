@@ -1,5 +1,8 @@
 """Chapter 3: what can a head learn? What a position looks for, how it is found, and what it passes on.
 
+Answer to the question of chapter 2: 0.98 cat, and only 0.02 walks, not 0.26. Scores are four times as large, so the
+largest takes nearly all. Hence the division by sqrt(D) below.
+
 A linear map multiplies a vector by a matrix W of parameters: x W. Each channel of the result is a weighted sum of the
 channels of x. The new channels make other words similar: two may be alike as verbs, and unlike as names. A head of
 attention has three linear maps, Wq, Wk and Wv, of the shape (C, D). They turn each vector into a query (what it looks
@@ -15,6 +18,8 @@ scores, so twice the context is four times the work.
 
 `Head` in chapter 7 is this computation as a part of a model. In a browser, page/gpt.html shows the same steps in a
 trained model: "How it was computed, line by line".
+
+Question: how much of chase does mice read without the division by sqrt(D)? In `one_head`, write scores = raw.
 
 Next: python -m textbook 4 lets several heads look for different things.
 """

@@ -1,5 +1,7 @@
 """Chapter 4: why several heads? Because a position can need several things at once.
 
+Answer to the question of chapter 3: 0.881, not 0.755. Larger scores make larger differences of weights.
+
 In "mary gave roses to susan", "gave" needs to know who gave, what, and to whom. One head returns one weighted sum,
 which mixes the three. H heads (a number that one chooses), each with D = C / H channels, return H sums side by side; a
 last linear map mixes ("unifies") them. In page/gpt.html, "Inside" has a map of each head of a trained model, and
@@ -10,6 +12,9 @@ notice the exchange; heads that look for places can. In the example, the key of 
 the other four channels. Its value is the word: a 1 at its id. Each head has all five channels, D = 5 (a wide head,
 chapter 5). A query is 2,000 at each place that it looks for, so scores are 2000 / sqrt(5) = 894 there, and 0 elsewhere.
 A place with the score 0 gets exp(0 - 894) times the weight of one with 894, which is 0 for a computer.
+
+Question: what does the second of three heads read if it looks for two places, that of roses and the next? In `show`,
+write [[0], [2, 3], [4]] in the line of "Three heads".
 
 Next: python -m textbook 5 decides which keys a query sees, and makes one layer.
 """

@@ -1,6 +1,8 @@
 """Chapter 5: how do maps, heads and masks make one layer? Maps stand before the heads and after them, masks between
 scores and softmax.
 
+Answer to the question of chapter 4: half of each place: 0.5. Equal scores have equal weights.
+
 The heads stand side by side (Concat), and a last linear map, Wo, mixes them:
 
     head_i = attention(X Wq_i, memory Wk_i, memory Wv_i), for i = 1 to H
@@ -20,6 +22,9 @@ the outputs at these positions are computed, and ignored. An attention mask hide
 in self-attention; the look-ahead (causal) mask of chapter 1 is one. A memory mask does so in cross-attention. A query
 that sees no key gets weights of 0, so it reads nothing, and its output is 0, or the bias of the last map; a plain
 softmax gives 0 / 0 = NaN (not a number).
+
+Question: what does the first query of the second sequence read if the padding mask shows it? In `show`, write [1, 1, 1,
+0] for the second row of `padding`.
 
 Next: python -m textbook 6 shows what a model without attention can predict, and what training is.
 """

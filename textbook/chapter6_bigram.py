@@ -1,5 +1,7 @@
 """Chapter 6: how well does the previous character alone predict the next? As well as a table of pairs can.
 
+Answer to the question of chapter 5: itself, with the weight 1: the look-ahead mask hides the others.
+
 A language model gives each character that can come next a probability p; all of them add up to 1. The loss is the mean
 of -log p(next) over a text, where p(next) is the probability of the character that did come next, and log is the
 inverse of exp. The loss is called cross-entropy. Its unit is the nat; divided by log 2 = 0.6931, it is in bits. Equal
@@ -22,6 +24,8 @@ row changes no probability. Its rate, lr = 20, is large because slopes are small
 of its row in the text.
 
 The text is selmere, a short play that comes with the project. --corpus names another.
+
+Question: is a higher rate better? Write LR = 200.
 
 Next: python -m textbook 7 adds everything that the chapters before have built.
 """

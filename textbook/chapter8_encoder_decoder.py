@@ -1,5 +1,7 @@
 """Chapter 8: what is cross-attention for? To write one sequence while reading another, as French from English.
 
+Answer to the question of chapter 7: 2.18, not 2.11. Without places, only the mask hints at the order.
+
 The encoder reads the source, here English; its attention has no causal mask, so each position sees all others. The
 decoder writes the target, here French, as the GPT of chapter 7 does. Between attention and MLP, each of its blocks has
 cross-attention to the output of the encoder, the memory: queries come from the French words so far, keys and values
@@ -9,8 +11,11 @@ then the target: so each position predicts the next word, which it has not read.
 Reversing a string is a small such task: position t of the target needs one position of the source, which depends on the
 length, and the model must find out which. The last picture shows what it found: while the decoder writes from left to
 right, its heads read from right to left, so the largest weights lie on the other diagonal. At the end, they read the
-first letter: there is none before it. An encoder alone, such as BERT (Devlin et al., 2019), reads in both
-directions; it fills gaps, but does not write on. A GPT is a decoder without cross-attention.
+first letter: there is none before it. An encoder alone, such as BERT (Devlin et al., 2019), reads in both directions;
+it fills gaps, but does not write on. A GPT is a decoder without cross-attention.
+
+Question: can the decoder do without the source? In `DecoderBlock.forward`, delete the line of `self.cross_attention`,
+and compare the losses.
 
 Next: python -m textbook 9 compares queries and keys in other ways.
 """
@@ -197,4 +202,4 @@ def show(steps: int = 300) -> Iterator[str | tuple]:
     letters = torch.tensor([[LETTERS.index(letter) for letter in SHOWN]])
     weights = cross_attention_weights(model, letters, F.pad(letters.flip(1), (1, 0), value=START))
     rows, columns = (*SHOWN[::-1], "end"), 4 * tuple(SHOWN)
-    yield f"Cross-attention of block 2, four heads: what writes a row reads in {SHOWN}", weights, (rows, columns)
+    yield f"Cross-attention of block 2: what its heads read in {SHOWN}", weights, (rows, columns)

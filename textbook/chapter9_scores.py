@@ -1,5 +1,8 @@
 """Chapter 9: how well does a key match a query? A scoring function, also called compatibility function, answers.
 
+Answer to the question of chapter 8: no. The source is the only hint: without it, the loss cannot fall below (5.5 log 12
++ log 10) / 11 = 1.4518, for 5.5 random letters on average, one of 10 lengths, and 11 places.
+
     uniform      0                              the plain average of chapter 1
     dot          q . k                          chapter 2
     scaled dot   q . k / sqrt(D)                chapter 3
@@ -24,6 +27,9 @@ factor 1 / sqrt(2 pi) is in every term and cancels: the weights of the y_i are t
 method is non-parametric: it keeps all examples and learns no parameters, except perhaps w of kernel(w u), whose width
 is 1 / w: the larger w, the fewer examples are near. Epanechnikov's kernel, a multiple of max(1 - u^2, 0), reads only
 examples within one width.
+
+Question: what is the prediction at x = 2 with a narrower kernel? In `show`, write gaussian_kernel, w=3.0 in the line of
+`pooled`.
 
 Next: python -m textbook ladder measures what each idea is worth.
 """

@@ -40,8 +40,8 @@ def printed(capsys):
 
     def compare(arguments, expected):
         assert textbook(arguments.split()) == 0
-        n_paragraphs = CHAPTERS[int(arguments[0]) - 1].__doc__.count("\n\n")
-        text = capsys.readouterr().out.split("\n\n", n_paragraphs)[-1].partition("\nNext: ")[0]
+        n_paragraphs = CHAPTERS[int(arguments[0]) - 1].__doc__.partition("\n\nQuestion: ")[0].count("\n\n") + 1
+        text = capsys.readouterr().out.split("\n\n", n_paragraphs)[-1].partition("\nQuestion: ")[0]
         for (title, shape, rows), matrix in zip(MATRIX.findall(text), expected.values(), strict=True):
             cells = [[word for word in line.split() if not word[0].isalpha()] for line in rows.splitlines()]
             assert shape == ", ".join(map(str, np.shape(matrix))), title
