@@ -59,3 +59,4 @@ def test_equal_scores_of_1_have_the_weights_of_equal_scores_of_0():
         text.partition("row by row")[2][:90] for text in (printed("1"), printed("1", "zeros_like(v", "ones_like(v"))
     ]
     assert weights[0] == weights[1]
+    assert weights[0].count("0.3333") == 3

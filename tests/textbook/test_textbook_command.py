@@ -91,7 +91,11 @@ def test_the_users_settings_of_matplotlib_do_not_change_a_picture(tmp_path, caps
 
 def test_weights_of_many_heads_are_a_picture_of_tenths_with_names_for_rows_and_columns():
     weights = torch.zeros(3, 4, 4)
-    weights[0], weights[1, :, 1], weights[2, 3] = torch.tensor([1.0, 0, 0, 0]), 0.999, torch.tensor([0.09, 0.1, 0.5, 0])
+    weights[0], weights[1, :, 1], weights[2, 3] = (
+        torch.tensor([1.0, 0, 0, 0]),
+        0.999,
+        torch.tensor([0.09, 0.1, 0.58, 0]),
+    )
     rows = "        abcd   abcd   abcd   abcd\n  x     9...   9...   9...   9...\n  yes   .9..   .9..   .9..   .9..\n"
     expected = f"Weights, in tenths\n{rows}  z     ....   ....   ....   .15.\n"
     assert written("Weights", weights, (("x", "yes", "z"), 4 * "abcd")) == expected
