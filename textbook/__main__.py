@@ -45,7 +45,7 @@ def settings_of(options: Namespace) -> dict[str, Any]:
     given = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
     accepted = inspect.signature(PARTS[number].show).parameters
     for name in given.keys() - accepted - {"output"}:
-        raise UserError(f"chapter {number} has no --{name}")
+        raise UserError(f"{'the ladder' if number == 'ladder' else f'chapter {number}'} has no --{name}")
     if output and number in ("6", "7"):
         raise UserError(f"chapter {number} has nothing to draw")
     if output and output.suffix not in FORMATS:

@@ -41,6 +41,7 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     [
         (["10"], "there is no chapter 10; choose 1 to 9, or ladder"),
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
+        (["ladder", "--corpus", "x.txt"], "the ladder has no --corpus"),
         (["3", "--output", "head.xyz"], "head.xyz: end the name of the picture with .png, .svg, .pdf"),
         (["6", "--output", "bigram.png"], "chapter 6 has nothing to draw"),
         (["3", "--output", "nowhere/head.png"], "nowhere: no such folder"),
