@@ -54,7 +54,7 @@ export class Learned {
     roles.forEach(([role], h) => {
       if (role === "no fixed target" || this.told.has(`${i} ${role}`)) return;
       this.told.add(`${i} ${role}`);
-      this.tell(i, `A head often looks at “${role}”: ${heads[h].words}.`);
+      this.tell(i, `In ${heads[h].words} often looks at: ${role}.`);
     });
   }
 }
