@@ -131,9 +131,9 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     shapes = [tuple(each.weight.T.shape) for each in (additive.query, additive.key, additive.weight)]
     yield "Wq, Wk and Ws have the shapes {}, {} and {}: `hidden` is 4.".format(*shapes)
     values = torch.randn(3, 5)
-    y = masked_softmax(additive(q, keys)) @ values
-    shapes = [tuple(x.shape) for x in (q, keys, values, y)]
-    yield "Queries {}, keys {}, values {}: y is {}, as wide as the values.\n".format(*shapes)
+    output = masked_softmax(additive(q, keys)) @ values
+    shapes = [tuple(x.shape) for x in (q, keys, values, output)]
+    yield "Queries {}, keys {}, values {}: the output is {}, as wide as the values.\n".format(*shapes)
     pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
     yield (
         "The additive scores from an MLP on each query and key side by side",
