@@ -3,7 +3,8 @@
 import { byId, make } from "./elements.js";
 
 const BEATEN = 0.01; // nats below the loss of a simpler guess on the same characters
-const RISEN = 0.02; // nats above the best loss on the held-out text, while that in training falls
+const RISEN = 0.02; // nats above the best loss on the held-out text, while that in training falls,
+const IN_A_ROW = 5; // in so many evaluations
 const BEATS = {
   even: "It guesses better than evenly: some letters are more common.",
   single: "It knows which letters are common: better than their counts.",
@@ -43,11 +44,14 @@ export class Learned {
     });
   }
 
-  // Whether the loss rises on the held-out text and falls on the text that is learned; a higher rate raises both.
+  // Whether the loss has risen on the held-out text and falls on the text that is learned; a higher rate raises both.
   isByHeart(i, now, history) {
-    const { train, heldOut, best, bestStep } = now.losses[i];
+    const { train, best, bestStep } = now.losses[i];
     const atBest = history.find(({ steps }) => steps === bestStep)?.losses[i].train;
-    return heldOut > best + RISEN && train < atBest;
+    const newest = [...history, now].filter(({ steps }) => steps > bestStep).slice(-IN_A_ROW);
+    return (
+      newest.length === IN_A_ROW && newest.every(({ losses }) => losses[i].heldOut > best + RISEN) && train < atBest
+    );
   }
 
   noteRoles(i, roles, heads) {

@@ -300,12 +300,19 @@ def test_the_models_of_the_page_come_back_and_a_text_that_the_new_ones_cannot_re
 def test_what_is_said_of_the_losses_is_true(browser, page):
     open_page(browser, page)
     ordered, random = {"even": 4.1, "single": 3.3, "pairs": 2.5}, {"even": 4.1, "single": 4.11, "pairs": 4.5}
-    heart = "3:20 On held-out text its loss rises: it learns the text by heart. Its best weights are kept."
+    heart = "10:00 On held-out text its loss rises: it learns the text by heart. Its best weights are kept."
     pairs = "1:40 It knows which letter follows which: better than counts of pairs."
+    best = (100, 1.8, 1.9, 1.9, 100)
+
+    def risen(n, train):
+        return [(200 + 100 * i, train, 2.0, 1.9, 100) for i in range(n)]
+
     for lines, notes, sentences in (
-        (ordered, [(0, None, 4.0, 4.0, 0), (100, 1.8, 1.9, 1.9, 100), (200, 1.2, 2.0, 1.9, 100)], [heart, pairs]),
-        (ordered, [(100, 1.8, 1.9, 1.9, 100), (200, 1.9, 2.0, 1.9, 100)], [pairs]),  # with a higher rate
-        (ordered, [(100, None, 1.9, 1.9, 100), (110, 1.8, 2.0, 1.9, 100)], [pairs]),  # after a pause
+        (ordered, [(0, None, 4.0, 4.0, 0), best, *risen(5, 1.2)], [heart, pairs]),
+        (ordered, [best, *risen(4, 1.2)], [pairs]),  # which may be noise
+        (ordered, [best, *risen(4, 1.2), (600, 1.2, 1.91, 1.9, 100)], [pairs]),
+        (ordered, [best, *risen(5, 1.9)], [pairs]),  # with a higher rate
+        (ordered, [(100, None, 1.9, 1.9, 100), *risen(5, 1.8)], [pairs]),  # after a pause
         (random, [(0, None, 4.1, 4.1, 0), (100, 4.1, 4.099, 4.099, 100)], []),
     ):
         assert browser.execute_script(LEARN, lines, notes) == sentences
