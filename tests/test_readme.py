@@ -17,7 +17,7 @@ from training.config_file import read_settings, to_yaml
 
 FOLDERS = ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies", "page")
 NAMES = ["README.md", "CONTRIBUTING.md", *(f"{folder}/README.md" for folder in FOLDERS), "experiments/other_tools.md"]
-NAMES += [f"experiments/studies/{name}.md" for name in ("attention", "heads", "machines", "RECORDS", "scaling")]
+NAMES += [f"experiments/studies/{name}.md" for name in ("attention", "heads", "machines", "RECORDS", "scaling", "texts")]
 PAGES = [ROOT / name for name in NAMES]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"
@@ -45,7 +45,7 @@ SHORTER = {
 }
 # The sweeps of these pages are planned whole, as they stand on the page, and train one point: a sweep that runs is on
 # the other pages.
-PLANNED = ("model/README.md", *(f"experiments/studies/{name}.md" for name in ("README", "attention", "heads")))
+PLANNED = ("model/README.md", *(f"experiments/studies/{name}.md" for name in ("README", "attention", "heads", "texts")))
 HAS_OWN_SHAPE = "--config runs/"  # which a smaller model would not fit
 
 
@@ -122,13 +122,13 @@ def test_files_named_in_the_readme_exist():
 
 
 def parts():
-    """Return two lists of commands for processes that test at once; each uses only runs of its earlier commands."""
-    studied = commands([ROOT / name for name in PLANNED])
-    return [studied, [command for command in commands() if command not in studied]]
+    """Return lists of commands for processes that test at once; each uses only runs of its earlier commands."""
+    studied, textbook = (commands([ROOT / name for name in names]) for names in (PLANNED, ["textbook/README.md"]))
+    return [studied, textbook, [command for command in commands() if command not in studied + textbook]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", parts(), ids=["of the model and the studies", "of other pages"])
+@pytest.mark.parametrize("part", parts(), ids=["of the model and the studies", "of the textbook", "of other pages"])
 def test_every_command_runs(part, tmp_path):
     for library in ("safetensors", "transformers"):
         pytest.importorskip(library)

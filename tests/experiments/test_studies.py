@@ -17,7 +17,7 @@ from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
 STUDIES = ROOT / "experiments" / "studies"
-PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("README.md", "attention.md", "heads.md"))
+PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("README.md", "attention.md", "heads.md", "texts.md"))
 REPORTS = re.findall(r"^python (-m experiments\.report experiments/studies/\w+/\w+\.jsonl .*)$", PAGES, re.MULTILINE)
 
 # The 14 contrasts of the plan of heads.md by their numbers: part, variant, other variant, seeds.
@@ -134,17 +134,26 @@ def test_the_table_of_what_each_part_is_worth_is_that_of_scipy():
     assert f"{np.mean(recipe):.4f}" in section
 
 
-def test_the_losses_and_times_of_a_recipe_on_the_page_are_those_of_its_records():
-    results = (ROOT / "experiments/studies/README.md").read_text(encoding="utf-8")
-    runs = {run["point"]: run["records"] for run in map(json.loads, packed_lines("names")[1:])}
-    found = []
-    for seed in range(4):
-        records = runs[f"seed={seed}"]
-        best = min((record for record in records if "val_loss" in record), key=lambda record: record["val_loss"])
-        found.append((best["val_loss"], records[-1]["elapsed_s"]))
-    losses, seconds = np.array(found).T
-    of_seeds = f"{losses.mean():.4f} ({losses.std(ddof=1):.4f}) | {seconds.min():.0f} |"
-    assert f"| [`names.yaml`](../../configs/names.yaml) | {of_seeds}" in results
+@pytest.mark.parametrize("recipe", ["names", "selmere", "shakespeare_fast", "shakespeare"])
+def test_the_loss_of_a_recipe_on_the_pages_is_that_of_its_four_runs(recipe):
+    losses = packed_losses(recipe)
+    assert [*losses] == [f"seed={seed}" for seed in range(4)]
+    mean, deviation = np.mean([*losses.values()]), np.std([*losses.values()], ddof=1)
+    assert f"| [`{recipe}.yaml`](../../configs/{recipe}.yaml) | {mean:.4f} ({deviation:.4f}) |" in PAGES
+    if recipe.startswith("shakespeare"):
+        assert f"million | {mean:.4f} |" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("sweep", ["texts_selmere", "texts_fast"])
+def test_what_a_part_is_worth_on_other_texts_is_that_of_the_runs(sweep):
+    losses = packed_losses(sweep)
+    of_seeds = {point.partition("seed=")[0]: [] for point in losses}
+    for point, loss in losses.items():
+        of_seeds[point.partition("seed=")[0]].append(loss)
+    for text in dict.fromkeys(point.partition(",corpus=")[2] for point in of_seeds):
+        recipe, *others = (np.mean(of) for point, of in of_seeds.items() if point.endswith(f",corpus={text}"))
+        row = " | ".join([f"{recipe:.4f}", *(f"{other - recipe:+.4f}" for other in others)])
+        assert f" | {row} |".replace("-", "\N{MINUS SIGN}") in PAGES
 
 
 def test_the_interactions_of_heads_and_ngrams_on_the_page_are_those_of_scipy():
