@@ -17,7 +17,8 @@ from training.config_file import read_settings, to_yaml
 
 FOLDERS = ("configs", "data", "model", "textbook", "training", "experiments", "experiments/studies", "page")
 NAMES = ["README.md", "CONTRIBUTING.md", *(f"{folder}/README.md" for folder in FOLDERS), "experiments/other_tools.md"]
-NAMES += [f"experiments/studies/{name}.md" for name in ("attention", "heads", "machines", "RECORDS", "scaling", "texts")]
+STUDIES = ("attention", "heads", "machines", "RECORDS", "scaling", "texts")
+NAMES += [f"experiments/studies/{name}.md" for name in STUDIES]
 PAGES = [ROOT / name for name in NAMES]
 # .ci/run itself runs these commands.
 INSTALL = "pip install -r requirements.txt -r .ci/requirements.txt"

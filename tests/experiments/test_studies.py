@@ -17,7 +17,8 @@ from experiments.sweep.plan import make_plan
 from training.config_file import read_settings
 
 STUDIES = ROOT / "experiments" / "studies"
-PAGES = "".join((STUDIES / page).read_text(encoding="utf-8") for page in ("README.md", "attention.md", "heads.md", "texts.md"))
+NAMES = ("README.md", "attention.md", "heads.md", "texts.md")
+PAGES = "".join((STUDIES / name).read_text(encoding="utf-8") for name in NAMES)
 REPORTS = re.findall(r"^python (-m experiments\.report experiments/studies/\w+/\w+\.jsonl .*)$", PAGES, re.MULTILINE)
 
 # The 14 contrasts of the plan of heads.md by their numbers: part, variant, other variant, seeds.
