@@ -36,7 +36,7 @@ def joined_processes() -> Iterator[None]:
     dist.init_process_group()
     if dist.get_rank() > 0:
         _follow()
-        dist.destroy_process_group()
+        _leave()
         sys.exit(0)
     try:
         yield
@@ -44,7 +44,12 @@ def joined_processes() -> Iterator[None]:
         _give(None)
         raise
     _give(None)
-    gc.collect()  # the wrapped model, which keeps threads of the group alive beyond its end
+    _leave()
+
+
+def _leave() -> None:
+    """Leave the group, without the wrapped model, whose threads would outlive it and abort the process at its end."""
+    gc.collect()
     dist.destroy_process_group()
 
 
