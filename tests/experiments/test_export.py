@@ -168,12 +168,6 @@ def test_a_model_of_gpt2s_shape_is_the_same_in_transformers(tmp_path, run, libra
     assert its["written"] == ours.generate(prompt, 7, temperature=0)
 
 
-def test_an_export_for_transformers_says_how_to_give_this_project_the_model(tmp_path, capsys):
-    folder = exported(tmp_path, "biased", "huggingface")
-    message = "model.safetensors: is a model for transformers; give its run, or use "
-    assert_mistake(capsys, sample.main, ["--checkpoint", str(folder)], message)
-
-
 def test_another_shape_than_gpt2s_is_an_error_that_names_the_settings(workplace, capsys):
     settings = ["model.head_size=4", "model.mlp=swiglu"]
     train_tiny(workplace, *GPT2, *settings, "train.max_steps=1")

@@ -89,7 +89,7 @@ def test_an_imported_model_samples_scores_shows_its_heads_and_trains_further(fol
     write_files(folder, checkpoint)
     for file in ("ckpt.pt", "meta.pkl"):
         assert_mistake(
-            capsys, sample.main, ["--checkpoint", file], "is a file of PyTorch or a pickle; for those of nanoGPT"
+            capsys, sample.main, ["--checkpoint", file], "-m experiments.import_nanogpt reads those of nanoGPT"
         )
     imported("--corpus", "text.txt")
     assert load_config(Path("runs/theirs/config.yaml")).model.dropout == 0.2

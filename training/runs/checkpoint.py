@@ -30,17 +30,8 @@ from training.state import Progress, TrainingState, part_of
 SUFFIX = ".safetensors"
 FORMAT = 7  # of the files; it rises, and LAST_READER changes, when a setting is removed or a tensor is added
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
-# What the files of other programs begin with, and the command that helps.
-FOREIGN = {
-    rb"PK\x03\x04|\x80": ("a file of PyTorch or a pickle; for those of nanoGPT, use", ["experiments.import_nanogpt"]),
-    rb'.{8}\{"__metadata__":\{[^}]*"format":"pt"': (
-        "a model for transformers; give its run, or use",
-        ["experiments.export", "--to", "safetensors"],
-    ),
-}
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CORPUS = {"name": str, "digest": str, "n_train": int | None}
-MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
 
@@ -68,10 +59,7 @@ class Checkpoint:
         """Return the state of a run as a checkpoint. Raises TrainingError if a number in it is not finite."""
         state.check_finite()
         corpus = {name: getattr(state.corpus, name) for name in CORPUS}
-        checkpoint = cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
-        if not state.progress.step:
-            check_weights(checkpoint)  # a run that has begun can be resumed
-        return checkpoint
+        return cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
 
     @property
     def step(self) -> int:
@@ -140,7 +128,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     size = int.from_bytes(content[:8], "little")
     try:
         header = read_json(content[8 : 8 + size])["__metadata__"]
-        _check_format(header.get("format"))
+        if header.get("format") != str(FORMAT):
+            raise ValueError(f"another version wrote it; commit {LAST_READER} of this project can read earlier ones")
         checkpoint = _parse(header, content)
         check_weights(checkpoint)
     except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
@@ -151,24 +140,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _verify(content: bytes, path: Path) -> None:
     """Raise CheckpointError if any bit of a checkpoint has changed since it was saved."""
     if not (found := CHECKSUM.search(content)):
-        for beginning, (kind, command) in FOREIGN.items():
-            if re.match(beginning, content, re.DOTALL):
-                raise CheckpointError(f"{path}: is {kind} {to_paste(*command)}")
-        raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project")
+        advice = f"{to_paste('experiments.import_nanogpt')} reads those of nanoGPT"
+        raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project; {advice}")
     start, end = found.span(1)
     digest = hashlib.sha256(content[:start] + NO_CHECKSUM)
     digest.update(memoryview(content)[end:])
     if digest.hexdigest().encode() != found[1]:
         raise CheckpointError(f"{path}: is damaged (its checksum does not match); use another checkpoint")
-
-
-def _check_format(number: str | None) -> None:
-    """Raise ValueError, which says what reads the file, if it has another format; the first one had no number."""
-    if number == str(FORMAT):
-        return
-    if number is not None and int(number) > FORMAT:
-        raise ValueError(f"a later version wrote it, with format {number}; update the project")
-    raise ValueError(f"an earlier version wrote it; commit {LAST_READER} of this project can read it")
 
 
 def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
@@ -203,7 +181,7 @@ class WithoutInit(TorchFunctionMode):
 
 
 def check_weights(checkpoint: Checkpoint) -> None:
-    """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
+    """Raise ValueError if the weights do not fit the settings, or are not finite."""
     config = checkpoint.config.model
     with torch.device("meta"), WithoutInit():
         model = GPT(config, len(checkpoint.vocabulary))
@@ -214,11 +192,6 @@ def check_weights(checkpoint: Checkpoint) -> None:
     found = {name: x.shape for name, x in checkpoint.tensors.items() if not name.startswith("optimizer.")}
     if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
-    weights = sum(x.nbytes for x in model.parameters())
-    tables = sum(x.nbytes for x in model.buffers())
-    cached = 4 * sum(2 * layer.n_kv_head * layer.head_size + config.n_embd for layer in config.layers)  # a position
-    if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
-        raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
         may_count = name.startswith("optimizer.") or name == "model.memories.ngrams.symbols"
         is_number = x.dtype in REAL or (may_count and not x.is_floating_point())
