@@ -12,7 +12,7 @@ from conftest import ROOT, run_command
 
 FAKE_GPU = ROOT / "tests" / "fake_gpu"
 # FIRST: captures with few kernels, and mistakes in captured code. ALL: every test that the simulation can run.
-FIRST = "kernels or every_kind and muon and default or cannot or noticed or once"
+FIRST = "kernels or every_kind and muon and default or cannot or once"
 ALL = "not move and not behind and not explicit_form"
 CHOICES = [pytest.param(FIRST, marks=pytest.mark.slow), pytest.param(ALL, marks=pytest.mark.nightly)]
 

@@ -1,6 +1,5 @@
 """CUDA graphs: the GPU work of a step, which Python launches once and then replays."""
 
-import functools
 import gc
 import warnings
 from collections.abc import Callable
@@ -8,50 +7,28 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from training.state import TrainingState
-
 WARM_UP = 3  # ordinary calls before the capture, in which libraries and optimisers allocate their state
-CHECKED_EVERY = 50  # calls
-
-
-def captured_step(state: TrainingState, update: Callable[..., None]) -> Callable[..., None]:
-    """Return the update of a step as a graph: a GPU finishes small products before Python launches the next ones."""
-    return CapturedFunction(update, state.model, frozen=lambda: used_by_graph(state))
-
-
-def used_by_graph(state: TrainingState) -> list[object]:
-    """Return what the graph of a step keeps using: the addresses of tensors, and the optimisers' numbers."""
-    groups = [group for optimizer in state.optimizers for group in optimizer.param_groups]
-    used = [*state.tensors(), *(x for group in groups for name, x in group.items() if name != "params")]
-    return [x.data_ptr() if isinstance(x, Tensor) else x for x in used]
-
-
-@functools.cache
-def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the GPU's one stream for warm-ups and captures: cuBLAS keeps a workspace for every stream."""
-    return torch.cuda.Stream(device)
 
 
 class CapturedFunction:
     """A function of GPU tensors that runs as usual at first and is then replayed as a CUDA graph.
 
+    Without a graph, a GPU finishes small products before Python launches the next ones.
+
     New shapes of the inputs cause a new capture; if one fails, the function runs as usual from then on. It must not
     wait for the GPU, must write its results to tensors that exist before the call, and must not depend on CPU values
     that change (PyTorch's notes on CUDA semantics, "CUDA Graphs"). A graph does not run the hooks of modules, so a
     model that has hooks runs without it.
-
-    frozen: returns the addresses and numbers that the graph keeps using. RuntimeError if one has been replaced since
-    the capture, which is checked after every CHECKED_EVERY calls.
     """
 
-    def __init__(self, function: Callable[..., object], model: nn.Module, frozen: Callable[[], list[object]] = list):
-        self.function, self.model, self.frozen = function, model, frozen
+    def __init__(self, function: Callable[..., object], model: nn.Module):
+        self.function, self.model = function, model
         self.hooks = [hooks for m in model.modules() for hooks in (m._forward_hooks, m._forward_pre_hooks)]
         self.shapes: list[torch.Size] = []
         self.n_calls, self.failed = 0, False
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []  # the graph reads from these tensors
-        self.stream = side_stream(next(model.parameters()).device)
+        self.stream = torch.cuda.Stream(next(model.parameters()).device)
 
     def __call__(self, *inputs: Tensor) -> None:
         if self.failed or any(self.hooks):
@@ -67,7 +44,6 @@ class CapturedFunction:
         if self.graph is None:
             try:
                 self.inputs, self.graph = self._capture(inputs)
-                self.frozen_values = self.frozen()
             except RuntimeError as error:
                 self.failed = True
                 self.model.zero_grad()  # gradients in the memory of the graph
@@ -78,8 +54,6 @@ class CapturedFunction:
         for static, tensor in zip(self.inputs, inputs, strict=True):
             static.copy_(tensor, non_blocking=True)
         self.graph.replay()
-        if self.n_calls % CHECKED_EVERY == 0 and self.frozen() != self.frozen_values:
-            raise RuntimeError("a CUDA graph cannot see that a tensor or setting was replaced; change tensors in place")
 
     def _warm_up(self, inputs: tuple[Tensor, ...]) -> None:
         """Call the function in a side stream, as PyTorch requires before a capture."""

@@ -167,14 +167,11 @@ class TrainingState:
         progress.evaluations_since_best = 0 if is_best else progress.evaluations_since_best + 1
         return is_best
 
-    def tensors(self) -> list[Tensor]:
-        """Return all that a step changes: the sum of losses, the weights and the tensors of the optimisers."""
-        remembered = [x for optimizer in self.optimizers for state in optimizer.state.values() for x in state.values()]
-        return [self.loss_sum, *self.model.parameters(), *remembered]
-
     def check_finite(self) -> None:
         """Raise TrainingError if the loss, a weight or the state of an optimiser is infinite or NaN."""
-        norms = torch._foreach_norm([x for x in self.tensors() if x.is_floating_point()])
+        remembered = [x for optimizer in self.optimizers for state in optimizer.state.values() for x in state.values()]
+        tensors = [self.loss_sum, *self.model.parameters(), *remembered]
+        norms = torch._foreach_norm([x for x in tensors if x.is_floating_point()])
         if not torch.stack(norms).isfinite().all():  # a single result, so that the CPU waits for a GPU once
             raise TrainingError(
                 f"the loss, the weights or the optimiser's state became infinite or NaN by step "

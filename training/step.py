@@ -1,12 +1,14 @@
 """One training step: batches, gradients, new weights."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data.batches import TrainingBatches
-from training.cuda_graph import captured_step
+from training.cuda_graph import CapturedFunction
 from training.optim.optimizers import set_lr
 from training.optim.schedule import context_length, lr_factor
 from training.state import TrainingState
@@ -29,7 +31,9 @@ class TrainingStep:
         # PyTorch has no norm of sparse gradients, and cannot clip them.
         sparse = set(state.model.sparse_parameters())
         self.dense = [p for p in state.model.parameters() if p not in sparse]
-        self.update = captured_step(state, self.update_weights) if device.type == "cuda" else self.update_weights
+        self.update: Callable[..., None] = self.update_weights
+        if device.type == "cuda":
+            self.update = CapturedFunction(self.update_weights, state.model)
 
     def run(self) -> None:
         """Take one step: the next batches, new weights, and the progress."""

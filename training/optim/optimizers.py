@@ -2,8 +2,7 @@
 
 A new optimiser is a `torch.optim.Optimizer`, best one of `quick_start`, with a branch in `make_optimizers` and a line
 in `REMEMBERED`. It changes weights and what it remembers in place, because a CUDA graph freezes the addresses of
-tensors. On a GPU, the graph also freezes every value of a group but the learning rate, which is a tensor there. A run
-that finds anything else changed ends with an error.
+tensors. On a GPU, the graph also freezes every value of a group but the learning rate, which is a tensor there.
 """
 
 import copy
