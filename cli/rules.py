@@ -32,7 +32,7 @@ class Within:
 
 
 # float32 holds the product of any two of the settings, and their product with a weight.
-MOST, LEAST = 1_000_000_000_000, 1e-12
+MOST = 1_000_000_000_000
 
 # Types with a rule, which `check_rules` applies. The upper limits keep typing errors from running for years.
 Size = Annotated[int, Within(at_least=1, at_most=1_000_000)]
@@ -47,8 +47,6 @@ Fraction = Annotated[float, Within(at_least=0, at_most=1)]
 def check_rules(section: str, settings: Any) -> None:
     """Raise ValueError if a setting is not one of the values that its type names, or breaks the rule of its type.
 
-    A number in a section is 0 or at least LEAST.
-
     section: "" if the settings are in none.
     """
     for name, kind in get_type_hints(type(settings), include_extras=True).items():
@@ -60,8 +58,6 @@ def check_rules(section: str, settings: Any) -> None:
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, (int, float)) and limits and number not in limits[0]:
                 raise ValueError(f"{key}={number} must be {limits[0]}")
-            if section and isinstance(number, float) and 0 < abs(number) < LEAST:
-                raise ValueError(f"{key}={number} is too close to 0; use 0 or at least {LEAST}")
 
 
 def rules_of(kind: Any) -> list[Any]:
