@@ -118,12 +118,6 @@ class TrainedModel:
         """The texts before which a sample ends: a line end if lines are texts (`data.lines`)."""
         return ["\r\n", "\n"] if self.checkpoint.config.data.lines else []
 
-    def opening(self, length: int) -> str:
-        """Return `length` characters of the validation split: those after a line end or, if it is far, the first."""
-        text = self.vocabulary.decode(self.split()[: 10 * length])
-        start = text.find("\n", 0, max(0, len(text) - length)) + 1 or 1
-        return text[start : start + length]
-
     def generate(
         self,
         prompt: str = "",

@@ -31,12 +31,6 @@ def test_generated_text_is_that_of_the_command(model, capsys):
     assert model.generate("beer", 50, seed=3, top_p=0.9) + "\n" == capsys.readouterr().out
 
 
-def test_an_opening_begins_at_the_start_of_a_line_of_the_validation_split_unless_too_little_follows(model):
-    validation = model.vocabulary.decode(model.split()[1:])
-    later = validation[validation.index("\n") + 1 :]
-    assert [model.opening(n) for n in (20, len(later), len(validation))] == [later[:20], later, validation]
-
-
 def test_log_probabilities_are_those_of_each_window_alone(model):
     found, ids = model.log_probabilities(TEXT), torch.tensor(model.vocabulary.encode(TEXT)).long()
     expected, block_size = [], 16
