@@ -12,8 +12,7 @@ from cli.options import command, option
 from data.corpus import Split
 from training.evaluation import evaluate
 from training.identity import group_seeds, what_differs
-from training.runs.run_folder import RunFolder
-from training.trained_model import TrainedModel, load_model
+from training.trained_model import load_model
 
 MODELS = "runs or checkpoints (default: the best saved last)"
 
@@ -25,12 +24,12 @@ MODELS = "runs or checkpoints (default: the best saved last)"
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
 )
 def main(options: Namespace) -> None:
-    losses, measured = [], []
+    losses, identities = [], []
     for path in options.checkpoint:
         opened = load_model(path, options.device, text=options.text)
         result = evaluate(opened.model, opened.split(options.split), opened.runtime, progress="Scoring")
         losses.append(result.loss)
-        measured.append(opened.checkpoint.identity | {"the step": step_of(opened)})
+        identities.append(opened.checkpoint.identity)
         whole = opened.text and not options.split
         name = opened.text if whole else f"the {options.split or 'validation'} split of {opened.corpus.name}"
         perplexity = torch.tensor(result.loss, dtype=torch.float64).exp().item()  # infinite rather than an error
@@ -41,26 +40,16 @@ def main(options: Namespace) -> None:
             flush=True,
         )
     if len(losses) > 1:
-        print(summary(losses, measured))
+        print(summary(losses, identities))
 
 
-def step_of(trained: TrainedModel) -> int | None:
-    """Return the step of the weights; None for the best of a finished run, which its seeds reach at different steps."""
-    run = trained.run_folder and RunFolder(trained.run_folder)
-    is_result = run and run.is_finished() and run.best == trained.path
-    return None if is_result else trained.checkpoint.step
-
-
-def summary(losses: Sequence[float], measured: Sequence[Mapping[str, Any]]) -> str:
-    """Return the mean and the standard deviation of the losses, or why they have none.
-
-    measured: the identity of each model, and its step.
-    """
-    variants = group_seeds(measured)
+def summary(losses: Sequence[float], identities: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean and the standard deviation of the losses, or why they have none."""
+    variants = group_seeds(identities)
     if len(variants) == 1 and len(variants[0]) == len(losses):
         deviation, mean = torch.std_mean(torch.tensor(losses, dtype=torch.float64))
         return f"mean of {len(losses)} models: {mean:.4f} nats per character, standard deviation {deviation:.4f}"
-    reason = f"they differ in {', '.join(what_differs(measured))}" if len(variants) > 1 else "two have the same seed"
+    reason = f"they differ in {', '.join(what_differs(identities))}" if len(variants) > 1 else "two have the same seed"
     return f"no mean: the models are not seeds of one variant; {reason}"
 
 
