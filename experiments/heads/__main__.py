@@ -15,10 +15,9 @@ from cli.options import command, option, replaceable
 from data.files import replace_text
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import VALIDATION, Analysis, analyse
-from experiments.heads.measures import NO_TARGET, TARGETS, explain_no_target, role_of
+from experiments.heads.measures import NO_TARGET, TARGETS, role_of
 from experiments.heads.page import measured
 from experiments.heads.silence import HeadIndex
-from model.config import ModelConfig
 from page.models import make_page
 from page.template import open_in_browser
 from training.trained_model import load_model
@@ -33,7 +32,7 @@ COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help=MODELS),
     option("--text", type=Path, metavar="FILE", help="a text in place of the validation split, in its encoding"),
-    option("--prompt", metavar="TEXT", help="text that the page begins with (default: the start of that text)"),
+    option("--prompt", metavar="TEXT", help="text that the page begins with (default: the model writes one)"),
     option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--all", action="store_true", help=f"silence heads over the whole split, not {N_CHARACTERS:,} characters"),
     option("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (%(default)s)"),
@@ -58,7 +57,7 @@ def main(options: Namespace) -> None:
     title = f"Heads of {' and '.join(each.name for each in opened)}"
     replace_text(page, make_page(opened, text=options.prompt, title=title, measured=[*map(measured, analyses)]))
     replace_text(table, to_csv({str(each.path): analysis for each, analysis in found}))
-    parts = [f"{each.path}\n{to_plain(analysis, each.model.config)}" for each, analysis in found]
+    parts = [f"{each.path}\n{to_plain(analysis)}" for each, analysis in found]
     parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")
     print("\n\n".join(parts))  # after the files are written, because a reader may close the pipe
     if not options.no_browser:
@@ -88,7 +87,7 @@ def to_csv(analyses: dict[str, Analysis]) -> str:
     return out.getvalue()
 
 
-def to_plain(analysis: Analysis, config: ModelConfig) -> str:
+def to_plain(analysis: Analysis) -> str:
     """Return a line for a head with uniform weights, one per head, the most important first, and what a role means."""
     rows, uniform, whole = rows_of(analysis), analysis.measures.uniform, analysis.evaluation
     names = [name for name in FIGURES if name != "entropy, bits" and rows[0].get(name) is not None]
@@ -101,7 +100,10 @@ def to_plain(analysis: Analysis, config: ModelConfig) -> str:
         lines.append([str(head), row["role"], signed(row["loss increase"]), shown_error, *figures])
     title = f"{analysis.loss_name.capitalize()} {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
     parts = [title, "Its increase without each head, the most important first:", in_columns(lines)]
-    return "\n".join(parts + [explain_no_target(config)] * any(row["role"] == NO_TARGET for row in rows))
+    if any(row["role"] == NO_TARGET for row in rows):
+        targets = ", ".join(TARGETS.values())
+        parts.append(f"No fixed target: the head gives none of these ({targets}) much more weight than uniform ones.")
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":

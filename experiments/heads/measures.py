@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from data.batches import Ids
 from data.vocabulary import Vocabulary, code_points
-from model.config import ModelConfig
 from model.gpt import GPT
 from training.trained_model import weights_of
 
@@ -139,16 +138,3 @@ def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
     if best and excess[best] >= LEAST:
         return TARGETS[best], f"{figures[best]:.2f}"
     return NO_TARGET, f"{float(measures.figures['entropy, bits'][head]):.1f} bits"
-
-
-def explain_no_target(config: ModelConfig) -> str:
-    """Explain what `NO_TARGET` means, and why it may be the role of many heads of a model with this config."""
-    known = ", ".join(TARGETS.values())
-    meaning = f"No fixed target: the head gives none of these ({known}) much more weight than uniform attention would."
-    has = {"convolution": config.conv_width > 1, "n-grams": config.ngrams, "copies": config.longest_copy}
-    without = [name for name, is_there in has.items() if is_there]
-    if not without:
-        return meaning
-    *most, last = without
-    parts = f"{', '.join(most)} and {last}" if most else last
-    return f"{meaning} This model also sees earlier characters by its {parts}, so heads need not look there."
