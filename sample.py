@@ -1,6 +1,7 @@
 """Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, one_line, printable
 from model.generate import Sampling
 from training.copied import how_much_is_copied, training_text
-from training.sampling import TextSampler, prepared_for_sampling
+from training.sampling import TextSampler, one_thread
 from training.trained_model import load_model
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     prompt = read_prompt(options)
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
     options.stop += trained.stops
-    with prepared_for_sampling(trained.model, options.samples):
+    with one_thread() if options.samples == 1 else contextlib.nullcontext():
         sampler = TextSampler(trained.model, trained.vocabulary, sampling)
         began_s = time.perf_counter()
         texts = write(sampler, options, prompt, lines=bool(trained.stops))

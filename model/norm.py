@@ -49,13 +49,9 @@ class QueryKeyNorm(nn.Module):
         self.root = layer.head_size**0.5  # the length of a normalised query or key
         self.log_scale = nn.Parameter(torch.empty(layer.n_head)) if learned else None
         self.register_buffer("ones", torch.ones(layer.n_kv_head), persistent=False)
-        self.kept_factors: Tensor | None = None  # `factors`, while the weights do not change
 
     def forward(self, qk: Tensor) -> Tensor:
-        return rms_norm(qk, self.factors() if self.kept_factors is None else self.kept_factors)
-
-    def factors(self) -> Tensor | None:
-        """Return what multiplies queries and keys of length sqrt(D), (H + K, 1), or None for 1."""
         if self.log_scale is None:
-            return None
-        return torch.cat((self.log_scale.exp() / self.root, self.ones)).unsqueeze(-1)
+            return rms_norm(qk)
+        factors = torch.cat((self.log_scale.exp() / self.root, self.ones))  # (H + K,)
+        return rms_norm(qk, factors.unsqueeze(-1))

@@ -10,26 +10,18 @@ import torch
 from data.vocabulary import Vocabulary
 from model.generate import Sampling, generate
 from model.gpt import GPT
-from model.norm import QueryKeyNorm
 from training.evaluation import evaluation_mode
 
 
 @contextlib.contextmanager
-def prepared_for_sampling(model: GPT, n_samples: int) -> Iterator[None]:
-    """Make sampling faster inside the context. The weights must not change there."""
+def one_thread() -> Iterator[None]:
+    """Compute on one thread inside the context: one character is too little work to share."""
     n_threads = torch.get_num_threads()
-    norms = [module for module in model.modules() if isinstance(module, QueryKeyNorm)]
-    with torch.no_grad():
-        for norm in norms:
-            norm.kept_factors = norm.factors()
-    if n_samples == 1:
-        torch.set_num_threads(1)  # one character is too little work to share
+    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(n_threads)
-        for norm in norms:
-            norm.kept_factors = None
 
 
 @dataclass(frozen=True)
