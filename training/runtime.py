@@ -6,7 +6,6 @@ import gc
 import importlib.util
 import os
 import platform
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,21 +137,12 @@ def begin_memory() -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory of this process: allocated tensors on a GPU, otherwise resident memory.
-
-    0 if the system does not report it.
-    """
+    """Return the peak memory of this process: allocated tensors on a GPU, otherwise resident memory; 0 unless Linux."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
-    if status.exists():  # Linux's getrusage includes the process image before exec
-        lines = (line.split() for line in status.read_text().splitlines())
-        return next((int(line[1]) * 1024 for line in lines if line[:1] == ["VmHWM:"]), 0)
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    lines = [line.split() for line in status.read_text().splitlines()] if status.exists() else []
+    return next((int(line[1]) * 1024 for line in lines if line[:1] == ["VmHWM:"]), 0)
 
 
 def processor_name() -> str:

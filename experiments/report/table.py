@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from experiments.formatting import in_columns, signed
 from experiments.report.comparison import Comparison, Row
-from experiments.report.runs import Run
 
 
 class Column(NamedTuple):
@@ -39,16 +38,12 @@ def _shown_p(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
+def _shown_memory(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.0f} MB" if n_bytes else "unknown"  # 0: the system does not report it
+
+
 def _name(row: Row) -> str:
     return row.mark if row.mark == row.variant.label else f"{row.mark}: {row.variant.label}"
-
-
-def _parameters(row: Row) -> int | None:
-    return row.variant.first.end.get("n_parameters")
-
-
-def _memory(run: Run) -> int | None:
-    return run.end.get("peak_memory_bytes") or None  # 0: the system does not report it
 
 
 def _seconds_to_target(row: Row) -> float | None:
@@ -66,9 +61,9 @@ RESULTS = [
 ]
 COLUMNS = [
     *RESULTS,
-    Column("parameters", _parameters, "{:,}".format, "unknown"),
+    Column("parameters", lambda row: row.variant.first.end.get("n_parameters"), "{:,}".format, "unknown"),
     Column("characters/s", lambda row: row.median(lambda run: run.tokens_per_s), "{:,.0f}".format),
-    Column("memory", lambda row: row.median(_memory), lambda n: f"{n / 1e6:,.0f} MB", "unknown"),
+    Column("memory", lambda row: row.median(lambda run: run.end.get("peak_memory_bytes")), _shown_memory, "unknown"),
     Column("time to {target:g}", _seconds_to_target, "{:.0f} s".format, "not reached"),
     Column("time", lambda row: row.median(lambda run: run.evaluations[-1][1]), "{:.0f} s".format),
 ]
