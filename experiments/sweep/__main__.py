@@ -1,7 +1,6 @@
 """Train every combination of settings: python -m experiments.sweep --config configs/heads.yaml model.n_head=1,2,4"""
 
 import dataclasses
-import sys
 import time
 from argparse import Namespace
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -70,11 +69,7 @@ def open_sweep(options: Namespace) -> SweepFolder:
     if options.resume:
         return SweepFolder(options.resume, plan)
     name = points[0].config.train.name or options.config.stem
-    folder = SweepFolder.open(name, dataclasses.replace(plan, points=points))
-    if folder.path.name != name:
-        other = folder.path.with_name(name)
-        print(f"{other} contains another run or sweep; using {folder.path}", file=sys.stderr)
-    return folder
+    return SweepFolder.open(name, dataclasses.replace(plan, points=points))
 
 
 def train_points(folder: SweepFolder, n_workers: int) -> int:
