@@ -1,11 +1,9 @@
 """Errors that a user can act on, as one line; any other exception is a bug."""
 
 import contextlib
-import importlib
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from typing import Any
 
 LONGEST_LINE = 1_000  # characters of an error
 HINTS = {IsADirectoryError: "; name a file", FileExistsError: " and is no folder; move or rename it"}
@@ -30,14 +28,6 @@ def checking_values(place: str = "") -> Iterator[None]:
         yield
     except ValueError as error:
         raise UserError(f"{place}{error}") from None
-
-
-def optional_library(name: str, purpose: str) -> Any:
-    """Return the module of a library, whose package has the same name. Raises UserError if it is missing."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"{purpose} needs {name}: pip install {name}") from None
 
 
 def is_for_user(error: BaseException) -> bool:

@@ -85,7 +85,7 @@ def libraries(nodes):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("optional_library", "importorskip")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
             found |= {name.value for name in node.args[:1] if isinstance(name, ast.Constant)}
     return {name.partition(".")[0] for name in found} - sys.stdlib_module_names
 

@@ -3,7 +3,7 @@
 import difflib
 from pathlib import Path
 
-from cli.errors import UserError, optional_library
+from cli.errors import UserError
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, CheckpointError
 from training.runs.run_folder import RUNS, RunFolder
@@ -36,9 +36,12 @@ def find_checkpoint(path: Path | None) -> Path:
 
 def _download(name: str) -> Path:
     """Return the local copy of the model hf:USER/NAME. Raises UserError if it is neither cached nor available."""
-    hub = optional_library("huggingface_hub", name)
     try:
-        return Path(hub.hf_hub_download(name.removeprefix("hf:"), EXPORTED))
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise UserError(f"{name} needs huggingface_hub: pip install huggingface_hub") from None
+    try:
+        return Path(hf_hub_download(name.removeprefix("hf:"), EXPORTED))
     except Exception as error:  # of the library, the network or the Hub
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{name}: cannot be downloaded: {type(error).__name__}: {reason}") from None
