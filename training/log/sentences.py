@@ -1,12 +1,10 @@
 """What a run says on the console, as functions of its state."""
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from cli.hints import to_paste
-from data.sources import NAMED
 from training.evaluation import Evaluation
 from training.state import ADVICE, TrainingState
 
@@ -22,10 +20,8 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
     config, corpus, step = state.config, state.corpus, state.progress.step
     train_ids, val_ids, test_ids = state.split
     n_test = len(test_ids) - 1
-    place = Path(os.path.expanduser(corpus.name))  # noqa: PTH111 - as in find_files
-    name = corpus.name if corpus.name in NAMED or place.is_file() else place.absolute()  # of a folder or a glob
     lines = [
-        f"Corpus {name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
+        f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
         f"characters, a vocabulary of {len(corpus.vocabulary):,}; "
         f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
         + (f", {n_test:,} for the test" if n_test else ""),
