@@ -25,7 +25,7 @@ of its row in the text.
 
 The text is selmere, a short play that comes with the project. --corpus names another.
 
-Question: is a higher rate better? Write LR = 200.
+Question: is a higher rate better? Write LR = 150.
 
 Next: python -m textbook 7 adds everything that the chapters before have built.
 """

@@ -36,7 +36,7 @@ def test_each_chapter_ends_with_a_question_and_the_next_part_begins_with_its_ans
             "0.5000  0.5000  0.0000",
         ),
         ("5", "[0, 1, 1, 0]]), ", "[1, 1, 1, 0]]), ", "key\n  0.0000  0.0000", "key\n  1.0000  0.0000"),
-        ("6", "\nLR = 20\n", "\nLR = 200\n", "validation loss 2.3413", "validation loss 2.5020"),
+        ("6", "\nLR = 20\n", "\nLR = 150\n", "validation loss 2.3413", "validation loss 2.4699"),
         (
             "9",
             'gaussian_kernel)\n    yield "x - x_i',
