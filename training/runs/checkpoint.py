@@ -32,6 +32,7 @@ FORMAT = 7  # of the files; it rises, and LAST_READER changes, when a setting is
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CORPUS = {"name": str, "digest": str, "n_train": int | None}
+MOST_BYTES = 1 << 27  # for positions and their cache, in any model; 100 times those of its weights, if that is more
 CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')  # inside a text of JSON, the quotes would be escaped
 
 
@@ -59,7 +60,10 @@ class Checkpoint:
         """Return the state of a run as a checkpoint. Raises TrainingError if a number in it is not finite."""
         state.check_finite()
         corpus = {name: getattr(state.corpus, name) for name in CORPUS}
-        return cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
+        checkpoint = cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
+        if not state.progress.step:
+            check_weights(checkpoint)  # a run that has begun can be resumed
+        return checkpoint
 
     @property
     def step(self) -> int:
@@ -181,7 +185,7 @@ class WithoutInit(TorchFunctionMode):
 
 
 def check_weights(checkpoint: Checkpoint) -> None:
-    """Raise ValueError if the weights do not fit the settings, or are not finite."""
+    """Raise ValueError if the weights do not fit the settings, which may ask for all memory, or are not finite."""
     config = checkpoint.config.model
     with torch.device("meta"), WithoutInit():
         model = GPT(config, len(checkpoint.vocabulary))
@@ -192,6 +196,11 @@ def check_weights(checkpoint: Checkpoint) -> None:
     found = {name: x.shape for name, x in checkpoint.tensors.items() if not name.startswith("optimizer.")}
     if not needed.items() <= found.items() <= allowed.items():
         raise ValueError("its weights do not fit its settings")
+    weights = sum(x.nbytes for x in model.parameters())
+    tables = sum(x.nbytes for x in model.buffers())
+    cached = 4 * sum(2 * layer.n_kv_head * layer.head_size + config.n_embd for layer in config.layers)  # a position
+    if (n_bytes := tables + config.block_size * cached) > max(MOST_BYTES, 100 * weights):
+        raise ValueError(f"its positions and cache would have {n_bytes:,} bytes; lower model.block_size")
     for name, x in checkpoint.tensors.items():
         may_count = name.startswith("optimizer.") or name == "model.memories.ngrams.symbols"
         is_number = x.dtype in REAL or (may_count and not x.is_floating_point())

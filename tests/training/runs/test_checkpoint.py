@@ -153,6 +153,23 @@ def test_the_error_for_a_file_of_another_version_says_what_can_read_it(tmp_path,
 
 
 @pytest.mark.parametrize(
+    ("positions", "n_bytes"),
+    [
+        ("rope", 6_404_000_000),  # cosines and sines as in the cache below
+        ("none", 3_204_000_000),  # a cache of 400 channels of keys and as many of values
+    ],
+)
+def test_a_small_file_cannot_ask_for_large_tables_or_a_large_cache(tmp_path, positions, n_bytes):
+    shape = {"n_layer": 1, "n_head": 1, "n_embd": 1, "head_size": 400, "positions": positions}
+    checkpoint = make_checkpoint(model=GPT(ModelConfig(block_size=5, **shape), 5))
+    header = header_of(checkpoint) | {"settings": json.dumps({"model": {"block_size": 1_000_000, **shape}})}
+    write_sealed(tmp_path / "a", checkpoint.tensors, header)
+    assert (tmp_path / "a").stat().st_size < 30_000
+    with pytest.raises(CheckpointError, match=rf"positions and cache would have {n_bytes // 1000:,},\d\d\d bytes"):
+        load_checkpoint(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
     ("name", "bad"),
     [
         *itertools.product(["model.lm_head.weight"], [math.nan, -math.inf, 1e300, 1, True, 1j]),
