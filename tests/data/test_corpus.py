@@ -6,8 +6,6 @@ from helpers import load_corpus
 from cli.errors import UserError
 from data.config import DataConfig
 
-ANY_BYTES = bytes(range(256)) * 20 + "naïve 🙂\n".encode() * 20
-
 
 @pytest.fixture
 def write(tmp_path):
@@ -103,11 +101,3 @@ def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(writ
             corpus.split(split, block_size)
     with pytest.raises(UserError, match="too short"):
         load_corpus(write(b="xy"), cache=cache).split((0.9, 0.1, 0), 1)
-
-
-@pytest.mark.parametrize("content", [ANY_BYTES, b"aaab"])
-def test_in_latin_1_each_byte_of_any_file_is_a_character(write, cache, content):
-    path = write(any=content)
-    corpus = load_corpus(path, "latin-1", cache=cache)
-    assert [ord(character) for character in corpus.vocabulary.decode(corpus.ids[:])] == [*content]
-    assert len(corpus.vocabulary) == len(set(content))

@@ -43,7 +43,6 @@ def name_story(monkeypatch, url):
 
 
 def story(cache):
-    """Return the content of the corpus."""
     (path,) = find_files("story", cache=cache)
     return path.read_bytes()
 

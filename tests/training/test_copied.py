@@ -18,7 +18,7 @@ def test_the_longest_stretch_is_the_one_that_comparing_all_of_them_finds():
         assert longest_stretch(text, training) == first_longest(text, training)
 
 
-def test_a_whole_copy_is_found_in_a_text_of_a_million_characters():
-    training = "".join(random.Random(1).choices("abcdefgh ", k=1_000_000))
-    assert longest_stretch(training[999_000:999_900] + training[:700], training) == training[999_000:999_900]
-    assert longest_stretch(training[999_000:], training) == training[999_000:]
+def test_a_whole_copy_is_found_in_a_long_text():
+    training = "".join(random.Random(1).choices("abcdefgh ", k=200_000))
+    assert longest_stretch(training[199_000:199_900] + training[:700], training) == training[199_000:199_900]
+    assert longest_stretch(training[199_000:], training) == training[199_000:]
