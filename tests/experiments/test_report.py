@@ -105,7 +105,6 @@ def test_the_users_settings_of_matplotlib_do_not_change_a_chart(runs):
 
 
 def drawn(draw, *arguments):
-    """Return the axes of a chart."""
     found = []
     draw_chart("chart", "Chart", "", lambda axes: found.append(axes) or draw(axes, *arguments))
     return found[0]
@@ -144,27 +143,12 @@ def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
     assert_mistake(capsys, report, [*map(str, runs), "--prompt", "Ω"], "'Ω' (U+03A9) is not in the vocabulary")
 
 
-@pytest.mark.parametrize(
-    ("names", "sentence"),
-    [
-        (["1-0", "context"], "Not compared with n_head=1, block_size=16: n_head=3, block_size=8, measured over "),
-        (["1-0", "1-1", "2-1"], "WARNING: the variants have different seeds"),
-        (["1-0", "2-1"], "No conclusion about n_head=1"),
-    ],
-)
-def test_runs_that_cannot_be_compared_produce_a_warning(runs_folder, runs, tmp_path, capsys, names, sentence):
-    assert report([*(f"runs/{name}" for name in names), "--output", str(tmp_path / "out")]) == 0
-    assert sentence in capsys.readouterr().out
-
-
 def test_what_was_measured_is_named_by_the_file_of_the_text(runs_folder, runs, tmp_path):
-    train_tiny(runs_folder, "train.name=apart", "data.val_corpus=tiny.yaml", *SHORT)
-    try:
-        comparison = compare(find_runs([runs[0], runs_folder / "runs/context", runs_folder / "runs/apart"])[0])
-        assert report([str(runs[0]), "runs/apart", "--output", str(tmp_path / "out")]) == 0
-        assert re.search(r"apart +finished +[\d.]+ on tiny.yaml", list_runs())
-    finally:
-        shutil.rmtree(runs_folder / "runs/apart")
+    train_tiny(tmp_path, "train.name=apart", "data.val_corpus=tiny.yaml", *SHORT)
+    others = [runs_folder / "runs/context", tmp_path / "runs/apart"]
+    comparison = compare(find_runs([runs[0], *others])[0])
+    assert report([str(runs[0]), str(others[1]), "--output", str(tmp_path / "out")]) == 0
+    assert re.search(r"apart +finished +[\d.]+ on tiny.yaml", list_runs(tmp_path / "runs"))
     size = len((runs_folder / "tiny.yaml").read_bytes())
     (base, context, apart), rest = comparison.rows, "of text.txt in utf-8 from 1,824 to 2,028, context length"
     assert base.variant.first.measured_in_words == f"all 203 characters {rest} 16"
@@ -235,15 +219,11 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
 
 
 def test_single_runs_with_many_differences_are_named_and_empty_columns_left_out(runs_folder, runs, tmp_path, capsys):
-    train_tiny(runs_folder, "train.name=other", "model.norm=layer", "model.mlp=gelu", "optim.name=adamw", *SHORT)
-    other = str(runs_folder / "runs/other")
+    train_tiny(tmp_path, "train.name=other", "model.norm=layer", "model.mlp=gelu", "optim.name=adamw", *SHORT)
     settings = {"1-0": "norm=rms, mlp=relu2, optim.name=muon", "other": "norm=layer, mlp=gelu, optim.name=adamw"}
-    try:
-        output = ["--output", str(tmp_path / "out")]
-        capsys.readouterr()
-        assert report([str(runs[0]), other, *output, "--baseline", "other"]) == 0
-    finally:
-        shutil.rmtree(other)
+    options = ["--output", str(tmp_path / "out"), "--baseline", "other"]
+    capsys.readouterr()
+    assert report([str(runs[0]), str(tmp_path / "runs/other"), *options]) == 0
     said, page = capsys.readouterr().out, (tmp_path / "out.html").read_text(encoding="utf-8")
     head, *lines = said.splitlines()
     assert re.split("  +", head) == ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
@@ -259,84 +239,6 @@ def test_a_run_that_repeats_another_is_listed_as_left_out(runs_folder, runs, tmp
     assert len(variant.runs) == 1
     assert left_out["same settings and seed as another run"] == ["again"]
     assert report([str(runs[0]), str(tmp_path / "again"), "--output", str(tmp_path / "out")]) == 0
-
-
-def cut(run, folder, n_lines):
-    """Copy a run; keep its settings and n_lines of its metrics, as if it were in progress; the next is half written."""
-    copy = RunFolder(shutil.copytree(run, folder))
-    lines = copy.metrics.read_text().splitlines()[: 1 + n_lines]
-    copy.metrics.write_text("\n".join(lines) + '\n{"step": 12, "fini')
-    return copy
-
-
-def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path, capsys):
-    unfinished = cut(runs[1], tmp_path / "cut", n_lines=5)  # the last of step 9, after the evaluation of step 8
-    so_far = losses(unfinished.path)
-    comparison = compare(find_runs([unfinished.path, runs[0], runs[2]])[0])
-    row, base, _ = comparison.rows
-    assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (unfinished)", "unfinished", None)
-    assert (row.loss, base.verdict) == (min(so_far), "the baseline")
-    assert comparison.finished_rows == comparison.rows[1:]
-    with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
-    without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs([runs[0], runs[2]])[0]))}
-    assert with_it["loss"] == without["loss"]
-    assert "unfinished" in with_it["curves"]
-    with unfinished.lock():
-        assert report([str(unfinished.path), str(runs[0]), "--output", str(tmp_path / "out")]) == 0
-    assert "Unfinished: cut, running at step 9 of 12; its losses are those so far." in capsys.readouterr().out
-    assert report([str(unfinished.path), "--output", str(tmp_path / "out")]) == 0
-    assert "Unfinished: cut, stopped at step 9 of 12" in capsys.readouterr().out
-
-
-def test_runs_before_their_first_evaluation_are_listed_as_left_out(runs, tmp_path):
-    variants, left_out = find_runs([runs[0], cut(runs[1], tmp_path / "cut", n_lines=1).path])
-    assert (len(variants), left_out["no validation loss yet"]) == (1, ["cut"])
-    with pytest.raises(ValueError, match="no run with a validation loss yet"):
-        find_runs([tmp_path / "cut"])
-
-
-def test_without_arguments_all_runs_are_listed_with_their_state_loss_and_differing_settings(runs, monkeypatch, capsys):
-    monkeypatch.setattr("experiments.report.list_runs.WIDTH", 999)
-    begun = cut(runs[1], Path("runs/zzz/begun"), n_lines=1)  # whose characters are not counted yet
-    begun.config.write_text(begun.config.read_text().replace("  characters: null", r'  characters: "\n\t9b"'))
-    cut(runs[1], Path("runs/zzz/point"), n_lines=4)
-    cut(runs[1], Path("runs/zzz/damaged"), n_lines=4).metrics.write_text("{\n")
-    Path("runs/zzz/folder/config.yaml").mkdir(parents=True)
-    Path("runs/zzz/link").mkdir()
-    Path("runs/zzz/link/config.yaml").symlink_to("gone")
-    try:
-        assert report([]) == 0
-    finally:
-        shutil.rmtree("runs/zzz")
-    heading, *lines = capsys.readouterr().out.splitlines()
-    assert heading.split()[:2] == ["run", "state"]
-    shown = {line.split()[0]: line for line in lines}
-    wrong = {"zzz/damaged", "zzz/folder"}
-    assert set(shown) - {"zzz/link"} == {*(run.name for run in runs), "context", "zzz/point", "zzz/begun", *wrong}
-    assert [name for name in shown if name in ("1-0", "context")] == ["context", "1-0"]  # the newest first
-    assert {name for name, line in shown.items() if "unreadable" in line} - {"zzz/link"} == wrong
-    assert "metrics.jsonl, line 1: is damaged" in shown["zzz/damaged"]
-    for run in runs:
-        assert "finished" in shown[run.name]
-        assert f"{min(losses(run)):.4f} on text.txt" in shown[run.name]
-    assert "stopped at step 8 of 12" in shown["zzz/point"]
-    assert "no evaluation yet" in shown["zzz/begun"]
-    assert r"data.characters=\n\t9b" in shown["zzz/begun"]
-    assert shown["context"].endswith("model.block_size=8")
-    assert "model.n_head=1" in shown["1-0"]
-    assert "train.seed=1" in shown["1-1"]
-
-
-def test_the_lines_of_the_list_are_cut_to_fit_a_wide_terminal(runs_folder, runs):
-    odd = "train.name=odd model.norm=layer model.mlp=gelu model.positions=learned optim.name=adamw train.seed=2"
-    train_tiny(runs_folder, *odd.split(), *SHORT)
-    try:
-        lines = {line.split()[0]: line for line in list_runs().splitlines()}
-    finally:
-        shutil.rmtree(runs_folder / "runs/odd")
-    assert max(map(len, lines.values())) == 120
-    assert lines["odd"].endswith("…")
-    assert not lines["1-0"].endswith("…")
 
 
 def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
