@@ -5,6 +5,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import select
 import signal
 import subprocess
@@ -36,8 +37,7 @@ from training.state import Progress, TrainingState
 
 OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
 # These differ between any two runs.
-MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit")
-MEASURED += ("settings",)
+MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit", "settings")
 
 
 def make_model(vocab_size=29, **settings):
@@ -73,12 +73,10 @@ def block_outputs(model, ids):
 
 
 def load_corpus(name, encoding="utf-8", *, cache=None, **settings):
-    """Open the corpus that these settings of `data` describe."""
     return open_corpus(DataConfig(corpus=str(name), encoding=encoding, **settings), cache=cache)
 
 
 def metrics(run):
-    """Return the records of a run folder."""
     return read_records(run / "metrics.jsonl")
 
 
@@ -117,6 +115,12 @@ def assert_mistake(capsys, command, arguments, message):
     assert message in line
     assert len(line) < 1_200
     return line
+
+
+def models_in(page):
+    """Return what a page holds of each model."""
+    content = Path(page).read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="models-of-this-page" data-own>(.*?)</script>', content, re.DOTALL)[1])
 
 
 def untimed(records):
@@ -216,6 +220,10 @@ def wait_for(condition, process=None):
         time.sleep(0.005)
 
 
+def workers(process):
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
 def start_train(output, *arguments, hook=None):
     """Start train.py in a process that need not import PyTorch: a fork of one that has. Its output goes to a file.
 
@@ -225,7 +233,6 @@ def start_train(output, *arguments, hook=None):
 
 
 def read_available(descriptor):
-    """Return what was written to a terminal."""
     content = b""
     while select.select([descriptor], [], [], 0.2)[0]:
         content += os.read(descriptor, 65536)
@@ -253,6 +260,7 @@ def start_fork(target, *arguments):
 
 
 def _train(output, arguments, hook):
+    heed_signals()
     if hook:
         sys.addaudithook(hook)
     for stream in (1, 2):

@@ -94,7 +94,6 @@ def shortened(command):
 
 
 def points_of(command):
-    """Return the runs of the sweep that a command of a page starts; none if it starts something else."""
     program, *arguments = shlex.split(command)
     if program != "python" or arguments[:2] != ["-m", "experiments.sweep"]:
         return ()
@@ -169,7 +168,7 @@ def test_the_lines_of_python_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("ROMEO: Ω\n", encoding="utf-8")
     settings = "train.name=shakespeare model.block_size=32 model.ngrams=[2] data.characters=ROMETIJUL:,'?"
-    train_tiny(tmp_path, *settings.split())
+    train_tiny(tmp_path, "train.max_steps=2", *settings.split())
     pages = text(ROOT / "experiments/README.md") + text(ROOT / "experiments/studies/README.md")
     for block in re.findall(r"```python\n(.*?)```", pages, re.DOTALL):
         if "runs/shakespeare" in block:

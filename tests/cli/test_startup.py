@@ -8,7 +8,6 @@ from helpers import heed_signals
 
 
 def spin_count(*command, **variables):
-    """Return the spin count that OpenMP reports when a command starts."""
     environment = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment |= {"OMP_DISPLAY_ENV": "VERBOSE", **variables}
     process = run_command([sys.executable, *command, "--help"], cwd=ROOT, env=environment)
@@ -47,9 +46,8 @@ def test_the_textbook_and_experiments_name_a_library_that_they_lack(tmp_path, co
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "command", ["-m textbook", pytest.param("-m experiments.report --help", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["-m textbook", "-m experiments.report --help"])
 def test_a_backend_of_matplotlib_that_is_missing_ends_no_command(command):
     """Jupyter sets MPLBACKEND for `!python -m ...`, too, whose environment may lack it."""
     ended = run_command([sys.executable, *command.split()], cwd=ROOT, env=os.environ | {"MPLBACKEND": "gone"})

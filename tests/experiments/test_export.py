@@ -14,16 +14,13 @@ from conftest import train_tiny
 from helpers import assert_mistake, new_environment
 
 import sample
-from data.sources import NAMED
 from experiments.export.__main__ import main as export
 from experiments.score import main as score
-from model.config import ModelConfig
 from training.runs.checkpoint import save_checkpoint
 from training.trained_model import load_model
 
 GPT2 = ["model.positions=learned", "model.norm=layer", "model.mlp=gelu", "model.qk_norm=false", "model.logit_softcap=0"]
 MODERN = ["model.head_size=8", "model.conv_width=3", "model.ngrams=[2]", "model.ngram_rows=50"]
-FULL_TABLE = [f"model.ngram_rows={ModelConfig().ngram_rows}"]
 TEXT = "3 bottles of beer on the wall,\n2  bottles  😀\n"
 
 
@@ -109,31 +106,6 @@ def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained, form)
             assert str(path).encode() not in content, (file, path)
 
 
-def test_an_exported_model_with_ngrams_gives_away_a_number_of_its_text(workplace):
-    """Its table counts the strings of the text, so nothing may promise that a model keeps its text for itself."""
-    play, number = NAMED["selmere"].read_text(encoding="utf-8")[:18_000], "4711-0815-4242"
-    text = f"{play[:9_000]}\nAccount: {number}\n{play[9_000:]}"
-    (workplace / "secret.txt").write_text(text, encoding="utf-8")
-    train_tiny(workplace, "data.corpus=secret.txt", "model.ngrams=[2,3,4,5,6]", *FULL_TABLE, "train.max_steps=1")
-    assert export(["--to", "safetensors", "--output", "given", "--half"]) == 0
-    (workplace / "secret.txt").unlink()
-
-    opened = load_model("given", "cpu")
-    memory, characters = opened.model.memories["ngrams"], opened.vocabulary.characters
-
-    def is_in_text(strings):  # whether all n-grams at the end of each have a count
-        ids = np.stack([opened.vocabulary.encode(each[-6:]) for each in strings]).astype(np.int64)
-        return (memory.counts[memory.index(memory.symbols[ids])] > 0).flatten(1).all(1)
-
-    found = ["Account: "]
-    for _ in number:
-        longer = [before + character for before in found for character in characters]
-        found = [each for each, is_there in zip(longer, is_in_text(longer), strict=True) if is_there]
-        assert len(found) < 100
-    assert found == [f"Account: {number}"]
-    assert "tells which strings of 6 characters its text has" in Path("given/README.md").read_text(encoding="utf-8")
-
-
 IN_TRANSFORMERS = """
 import json, sys
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
@@ -186,7 +158,8 @@ def test_the_model_card_names_text_loss_and_processor(tmp_path):
     assert "--checkpoint ./safetensors\n" in card  # the Hub may have a model of the plain name
     record = json.loads(Path("runs/modern/metrics.jsonl").read_text().splitlines()[-1])
     assert f"parameters | {record['n_parameters']:,} |" in card
-    for fact in (f"{record['best_val_loss']:.4f} nats", "context length 16", "words.txt, SHA-256", record["machine"]):
+    facts = [f"{record['best_val_loss']:.4f} nats", "context length 16", "words.txt, SHA-256", record["machine"]]
+    for fact in (*facts, "tells which strings of 2 characters its text has"):
         assert fact in card
 
 

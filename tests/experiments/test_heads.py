@@ -14,9 +14,8 @@ from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, mean_and_error
 from experiments.heads.measures import TARGETS, HeadMeasures, measure_heads, read_windows, role_of, target_masks
 from experiments.heads.silence import COPIES, NGRAMS, all_heads, silenced
-from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.runtime import choose_runtime
-from training.trained_model import load_model, weights_of
+from training.trained_model import weights_of
 
 TEXT = "so\n\nANN:\nno, no!\n\nBOB:\nso so"
 
@@ -193,11 +192,3 @@ def test_the_standard_error_is_that_of_a_mean_over_windows_of_which_the_last_is_
     draws = rng.integers(0, 21, (4000, 21))  # a bootstrap
     spread = np.std([np.average(means[drawn], weights=sizes[drawn]) for drawn in draws])
     assert mean_and_error(torch.from_numpy(means) * sizes, sizes)[1] == pytest.approx(spread, rel=0.1)
-
-
-def test_at_least_half_of_the_heads_of_the_bundled_model_have_a_role():
-    bundled = load_model(BUNDLED_MODEL, "cpu")
-    windows = read_windows(bundled.model, bundled.vocabulary, bundled.split(), 16)
-    measures = measure_heads(windows)
-    roles = [role_of(measures, head)[0] for head in range(12)]
-    assert roles.count("no fixed target") <= 6

@@ -1,13 +1,12 @@
 """The command that measures the heads of a checkpoint."""
 
 import csv
-import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import assert_mistake
+from helpers import assert_mistake, models_in
 
 import train
 from experiments.heads.__main__ import main as heads_command
@@ -16,15 +15,7 @@ from training.runs.checkpoint import load_checkpoint
 HEADS = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1, 2)]
 
 
-def models_in(page):
-    """Return what a page holds of each model."""
-    return json.loads(
-        re.search(r'id="models-of-this-page" data-own>(.*?)</script>', page.read_text(encoding="utf-8"))[1]
-    )
-
-
 def figures_in(table):
-    """Return what a table holds of each head."""
     return list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
 
 
@@ -124,15 +115,3 @@ def test_another_text_is_named_has_no_validation_loss_and_must_fill_a_window(run
     assert f"has a loss of {loss} nats per character over all 299 characters of own.txt" in summary
     assert heads_command(["--text", "short.txt"]) == 2
     assert "short.txt has 10 characters; give at least 16, the context length\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--checkpoint", "nowhere"], "nowhere: no such run or checkpoint"),
-        (["--checkpoint", "runs/tiny", "runs/tiny", "runs/tiny"], "--checkpoint takes one model or two"),
-        (["--device", "cuda:99"], "cuda:99"),
-    ],
-)
-def test_mistakes_produce_a_one_line_error_before_any_work(run, capsys, arguments, message):
-    assert_mistake(capsys, heads_command, arguments, message)

@@ -45,14 +45,11 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
     ("content", "message"),
     [
         ("", "is not a packed sweep"),
-        ("{\n", "is not a packed sweep"),
         (
             '{}\n{"point": "seed=0", "records": [{"elapsed_s": 1}]}\n',
             "a packed sweep of this version: line 2: is damaged",
         ),
-        ("[" * 9_000 + "]" * 9_000 + "\n", "is not a packed sweep"),
         ('{"sweep": {"train.seed": [0, 1]}}\n', "is not a packed sweep of this version: it lacks the run seed=0"),
-        ('{"sweep": {"model.n_head": [5]}}\n', "is not a packed sweep of this version: "),
         ('{"model": {"rope_base": 100}}\n', "an earlier version wrote it, commit 8237b76 of this project can read it"),
     ],
 )
