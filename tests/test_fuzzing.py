@@ -25,9 +25,8 @@ from experiments.report.find_runs import find_runs
 from experiments.report.findings import conclusions
 from experiments.report.runs import make_run
 from experiments.report.table import table
-from experiments.sweep.plan import make_plan
 from training.config import Config
-from training.config_file import build_config, load_config, to_yaml
+from training.config_file import load_config, to_yaml
 from training.runs.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record, read_records
 from training.runs.run_folder import RunFolder
@@ -45,7 +44,7 @@ fuzz = settings(
 SETTINGS = [f"{section}.{name}" for section, values in dataclasses.asdict(Config()).items() for name in values]
 NASTY = r"""nan inf -inf -1 0 1 1e400 3e-4 0x10 1_000 ~ null true [] [1,2] [1,[2]] {} {a:1} '' "\x1b[31m" &a *a << 12:30
     [*a,*a] !!python/object:os.system learned auto muon 9999999999999999999999 0..3 0..1000000000 1,2,2 [8,4]"""
-DEPTHS = st.sampled_from([15, 30, 900, 20_000])
+DEPTHS = st.sampled_from([15, 30, 900])
 VALUES = (
     st.sampled_from(NASTY.split())
     | DEPTHS.map(lambda n: "- " * n)
@@ -54,7 +53,6 @@ VALUES = (
     | st.floats().map(str)
     | st.text(max_size=20)
 )
-OVERRIDES = st.tuples(st.sampled_from(SETTINGS) | st.text(max_size=10), VALUES).map("=".join) | st.text(max_size=30)
 
 
 def as_config(settings):
@@ -93,18 +91,6 @@ def test_any_file_is_a_config_or_an_error_in_one_line(folder, content):
         return
     (folder / "again.yaml").write_text(to_yaml(config), encoding="utf-8")
     assert load_config(folder / "again.yaml") == config
-
-
-@fuzz
-@given(overrides=st.lists(OVERRIDES, max_size=4))
-def test_any_override_is_a_config_and_a_plan_or_an_error_in_one_line(overrides):
-    try:
-        plan = make_plan({"model": {"n_layer": "1"}}, overrides)
-        build_config({}, overrides)
-    except UserError as error:
-        assert_one_line(error)
-        return
-    assert len({point.name for point in plan.points}) == len(plan.points)
 
 
 @fuzz
