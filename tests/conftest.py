@@ -86,13 +86,11 @@ def workplace(tmp_path, monkeypatch):
 
 
 def write_tiny(folder):
-    """Write the tiny text and the tiny config into a folder."""
     (folder / "tiny.yaml").write_text(TINY_CONFIG, encoding="utf-8")
     (folder / "text.txt").write_text(TINY_TEXT, encoding="utf-8")
 
 
 def train_tiny(folder, *settings):
-    """Train in a folder, on the tiny text with the tiny config."""
     write_tiny(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -139,19 +137,18 @@ def runs(runs_folder, monkeypatch):
 
 @pytest.fixture
 def float64():
-    """Make float64 the default dtype within the test."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
     """Return headless Chromium; skip the test if it is missing."""
-    from pages_in_browser import chromium  # which needs NumPy
-
     try:
-        started = chromium()
+        from pages_in_browser import Browser  # which needs selenium
+
+        started = Browser()
     except (ImportError, LookupError):
         pytest.skip("needs chromium, chromium-driver and selenium")
     yield started

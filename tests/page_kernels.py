@@ -11,7 +11,6 @@ PRODUCT_AND_SUM = re.compile(r"\(f32x4\.add (\(local\.get \$\w+\)) \(f32x4\.mul 
 
 
 def assembled() -> dict[Path, bytes]:
-    """Return the content of each file."""
     from wasmtime import wat2wasm
 
     text = (FOLDER / "kernels.wat").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from pages_in_browser import rows, texts, wait_to_find
 
 from experiments.heads.silence import silenced
 from model.generate import window_start
@@ -42,8 +41,7 @@ def labelled(character):
 
 
 def bars(browser, selector):
-    """Return the label and the percentage of each bar."""
-    return [(label, float(share.removesuffix(" %"))) for label, share in rows(browser, f"{selector} > *")]
+    return [(label, float(share.removesuffix(" %"))) for label, share in browser.rows(f"{selector} > *")]
 
 
 def check_next(browser, trained, text, off=(), *, selector="#next-a"):
@@ -59,7 +57,7 @@ def check_next(browser, trained, text, off=(), *, selector="#next-a"):
         return [share for _, share in shown], [share - of.get(label, -1) for label, share in shown]
 
     likeliest = shares.topk(min(6, len(shares))).values.tolist()
-    wait_to_find((pytest.approx(likeliest, abs=0.7), pytest.approx([0] * len(likeliest), abs=0.7)), found)
+    browser.wait_to_find((pytest.approx(likeliest, abs=0.7), pytest.approx([0] * len(likeliest), abs=0.7)), found)
 
 
 def check_numbers(browser, trained, text, off=()):
@@ -71,8 +69,8 @@ def check_numbers(browser, trained, text, off=()):
     shades = [pytest.approx(min(90, 90 * each / 8), abs=0.9) for each in bits]
 
     def found():
-        (cost,) = texts(browser, "#cost")
+        (cost,) = browser.texts("#cost")
         numbers = [*map(float, re.findall(r"costs? ([\d.]+)(?: and [\d.]+)? bits per character, ", cost))]
         return numbers, sentence in cost, browser.execute_script(SHADES)[-len(bits) :] if len(bits) else []
 
-    wait_to_find((costs, not len(bits), shades), found)
+    browser.wait_to_find((costs, not len(bits), shades), found)

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from pages_in_browser import choose, chromium, click, find, open_page, texts, wait_for  # noqa: E402
+from pages_in_browser import Browser  # noqa: E402
 
 from data.sources import cache_folder, find_files  # noqa: E402
 from training.evaluation import evaluate  # noqa: E402
@@ -55,20 +55,20 @@ def train(n_steps: int) -> tuple[float, float]:
 
 def train_in_page(seconds: int) -> tuple[float, float]:
     """Return the characters per second of the page, drawing included, and the validation loss of what it saves."""
-    browser = chromium()
-    open_page(browser, ROOT / "page/gpt.html")
-    choose(browser, seconds=seconds)
+    browser = Browser()
+    browser.open_page(ROOT / "page/gpt.html")
+    browser.choose(seconds=seconds)
     (text,) = find_files("shakespeare", cache=cache_folder())
-    find(browser, "#file")[0].send_keys(str(text))
-    wait_for(lambda: "1,115,394 characters" in texts(browser, "#said")[0])
-    click(browser, "#go")
+    browser.find("#file")[0].send_keys(str(text))
+    browser.wait_for(lambda: "1,115,394 characters" in browser.texts("#said")[0])
+    browser.click("#go")
     time.sleep(seconds)
-    wait_for(lambda: texts(browser, "#go") == ["▶ Train longer"])
-    rate = texts(browser, "#rate")[0].split()[0].replace(",", "")
+    browser.wait_for(lambda: browser.texts("#go") == ["▶ Train longer"])
+    rate = browser.texts("#rate")[0].split()[0].replace(",", "")
     with tempfile.TemporaryDirectory() as folder:
         browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": folder})
-        click(browser, "#save-checkpoint")
-        wait_for(lambda: [*Path(folder).glob("*.safetensors")])
+        browser.click("#save-checkpoint")
+        browser.wait_for(lambda: [*Path(folder).glob("*.safetensors")])
         trained = load_model(next(Path(folder).glob("*.safetensors")), "cpu", text=text)
     browser.quit()
     found = evaluate(trained.model, trained.split("validation"), choose_runtime("cpu", "float32"))

@@ -6,16 +6,6 @@ from pathlib import Path
 
 import pytest
 from conftest import train_tiny
-from pages_in_browser import (
-    check_looks,
-    click,
-    faults_found_by_axe,
-    find,
-    open_page,
-    texts,
-    wait_for,
-    wait_for_maps,
-)
 
 from experiments.heads.__main__ import main as heads_command
 from experiments.report.__main__ import main as report_command
@@ -50,11 +40,11 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("page", PAGES)
 @WINDOWS
-def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder, page, width, dark):
+def test_all_of_a_page_can_be_read_and_axe_finds_no_fault(browser, folder, page, width, dark):
     """No chart scrolls. Also write a screenshot to the folder SCREENSHOTS, if that is set, for people to look at."""
-    open_page(browser, folder / page, width, dark=dark)
-    wait_for(lambda: find(browser, "figure svg text"))
-    check_looks(browser, width, dark=dark)
+    browser.open_page(folder / page, width, dark=dark)
+    browser.wait_for(lambda: browser.find("figure svg text"))
+    browser.check_looks(width, dark=dark)
     labels = browser.execute_script(
         """return [...document.querySelectorAll("figure svg text")].map(text => {
             const label = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
@@ -68,42 +58,36 @@ def test_a_page_opens_without_an_error_and_all_of_it_can_be_read(browser, folder
     assert all(10 < pixels < 20 for pixels in browser.execute_script(size))
     hidden = "return [...document.querySelectorAll('figure')].map((each) => each.scrollWidth - each.clientWidth)"
     assert not any(browser.execute_script(hidden))
-    assert len(find(browser, "figure svg")) == PAGES[page]
+    assert len(browser.find("figure svg")) == PAGES[page]
     assert len(labels) >= PAGES[page]
     assert [label for label, inside in labels if not inside] == []
     if target := os.environ.get("SCREENSHOTS"):
         browser.save_screenshot(f"{target}/{page.partition('.')[0]}-{width}.png")
-
-
-@WINDOWS
-@pytest.mark.parametrize("page", ["report.html", "heads.html", "two.html"])
-def test_axe_finds_no_fault_in_a_page(browser, folder, page, width, dark):
-    open_page(browser, folder / page, width, dark=dark)
     browser.execute_script("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-    wait_for(lambda: not find(browser, "#desk") or find(browser, "#lines td"))
-    assert faults_found_by_axe(browser) == []
+    browser.wait_for(lambda: not browser.find("#desk") or browser.find("#lines td"))
+    assert browser.faults_found_by_axe() == []
 
 
 def test_the_page_of_heads_shows_what_was_measured_of_each(browser, folder):
-    open_page(browser, folder / "heads.html")
-    wait_for_maps(browser)
+    browser.open_page(folder / "heads.html")
+    browser.wait_for_maps()
     assert browser.title == "Heads of 2-0"
     with Path(folder / "heads.csv").open(encoding="utf-8") as file:
         measured = [row for row in csv.DictReader(file) if row["model"].startswith("runs/2-0/")]
     for i, row in enumerate(measured):
-        click(browser, f"#net .layer:nth-of-type({2 + 2 * (i // 2)}) button.head:nth-child({1 + i % 2})")
+        browser.click(f"#net .layer:nth-of-type({2 + 2 * (i // 2)}) button.head:nth-child({1 + i % 2})")
         change = f"{float(row['loss increase']):+.4f}".replace("-", "\N{MINUS SIGN}")
-        wait_for(lambda i=i: texts(browser, "#head-name") == [f"layer {i // 2}, head {i % 2}"])
-        assert texts(browser, "button.head[aria-pressed=true] span")[0].endswith(change)
+        browser.wait_for(lambda i=i: browser.texts("#head-name") == [f"layer {i // 2}, head {i % 2}"])
+        assert browser.texts("button.head[aria-pressed=true] span")[0].endswith(change)
         verb, error = ("Rises" if change[0] == "+" else "Falls").lower(), float(row["standard error"])
         sentence = f"The loss {verb} by {change[1:]} ± {error:.4f} without it. Measured over "
-        assert texts(browser, "#measured")[0].startswith(sentence)
-        assert texts(browser, "#usually")[0].startswith(f"Measured: {row['role']}")
-    assert "203 characters of the validation split" in texts(browser, "#measured")[0]
+        assert browser.texts("#measured")[0].startswith(sentence)
+        assert browser.texts("#usually")[0].startswith(f"Measured: {row['role']}")
+    assert "203 characters of the validation split" in browser.texts("#measured")[0]
 
 
 def test_pointing_at_a_curve_shows_step_loss_and_run(browser, folder):
-    open_page(browser, folder / "report.html")
+    browser.open_page(folder / "report.html")
     loss = """const svg = [...document.querySelectorAll("svg[data-points]")].at(-1), box = svg.getBoundingClientRect();
         const points = JSON.parse(svg.dataset.points), [x, y] = points.at(-1), { width, height } = svg.viewBox.baseVal;
         const place = { clientX: box.left + (x / width) * box.width, clientY: box.top + (y / height) * box.height };

@@ -11,7 +11,6 @@ import torch
 from conftest import ROOT
 from helpers import block_outputs
 from page_weights import packed
-from pages_in_browser import open_page
 from torch.testing import assert_close
 
 from cli.rules import rules_of
@@ -24,7 +23,7 @@ from page.template import joined
 from training.evaluation import evaluate
 from training.runtime import choose_runtime
 
-N_CONFIGS, LENGTH = 60, 300
+N_CONFIGS, LENGTH = 60, 60
 SOURCES = [ROOT / "page/compute" / name for name in ("sampling.js", "weights.js", "roles.js")]
 NUMBERS = {  # what is repeated is drawn more often
     "n_layer": (0, 1, 2, 2, 3),
@@ -78,7 +77,6 @@ ASK = "worker.onmessage = ({ data }) => arguments[1](data); worker.postMessage(a
 
 @functools.cache
 def drawn():
-    """Return random settings."""
     rng, found = random.Random(3), []
     while len(found) < N_CONFIGS:
         settings = {name: rng.choice(values) for name, values in VALUES.items()}
@@ -96,7 +94,7 @@ def page(browser, tmp_path_factory):
     worker = f"const worker = new Worker(URL.createObjectURL(new Blob([{json.dumps(sources + WORKER)}])))"
     file = tmp_path_factory.mktemp("page") / "page.html"
     file.write_text(f"<meta charset=utf-8><link rel=icon href=data:,><script>{sources}\n{worker}</script>", "utf-8")
-    open_page(browser, file)
+    browser.open_page(file)
     return browser
 
 

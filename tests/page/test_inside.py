@@ -10,18 +10,6 @@ import torch
 from conftest import ROOT, train_tiny
 from helpers import block_outputs
 from page_numbers import bars, check_next, check_numbers, labelled, surprise
-from pages_in_browser import (
-    choose_head,
-    click,
-    find,
-    open_details,
-    open_models,
-    open_page,
-    query,
-    set_caret,
-    texts,
-    wait_to_find,
-)
 
 from experiments.heads.measures import measure_heads, role_of
 from experiments.heads.silence import all_heads, memories, silenced
@@ -57,7 +45,7 @@ def empty(browser, tmp_path_factory):
     file = tmp_path_factory.mktemp("inside") / "page.html"
     head = f"<meta charset=utf-8><link rel=icon href=data:,><style>{style}</style>"
     file.write_text(f"{head}{body}<script>{scripts}</script>", "utf-8")
-    open_page(browser, file, 390)
+    browser.open_page(file, 390)
     return browser
 
 
@@ -124,7 +112,7 @@ def desk(folder, browser, monkeypatch):
     monkeypatch.chdir(folder)
 
     def open_desk(*runs, options=()):
-        open_models(browser, *(f"runs/{run}" for run in runs), options=["--prompt", TEXT, *options])
+        browser.open_models(*(f"runs/{run}" for run in runs), options=["--prompt", TEXT, *options])
         trained = load_model(f"runs/{runs[0]}", "cpu")
         check_numbers(browser, trained, TEXT)
         return trained
@@ -133,7 +121,6 @@ def desk(folder, browser, monkeypatch):
 
 
 def opacity(weights):
-    """Return the opacity of the pixels of a map."""
     return pytest.approx(255 * weights.flatten().sqrt().numpy(), abs=4)
 
 
@@ -141,7 +128,7 @@ def check_maps(browser, trained, off=()):
     """Assert that the maps of all heads come to have PyTorch's weights; return these (N, T, T)."""
     with silenced(trained.model, [*off]):
         weights = torch.cat(trained.attention_weights(TEXT))
-    wait_to_find([*map(opacity, weights)], lambda: browser.execute_script(MAPS, ".head canvas"))
+    browser.wait_to_find([*map(opacity, weights)], lambda: browser.execute_script(MAPS, ".head canvas"))
     return weights
 
 
@@ -150,10 +137,10 @@ def check_change(browser, selector, what, change):
     sentence = rf"{what}, your text costs ([\d.]+) bits (more|less) per character\."
 
     def found():
-        words = re.fullmatch(sentence, texts(browser, selector)[0])
+        words = re.fullmatch(sentence, browser.texts(selector)[0])
         return words and float(words[1]) * (1 if words[2] == "more" else -1)
 
-    wait_to_find(pytest.approx(change, abs=0.03), found)
+    browser.wait_to_find(pytest.approx(change, abs=0.03), found)
 
 
 @pytest.mark.slow
@@ -163,19 +150,19 @@ def test_the_page_opens_on_the_last_character_and_each_head_shows_where_it_looks
     measures, last = measure_heads([(weights, TEXT)]), len(TEXT) - 1
     for h, q in ((0, last), *((h, h + 7) for h in range(6))):
         if q != last:
-            choose_head(browser, h)
-            set_caret(browser, q + 1)
-        assert (query(browser), texts(browser, "#head-name")) == (q, [f"layer {h // 3}, head {h % 3}"])
-        assert [head.get_attribute("aria-pressed") for head in find(browser, ".head")].index("true") == h
+            browser.choose_head(h)
+            browser.set_caret(q + 1)
+        assert (browser.query(), browser.texts("#head-name")) == (q, [f"layer {h // 3}, head {h % 3}"])
+        assert [head.get_attribute("aria-pressed") for head in browser.find(".head")].index("true") == h
         assert browser.execute_script(MAPS, "#map") == [opacity(weights[h])]
-        assert texts(browser, "#looks-title") == [f"where “{labelled(TEXT[q])}” looks"]
+        assert browser.texts("#looks-title") == [f"where “{labelled(TEXT[q])}” looks"]
         labels, shares = zip(*bars(browser, "#looks"), strict=True)
         places = [q - int(label.split()[-2]) for label in labels]
         assert [*labels] == [f"{labelled(TEXT[k])}, {q - k} back" for k in places]
         for expected in (weights[h, q, places], weights[h, q].topk(5).values):
-            assert shares == pytest.approx((100 * expected).tolist(), abs=0.7)
+            assert shares == pytest.approx((100 * expected).tolist(), abs=1)  # its weights are rounded
         role, figure = role_of(measures, h)
-        usually = find(browser, "#usually")[0]
+        usually = browser.find("#usually")[0]
         words = usually.text + usually.get_attribute("title")
         assert words.startswith(f"On your text: {role}")
         assert float(re.search(r"\d\.\d+", words)[0]) == pytest.approx(float(figure.split()[0]), abs=0.11)
@@ -188,48 +175,48 @@ def test_heads_and_memories_are_switched_off_and_the_page_says_what_the_text_cos
     trained = desk("memories")
     parts, off = [*all_heads(trained.model), *memories(trained.model)], []
     names = [part if isinstance(part, str) else f"layer {part[0]}, head {part[1]}" for part in parts]
-    assert texts(browser, "#switches button") == names
+    assert browser.texts("#switches button") == names
     cost = lambda off: surprise(trained, TEXT, off).mean()  # noqa: E731
-    choose_head(browser, 4)
+    browser.choose_head(4)
     for part in (parts[i] for i in (1, 2, 1, 6, 7, 4, 3, 0, 5, 2)):
         off = [each for each in off if each != part] + [part] * (part not in off)
-        click(browser, f"#switches button:nth-child({parts.index(part) + 1})")
+        browser.click(f"#switches button:nth-child({parts.index(part) + 1})")
         check_numbers(browser, trained, TEXT, off)
         check_maps(browser, trained, off)
         check_change(browser, "#off-cost", f"With {len(off)} parts? off", cost(off) - cost([]))
         if parts[4] in off:
-            wait_to_find(["This head is off."], lambda: texts(browser, "#without"))
+            browser.wait_to_find(["This head is off."], lambda: browser.texts("#without"))
         else:
             check_change(browser, "#without", "Without this head", cost([*off, parts[4]]) - cost(off))
         is_on = [part not in off for part in parts]
-        assert [each.get_attribute("aria-pressed") == "true" for each in find(browser, "#switches button")] == is_on
-        assert ["off" not in head.get_attribute("class").split() for head in find(browser, ".head")] == is_on[:6]
+        assert [each.get_attribute("aria-pressed") == "true" for each in browser.find("#switches button")] == is_on
+        assert ["off" not in head.get_attribute("class").split() for head in browser.find(".head")] == is_on[:6]
     for place in map(parts.index, off):
-        click(browser, f"#switches button:nth-child({place + 1})")
+        browser.click(f"#switches button:nth-child({place + 1})")
     check_numbers(browser, trained, TEXT)
-    wait_to_find([""], lambda: texts(browser, "#off-cost"))
+    browser.wait_to_find([""], lambda: browser.texts("#off-cost"))
 
 
 @pytest.mark.slow
 @torch.inference_mode()
 def test_the_steps_of_a_head_and_the_guesses_of_layers_are_those_of_pytorch(browser, desk):
     trained = desk("memories")
-    open_details(browser)
+    browser.open_details()
     layers, table = block_outputs(trained.model, trained.encode(TEXT)), "#lines table[data-name=weights] tbody"
     for h, q in ((0, 13), (4, 9)):
-        choose_head(browser, h)
-        set_caret(browser, q + 1)
-        wait_to_find(f"{labelled(TEXT[q])}\n{q}", lambda: texts(browser, f"{table} th")[-1])
-        places = [int(label.split("\n")[1]) for label in texts(browser, f"{table} th")]
+        browser.choose_head(h)
+        browser.set_caret(q + 1)
+        browser.wait_to_find(f"{labelled(TEXT[q])}\n{q}", lambda: browser.texts(f"{table} th")[-1])
+        places = [int(label.split("\n")[1]) for label in browser.texts(f"{table} th")]
         weights = torch.cat(trained.attention_weights(TEXT))[h, q, places].tolist()
-        shown = [float(number) for number in texts(browser, f"{table} tr:last-child td")]
+        shown = [float(number) for number in browser.texts(f"{table} tr:last-child td")]
         assert shown[: len(places)] == pytest.approx(weights, abs=0.01)
         for layer, outputs in enumerate(layers):
             shares, ids = (100 * trained.model.predict(outputs[0, q]).softmax(-1)).topk(3)
             labels = [labelled(trained.vocabulary.characters[i]) for i in ids]
             guesses = [*zip(labels, (pytest.approx(share, abs=0.7) for share in shares.tolist()), strict=True)]
-            wait_to_find(guesses, lambda n=layer + 1: bars(browser, f"#guesses > div:nth-child({n}) .bars"))
-    assert texts(browser, "#guesses h3") == ["layer 0", "layer 1"]
+            browser.wait_to_find(guesses, lambda n=layer + 1: bars(browser, f"#guesses > div:nth-child({n}) .bars"))
+    assert browser.texts("#guesses h3") == ["layer 0", "layer 1"]
 
 
 @pytest.mark.slow
@@ -237,18 +224,18 @@ def test_two_models_have_tabs_and_what_comes_next_shows_both(browser, desk):
     trained = desk("memories", "other"), load_model("runs/other", "cpu")
     check_next(browser, trained[1], TEXT, selector="#next-b")
     costs = [pytest.approx(surprise(each, TEXT).mean(), abs=0.02) for each in trained]
-    shown = lambda: [*map(float, re.findall(r"([\d.]+)(?= and| bits)", texts(browser, "#cost")[0]))]  # noqa: E731
-    wait_to_find(costs, shown)
-    assert texts(browser, "#keys span") == texts(browser, "#tabs button") == ["memories", "other"]
-    set_caret(browser, 5)
+    shown = lambda: [*map(float, re.findall(r"([\d.]+)(?= and| bits)", browser.texts("#cost")[0]))]  # noqa: E731
+    browser.wait_to_find(costs, shown)
+    assert browser.texts("#keys span") == browser.texts("#tabs button") == ["memories", "other"]
+    browser.set_caret(5)
     for i, n_heads in ((1, 3), (0, 6)):
-        click(browser, f"#tabs button:nth-child({i + 1})")
+        browser.click(f"#tabs button:nth-child({i + 1})")
         check_maps(browser, trained[i])
-        assert len(find(browser, ".head")) == n_heads
-        pressed = [button.get_attribute("aria-pressed") for button in find(browser, "#tabs button")]
+        assert len(browser.find(".head")) == n_heads
+        pressed = [button.get_attribute("aria-pressed") for button in browser.find("#tabs button")]
         assert pressed == ["true" if i == n else "false" for n in range(2)]
         chosen = pytest.approx(100 * 2 ** -surprise(trained[i], TEXT)[3], abs=0.9)
-        wait_to_find(chosen, lambda: float(re.match(r"“t” got ([\d.]+) %", texts(browser, "#cost")[0])[1]))
+        browser.wait_to_find(chosen, lambda: float(re.match(r"“t” got ([\d.]+) %", browser.texts("#cost")[0])[1]))
 
 
 @pytest.mark.slow
@@ -256,11 +243,11 @@ def test_a_slider_takes_the_model_back_to_each_step_that_was_kept(browser, desk)
     desk("memories", options=["--all-steps"])
     move = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
     for place, name in ((0, "step-0"), (2, "step-100"), (1, "step-1")):
-        browser.execute_script(move, find(browser, "#step")[0], place)
+        browser.execute_script(move, browser.find("#step")[0], place)
         trained = load_model(f"runs/memories/checkpoints/{name}.safetensors", "cpu")
         check_numbers(browser, trained, TEXT)
         check_maps(browser, trained)
-        assert texts(browser, "#step-name") == [name.replace("-", " ")]
+        assert browser.texts("#step-name") == [name.replace("-", " ")]
 
 
 @pytest.mark.slow
@@ -271,4 +258,4 @@ def test_the_curve_has_the_losses_of_the_run_over_the_characters_that_it_read(br
     points = [f"memories, {each['step'] * read:,} characters: {each['val_loss']:.3f}" for each in records]
     shown = browser.execute_script("return JSON.parse(document.querySelector('#curve').dataset.points)")
     assert [words for *_, words in shown] == points
-    assert texts(browser, "#keys b") == [f"{records[-1]['val_loss']:.3f}"]
+    assert browser.texts("#keys b") == [f"{records[-1]['val_loss']:.3f}"]

@@ -5,21 +5,6 @@ import re
 import pytest
 from conftest import ROOT, train_tiny
 from page_numbers import check_numbers
-from pages_in_browser import (
-    can_press,
-    check_looks,
-    click,
-    continue_text,
-    faults_found_by_axe,
-    find,
-    open_details,
-    open_page,
-    texts,
-    type_text,
-    wait_for,
-    wait_for_maps,
-    wait_to_find,
-)
 
 from experiments.report.__main__ import main as report
 from page.__main__ import main as page_command
@@ -61,9 +46,9 @@ def folder(tmp_path_factory):
 
 
 def visit(browser, page, *window, **options):
-    open_page(browser, page, *window, **options)
-    wait_for_maps(browser)
-    wait_for(lambda: texts(browser, "#without")[0] and texts(browser, "#said")[0])
+    browser.open_page(page, *window, **options)
+    browser.wait_for_maps()
+    browser.wait_for(lambda: browser.texts("#without")[0] and browser.texts("#said")[0])
 
 
 def test_the_first_window_has_at_most_200_words(browser, folder):
@@ -75,15 +60,15 @@ def test_the_first_window_has_at_most_200_words(browser, folder):
 
 def test_a_phone_reads_nothing_of_the_keys_that_it_lacks(browser, folder):
     visit(browser, folder / "gpt.html", 390, 844)
-    open_details(browser)
-    assert not re.search("Ctrl|Escape|Enter", find(browser, "body")[0].text)
+    browser.open_details()
+    assert not re.search("Ctrl|Escape|Enter", browser.find("body")[0].text)
 
 
 @pytest.mark.parametrize("width", [240, 390, 768, 1280, 2560])
 @pytest.mark.parametrize("page", ["gpt", "two"])
 def test_no_window_scrolls_sideways(browser, folder, page, width):
     visit(browser, folder / f"{page}.html", width)
-    open_details(browser)
+    browser.open_details()
     script = """return [...document.querySelectorAll("html, .card, #bar")].map(
         ({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)"""
     assert max(browser.execute_script(script)) == 0
@@ -93,26 +78,26 @@ def test_no_window_scrolls_sideways(browser, folder, page, width):
 @pytest.mark.parametrize("page", ["gpt", "two"])
 def test_all_of_the_page_can_be_read_and_axe_finds_no_fault(browser, folder, page, width, dark):
     visit(browser, folder / f"{page}.html", width, dark=dark)
-    check_looks(browser, width, dark=dark)
-    open_details(browser)
-    check_looks(browser, width, dark=dark)
-    assert faults_found_by_axe(browser) == []
+    browser.check_looks(width, dark=dark)
+    browser.open_details()
+    browser.check_looks(width, dark=dark)
+    assert browser.faults_found_by_axe() == []
 
 
 def test_a_page_that_the_browser_saved_shows_everything_once(browser, folder, tmp_path):
     visit(browser, folder / "two.html")
-    type_text(browser, "the 9 bees")
-    open_details(browser)
-    click(browser, "#tabs button:last-child")
-    click(browser, "#switches button")
-    click(browser, "[data-by=attention]")
-    continue_text(browser)
+    browser.type_text("the 9 bees")
+    browser.open_details()
+    browser.click("#tabs button:last-child")
+    browser.click("#switches button")
+    browser.click("[data-by=attention]")
+    browser.continue_text()
     (tmp_path / "saved.html").write_text(browser.execute_script("return document.documentElement.outerHTML"), "utf-8")
     found = []
     for page in (folder / "two.html", tmp_path / "saved.html"):
         visit(browser, page)
-        open_details(browser)
-        type_text(browser, "the 9 bees")
+        browser.open_details()
+        browser.type_text("the 9 bees")
         check_numbers(browser, load_model(folder / "runs/heads", "cpu"), "the 9 bees")
         found.append(browser.execute_script(COUNT))
     assert found[0] == found[1]
@@ -122,13 +107,13 @@ def test_a_page_that_the_browser_saved_shows_everything_once(browser, folder, tm
 def test_a_model_that_the_page_does_not_implement_is_named_and_others_can_be_trained(browser, folder):
     page = (folder / "heads.html").read_text(encoding="utf-8")
     (folder / "other.html").write_text(page.replace('"positions": "rope"', '"positions": "sinusoidal"', 1), "utf-8")
-    open_page(browser, folder / "other.html")
+    browser.open_page(folder / "other.html")
     sentence = "gpt.js does not implement model.positions=sinusoidal, so this page cannot show the model"
-    wait_to_find([sentence], lambda: texts(browser, "#message"))
-    wait_for(lambda: can_press(browser, "#go"))
-    click(browser, "#write")
-    wait_to_find([sentence], lambda: texts(browser, "#message"))
-    assert not find(browser, "#next-a button")
+    browser.wait_to_find([sentence], lambda: browser.texts("#message"))
+    browser.wait_for(lambda: browser.can_press("#go"))
+    browser.click("#write")
+    browser.wait_to_find([sentence], lambda: browser.texts("#message"))
+    assert not browser.find("#next-a button")
     assert browser.get_log("browser") == []
 
 
@@ -138,9 +123,9 @@ def test_an_old_browser_shows_one_sentence_even_if_it_cannot_parse_the_page(brow
     (folder / "old.html").write_text(page.replace("class Model {", "class Model #"), encoding="utf-8")
     add, remove = (f"Page.{name}ScriptToEvaluateOnNewDocument" for name in ("add", "remove"))
     script = browser.execute_cdp_cmd(add, {"source": f"delete {missing}"})
-    open_page(browser, folder / "old.html")  # without an error
+    browser.open_page(folder / "old.html")  # without an error
     browser.execute_cdp_cmd(remove, script)
-    assert find(browser, "body")[0].text == "This browser is too old for this page, which needs one of 2023 or newer."
+    assert browser.find("body")[0].text == "This browser is too old for this page, which needs one of 2023 or newer."
     check = re.search("<script data-own>(.*?)</script>", page, re.DOTALL)[1]
     assert not re.search(r"=>|`|\?\.|\?\?|\b(const|let|class|async)\b", check)  # which it cannot parse either
 
@@ -150,9 +135,9 @@ def test_all_columns_of_a_report_are_in_sight_and_lines_of_text_stay_short(brows
     sweeps = [str(ROOT / f"experiments/studies/{name}.jsonl") for name in ("heads/tuned", "ngrams/code")]
     assert report([*sweeps, "--output", str(tmp_path / "out")]) == 0
     for width in (1280, 1700):
-        open_page(browser, tmp_path / "out.html", width)
+        browser.open_page(tmp_path / "out.html", width)
         visible, whole = browser.execute_script(
             "const table = document.querySelector('.wide'); return [table.clientWidth, table.scrollWidth]"
         )
         assert whole == visible == width - 32  # without the margins of the page
-        assert max(each.rect["width"] for each in find(browser, "p, li")) == 46 * 16
+        assert max(each.rect["width"] for each in browser.find("p, li")) == 46 * 16

@@ -2,18 +2,21 @@
 
 import base64
 import gzip
-import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from helpers import assert_mistake
+from helpers import assert_mistake, models_in
 
+from experiments.heads.__main__ import main as heads_command
 from page.__main__ import main as page_command
+from page.models import can_train
+from training.config_file import load_config
 from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.runs.run_folder import RunFolder
 
@@ -21,12 +24,6 @@ from training.runs.run_folder import RunFolder
 @pytest.fixture(autouse=True)
 def beside_the_run(trained, monkeypatch):
     monkeypatch.chdir(trained)
-
-
-def models_in(page):
-    content = Path(page).read_text(encoding="utf-8")
-    found = re.search(r'id="models-of-this-page" data-own>(.*?)</script>', content, re.DOTALL)
-    return json.loads(found[1])
 
 
 def test_a_run_becomes_a_page_in_its_folder_with_its_losses_and_the_weights_of_every_kept_step(trained, capsys):
@@ -95,6 +92,7 @@ def test_the_page_of_the_bundled_model_is_what_its_command_writes():
     assert is_new, "run the command on data/README.md that makes this page"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the browsers of Linux")
 @pytest.mark.parametrize(("chosen", "is_opened"), [(None, False), ("graphical", True)])
 def test_a_page_opens_in_a_browser_that_leaves_the_terminal_alone_and_in_no_other(
@@ -116,9 +114,27 @@ def test_a_page_opens_in_a_browser_that_leaves_the_terminal_alone_and_in_no_othe
     assert opened == (f"{tmp_path / 'graphical'} {page.as_uri()}\n" if is_opened else "")
 
 
-def test_mistakes_are_one_line(trained, capsys):
-    for checkpoints, sentence in (
-        (["runs/none"], "no such run or checkpoint"),
-        (["runs/tiny"] * 3, "takes one model or two"),
-    ):
-        assert_mistake(capsys, page_command, ["--checkpoint", *checkpoints, "--no-browser"], sentence)
+@pytest.mark.parametrize("command", [page_command, heads_command])
+def test_a_page_shows_one_model_or_two(trained, capsys, command):
+    assert_mistake(capsys, command, ["--checkpoint", *["runs/tiny"] * 3], "--checkpoint takes one model or two")
+
+
+@pytest.mark.parametrize(
+    ("settings", "can"),
+    [
+        ({}, True),
+        ({"n_head": 4, "n_kv_head": 4, "head_size": 16, "logit_softcap": 2.0, "dropout": 0.1}, True),
+        ({"n_embd": 60, "n_head": 2}, False),  # 30 channels in a head
+        ({"n_kv_head": 1}, False),
+        ({"n_head": (4, 2)}, False),
+        ({"block_size": 30}, False),
+        ({"logit_softcap": 0.0}, False),
+        ({"ngrams": (2,)}, False),
+        ({"positions": "alibi"}, False),
+        ({"qk_norm": False}, False),
+    ],
+    ids=str,
+)
+def test_the_page_trains_further_what_it_could_have_trained(settings, can):
+    recipe = load_config(ROOT / "configs/page.yaml").model
+    assert can_train(replace(recipe, **settings)) is can

@@ -6,9 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT
-from helpers import block_outputs
 from page_weights import packed
-from pages_in_browser import open_page
 from torch import nn
 from torch.testing import assert_close
 
@@ -56,7 +54,7 @@ def page(browser, tmp_path_factory):
     worker = f"const worker = new Worker(URL.createObjectURL(new Blob([{json.dumps(reader)}])))"
     file = tmp_path_factory.mktemp("worker") / "page.html"
     file.write_text(f"<meta charset=utf-8><link rel=icon href=data:,><script>{steps}\n{worker}</script>", "utf-8")
-    open_page(browser, file)
+    browser.open_page(file)
     return browser
 
 
@@ -69,28 +67,6 @@ def loaded(page, settings):
     return model, header["config"], [CHARACTERS.index(c) for c in TEXT]
 
 
-@torch.inference_mode()
-def test_each_layer_guesses_what_the_model_would_predict_after_it(page):
-    model, _, ids = loaded(page, {"n_layer": 3})
-    for t in (0, 7, len(ids) - 1):
-        layers = page.execute_async_script(ASK, "layers", {"text": TEXT, "off": [], "t": t})
-        for guesses, outputs in zip(layers, block_outputs(model, torch.tensor([ids])), strict=True):
-            likeliest = model.predict(outputs[0, t]).softmax(-1).topk(3)
-            assert [text for *_, text in guesses] == [CHARACTERS[id_] for id_ in likeliest.indices]
-            shares = torch.tensor([share for _, share, _ in guesses], dtype=torch.float64)
-            assert_close(shares, likeliest.values, atol=1e-5, rtol=0)
-
-
-@torch.inference_mode()
-def test_an_empty_text_is_continued_like_the_start_of_a_line(page):
-    model, *_ = loaded(page, {})
-    answer = page.execute_async_script(ASK, "read", {"text": "", "off": []})
-    assert answer["shown"] == ["\n"]
-    p = model(torch.tensor([[CHARACTERS.index("\n")]]))[0, -1].softmax(-1)
-    shown = {character: share for _, share, character in answer["next"]}
-    assert shown == pytest.approx({CHARACTERS[i]: p[i].item() for i in p.topk(6).indices}, abs=1e-5)
-
-
 def test_a_continuation_of_a_continuation_is_what_one_of_both_lengths_would_be(page):
     loaded(page, {})
 
@@ -101,13 +77,6 @@ def test_a_continuation_of_a_continuation_is_what_one_of_both_lengths_would_be(p
     first = write(TEXT, 9, 3)
     assert first + write(TEXT + first, 9, 3) == write(TEXT, 18, 3)
     assert first != write(TEXT, 9, 4)
-
-
-def test_a_continuation_ends_before_the_stop_text(page):
-    loaded(page, {})
-    question = {"text": TEXT, "off": [], "length": 300, "seed": 1, "temperature": 2}
-    endless = page.execute_async_script(ASK, "write", question | {"stop": None})
-    assert page.execute_async_script(ASK, "write", question | {"stop": "\n"}) == endless.partition("\n")[0] != endless
 
 
 @torch.inference_mode()

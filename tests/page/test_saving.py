@@ -10,7 +10,6 @@ import torch
 from conftest import ROOT
 from helpers import make_checkpoint, make_model
 from page_trainer import held_out_loss
-from pages_in_browser import can_press, choose, click, find, open_page, paste, texts, wait_for
 from torch.testing import assert_close
 
 import sample
@@ -19,7 +18,7 @@ from data.config import DataConfig
 from data.corpus import open_corpus
 from data.sources import NAMED
 from data.vocabulary import Vocabulary
-from page.models import can_train, make_page
+from page.models import make_page
 from training.config_file import load_config, to_yaml
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
 from training.runtime import choose_runtime
@@ -77,7 +76,7 @@ def others(tmp_path_factory):
 @pytest.fixture
 def page(browser, others, tmp_path):
     """Open the page in a browser that saves files in the folder of the test."""
-    open_page(browser, others)
+    browser.open_page(others)
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     return browser
 
@@ -137,12 +136,12 @@ def test_a_page_on_plain_http_says_why_it_cannot_save_a_checkpoint(page, model):
 
 def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_be_saved_again(page, model, tmp_path):
     assert ask(page, model, 'answer(pageOf(source, state, corpus).then((html) => download("mine.html", html)))') is None
-    wait_for((saved := tmp_path / "mine.html").exists)
-    assert len(find(page, "#warning")) == len(find(page, "html > aside")) == len(find(page, "div.stranger")) == 1
-    open_page(page, saved)
-    wait_for(lambda: find(page, "#next-a button"))
-    assert find(page, "#warning, .stranger, html > aside") == []
-    assert page.title == find(page, "h1")[0].text == "trained </script> here"
+    page.wait_for((saved := tmp_path / "mine.html").exists)
+    assert len(page.find("#warning")) == len(page.find("html > aside")) == len(page.find("div.stranger")) == 1
+    page.open_page(saved)
+    page.wait_for(lambda: page.find("#next-a button"))
+    assert page.find("#warning, .stranger, html > aside") == []
+    assert page.title == page.find("h1")[0].text == "trained </script> here"
     script = """const [saved] = JSON.parse(byId("models-of-this-page").textContent);
         const { header, weights: packed } = saved.checkpoints[0];
         const opened = [unpack(header.tensors, packed), unzipped(byId("corpus").textContent)];
@@ -162,34 +161,34 @@ def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_
 
 
 def train_until(page, condition, **fields):
-    choose(page, **fields)
-    wait_for(lambda: can_press(page, "#go"))
-    click(page, "#go")
-    wait_for(condition)
-    click(page, "#go")
-    wait_for(lambda: find(page, "#go")[0].text == "▶ Go on")
+    page.choose(**fields)
+    page.wait_for(lambda: page.can_press("#go"))
+    page.click("#go")
+    page.wait_for(condition)
+    page.click("#go")
+    page.wait_for(lambda: page.find("#go")[0].text == "▶ Go on")
 
 
 def saved(page, tmp_path, kind, answer=None):
     """Press a button that saves, and return the file, and what the page says of it."""
     ending, before = {"page": "html", "checkpoint": "safetensors", "picture": "png"}[kind], set(tmp_path.iterdir())
-    click(page, f"#save-{kind}")
+    page.click(f"#save-{kind}")
     if answer:
-        click(page, f"#with-text [value={answer}]")
-    wait_for(lambda: {each for each in tmp_path.iterdir() if each.suffix == f".{ending}"} - before)
+        page.click(f"#with-text [value={answer}]")
+    page.wait_for(lambda: {each for each in tmp_path.iterdir() if each.suffix == f".{ending}"} - before)
     (file,) = {each for each in tmp_path.iterdir() if each.suffix == f".{ending}"} - before
-    wait_for(lambda: file.name in find(page, "#kept")[0].text)
-    return file, find(page, "#kept")[0].text
+    page.wait_for(lambda: file.name in page.find("#kept")[0].text)
+    return file, page.find("#kept")[0].text
 
 
 def lines_of(page):
-    return [float(loss) for loss in re.findall(r"[a-z] (\d\.\d\d)(?!\d)", "".join(texts(page, "#curve")))]
+    return [float(loss) for loss in re.findall(r"[a-z] (\d\.\d\d)(?!\d)", "".join(page.texts("#curve")))]
 
 
 def loss_of(page, message, i=0):
     """Return the loss of a saved model as the page says it: in the panel, unless an earlier one was better."""
     best = re.search(r"at its best, with a loss of (\d+\.\d+)", message)
-    return float(best[1] if best else texts(page, "#keys b")[i])
+    return float(best[1] if best else page.texts("#keys b")[i])
 
 
 def known_loss(trained):
@@ -200,19 +199,19 @@ def known_loss(trained):
 @pytest.mark.slow
 def test_the_loss_in_the_panel_is_that_of_the_saved_model_in_pytorch_and_closing_asks_until_it_is_saved(page, tmp_path):
     assert not page.execute_script(LEAVE)
-    assert not any(can_press(page, f"#save-{kind}") for kind in ("page", "checkpoint", "picture"))
-    train_until(page, lambda: len(find(page, "#samples tr")) > 2, size="1 32 32", n_head=2, beside=4)
+    assert not any(page.can_press(f"#save-{kind}") for kind in ("page", "checkpoint", "picture"))
+    train_until(page, lambda: len(page.find("#samples tr")) > 2, size="1 32 32", n_head=2, beside=4)
     assert page.execute_script(LEAVE)
     page.execute_script(DRAWN)
     picture, _ = saved(page, tmp_path, "picture")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    drawn, panel = page.execute_script("return drawn"), texts(page, "#keys b")
+    drawn, panel = page.execute_script("return drawn"), page.texts("#keys b")
     assert (drawn[0], drawn[1][:3]) == (page.title, "0: ")
     assert drawn[-2:] == [f"2 heads: loss {panel[0]}", f"4 heads: loss {panel[1]}"]
     assert page.execute_script(LEAVE)
     for i, heads in enumerate((2, 4)):
-        click(page, f"#tabs button:nth-child({i + 1})")
-        wait_for(lambda i=i: find(page, "#tabs button")[i].get_attribute("aria-pressed") == "true")
+        page.click(f"#tabs button:nth-child({i + 1})")
+        page.wait_for(lambda i=i: page.find("#tabs button")[i].get_attribute("aria-pressed") == "true")
         file, message = saved(page, tmp_path, "checkpoint")
         assert re.fullmatch(rf"gpt-{heads}-heads-\d+\.safetensors", file.name)
         assert message.startswith(f"The browser now saves {file.name}. ")
@@ -222,16 +221,16 @@ def test_the_loss_in_the_panel_is_that_of_the_saved_model_in_pytorch_and_closing
         assert trained.checkpoint.progress.best_loss == pytest.approx(known_loss(trained), abs=1e-5)
         assert trained.model.config.n_head == heads
     assert not page.execute_script(LEAVE)
-    click(page, "#go")
-    wait_for(lambda: page.execute_script(LEAVE))
+    page.click("#go")
+    page.wait_for(lambda: page.execute_script(LEAVE))
 
 
 @pytest.mark.slow
 def test_of_a_model_that_learns_a_text_by_heart_the_best_weights_are_saved(page, tmp_path):
     (tmp_path / "short.txt").write_bytes(text := NAMED["selmere"].read_bytes()[:3000])
-    paste(page, text.decode())
-    wait_for(lambda: "3,000 characters" in find(page, "#said")[0].text)
-    train_until(page, lambda: "by heart" in "".join(texts(page, "#learned")), size="2 64 64", n_head=4)
+    page.paste(text.decode())
+    page.wait_for(lambda: "3,000 characters" in page.find("#said")[0].text)
+    train_until(page, lambda: "by heart" in "".join(page.texts("#learned")), size="2 64 64", n_head=4)
     file, message = saved(page, tmp_path, "checkpoint")
     assert "It is the model at its best, with a loss of" in message
     best, now = loss_of(page, message), loss_of(page, "")
@@ -240,19 +239,19 @@ def test_of_a_model_that_learns_a_text_by_heart_the_best_weights_are_saved(page,
     assert known_loss(trained) == pytest.approx(best, abs=6e-4)
     assert file.stem == f"gpt-4-heads-{8 * 64 * trained.checkpoint.step}"
     file, _ = saved(page, tmp_path, "page", "without")
-    open_page(page, file)
-    wait_for(lambda: loss_of(page, "") == best)
+    page.open_page(file)
+    page.wait_for(lambda: loss_of(page, "") == best)
 
 
 @pytest.mark.slow
 def test_a_page_without_its_text_has_no_part_of_it_and_one_with_it_trains_on(page, tmp_path):
     text = "".join(f"{i * i * 7919 % 99991} {i * 31 % 97} boats 😀\r\n" for i in range(500))
     (tmp_path / "mine.txt").write_text(text, "utf-8", newline="")
-    find(page, "#file")[0].send_keys(str(tmp_path / "mine.txt"))
-    wait_for(lambda: "Windows" in find(page, "#said")[0].text)
-    train_until(page, lambda: len(find(page, "#samples tr")) > 2, size="1 32 32", n_head=2)
-    click(page, "#save-page")
-    click(page, "#with-text [value='']")  # Cancel
+    page.find("#file")[0].send_keys(str(tmp_path / "mine.txt"))
+    page.wait_for(lambda: "Windows" in page.find("#said")[0].text)
+    train_until(page, lambda: len(page.find("#samples tr")) > 2, size="1 32 32", n_head=2)
+    page.click("#save-page")
+    page.click("#with-text [value='']")  # Cancel
     without, _ = saved(page, tmp_path, "page", "without")
     html, written = without.read_text("utf-8"), text.replace("\r\n", "\\n")
     html = re.sub(r'"opening":"(\\.|[^"])*"|[\w+/=]{1000,}', "", html)
@@ -261,46 +260,24 @@ def test_a_page_without_its_text_has_no_part_of_it_and_one_with_it_trains_on(pag
     kept = without.rename(tmp_path / "without.html")
     withal, message = saved(page, tmp_path, "page", "with")
     loss, lines = loss_of(page, message), lines_of(page)
-    open_page(page, kept)
-    wait_for(lambda: find(page, "#said")[0].text == "Choose a text of your own.")
-    assert (texts(page, "#source option"), can_press(page, "#go"), lines_of(page)) == ([], False, [])
-    paste(page, text + "🙃")
-    wait_for(lambda: can_press(page, "#go"))
-    open_page(page, withal)
-    wait_for(lambda: can_press(page, "#go"))
-    assert texts(page, "#source option") == ["mine.txt"]
-    chosen = texts(page, "#size option:checked, #bar :checked + b")
+    page.open_page(kept)
+    page.wait_for(lambda: page.find("#said")[0].text == "Choose a text of your own.")
+    assert (page.texts("#source option"), page.can_press("#go"), lines_of(page)) == ([], False, [])
+    page.paste(text + "🙃")
+    page.wait_for(lambda: page.can_press("#go"))
+    page.open_page(withal)
+    page.wait_for(lambda: page.can_press("#go"))
+    assert page.texts("#source option") == ["mine.txt"]
+    chosen = page.texts("#size option:checked, #bar :checked + b")
     assert chosen == ["2", "none", "2 heads, trained here, further"]
     assert (loss_of(page, ""), lines_of(page)) == (loss, lines)  # on the same characters
-    assert find(page, "#promise")[0].text.endswith("mine.txt. Nothing leaves your computer.")
+    assert page.find("#promise")[0].text.endswith("mine.txt. Nothing leaves your computer.")
     page.execute_script(FIRST_LOSS)
-    wait_for(lambda: len(find(page, "#samples tr")) > 2)
+    page.wait_for(lambda: len(page.find("#samples tr")) > 2)
     assert page.execute_script("return first") == [f"{loss:.3f}2 heads, further"]
-    click(page, "#go")
-    wait_for(lambda: find(page, "#go")[0].text == "▶ Go on")
+    page.click("#go")
+    page.wait_for(lambda: page.find("#go")[0].text == "▶ Go on")
     file, _ = saved(page, tmp_path, "checkpoint")
     again = load_checkpoint(file)
     assert again.origin["ancestor"] == "2 heads, trained here"
     assert again.corpus["name"] == "mine.txt"
-
-
-@pytest.mark.parametrize(
-    ("settings", "can"),
-    [
-        ({}, True),
-        ({"n_head": 4, "n_kv_head": 4, "head_size": 16, "logit_softcap": 2.0, "dropout": 0.1}, True),
-        ({"n_embd": 60, "n_head": 2}, False),  # 30 channels in a head
-        ({"n_kv_head": 1}, False),
-        ({"head_size": 8}, False),
-        ({"n_head": (4, 2)}, False),
-        ({"n_layer": 0}, False),
-        ({"block_size": 30}, False),
-        ({"logit_softcap": 0.0}, False),
-        ({"ngrams": (2,)}, False),
-        ({"positions": "alibi"}, False),
-        ({"qk_norm": False}, False),
-    ],
-    ids=str,
-)
-def test_the_page_trains_further_what_it_could_have_trained(settings, can):
-    assert can_train(replace(PAGE.model, **settings)) is can

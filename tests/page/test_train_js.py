@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 from page_trainer import BATCH, KERNELS, N_STEPS, OPTIM, in_json, new_run
-from pages_in_browser import run_in_worker
 from torch.testing import assert_close
 
 from training.optim.schedule import lr_factor
@@ -13,7 +12,7 @@ from training.step import TrainingStep
 
 PLAIN = "({ allocate: (n) => new Float64Array(n), multiply: plainProduct })"
 COMPILED = "inWebAssembly(new WebAssembly.Module(Uint8Array.from(atob(kernel), (letter) => letter.charCodeAt(0))))"
-SHAPES = [(1, 1, 8, 8, 5), (2, 2, 8, 8, 7), (1, 4, 16, 8, 9), (2, 4, 16, 5, 3)]  # layers, heads, width, context, V
+SHAPES = [(1, 1, 8, 8, 5), (2, 2, 8, 8, 7), (1, 4, 16, 5, 3)]  # layers, heads, width, context, V
 GRADIENTS = f"""
 const gpt = new LearningGPT(config, V, 2, {PLAIN});
 const uniform = makeRandom(1);
@@ -45,18 +44,6 @@ const losses = starts.map((places, i) => gpt.learn(Uint16Array.from(ids), places
 const plain = Object.entries(gpt.copyWeights()).map(([name, values]) => [name, [...values]]);
 return {{ losses, weights: Object.fromEntries(plain) }};
 """
-LOGITS = f"""
-const gpt = new LearningGPT(config, V, 1, {COMPILED});
-gpt.setWeights(Object.fromEntries(Object.entries(weights).map(([name, values]) => [name, Float32Array.from(values)])));
-gpt.forward(Int32Array.from(ids), Int32Array.from(ids));
-return [...gpt.logits.values];
-"""
-PLAY = """
-const tensors = Object.entries(weights).map(([name, values]) => [name, Float32Array.from(values)]);
-const gpt = new GPT(config, Object.fromEntries(tensors));
-[...gpt.read(ids)];
-return gpt.logits.flatMap((row) => [...row]);
-"""
 TRAIN = ["compute/train.js", "compute/random.js"]
 
 
@@ -64,13 +51,13 @@ TRAIN = ["compute/train.js", "compute/random.js"]
 def test_gradients_are_those_of_finite_differences_in_float64(browser, shape):
     names = ("n_layer", "n_head", "n_embd", "block_size")
     config = dict(zip(names, shape, strict=False)) | {"logit_softcap": 2.0}
-    found = run_in_worker(browser, TRAIN, GRADIENTS, config=config, V=shape[-1])
+    found = browser.run_in_worker(TRAIN, GRADIENTS, config=config, V=shape[-1])
     for name, (gradient, slopes) in found.items():
         assert_close(torch.tensor(gradient), torch.tensor(slopes), rtol=0, atol=1e-6, msg=name)
         assert max(map(abs, slopes)) > 1e-3, name
 
 
-@pytest.mark.parametrize("model", [{}, {"n_layer": 1, "n_head": 1}, {"n_head": 8, "n_embd": 96}])
+@pytest.mark.parametrize("model", [{}, {"n_layer": 1, "n_head": 1}, {"n_head": 8, "n_embd": 48}])
 @pytest.mark.parametrize("kernel", KERNELS, ids=["with fused products", "plain"])
 def test_three_steps_are_those_of_training(browser, tmp_path, model, kernel):
     state = new_run(tmp_path, **model)
@@ -78,7 +65,7 @@ def test_three_steps_are_those_of_training(browser, tmp_path, model, kernel):
     given["starts"] = [step.batches.starts(i * BATCH).tolist() for i in range(N_STEPS)]
     given["factors"] = [lr_factor(OPTIM, i, N_STEPS) for i in range(N_STEPS)]
     given |= {"ids": state.split.train.tolist(), "optim": dataclasses.asdict(OPTIM), "kernel": kernel}
-    found = run_in_worker(browser, TRAIN, STEPS, V=len(state.corpus.vocabulary), B=BATCH, **given)
+    found = browser.run_in_worker(TRAIN, STEPS, V=len(state.corpus.vocabulary), B=BATCH, **given)
     losses = [(step.run(), state.take_mean_loss())[1] for _ in range(N_STEPS)]
     assert_close(found["losses"], losses, rtol=0, atol=1e-5)
     for name, p in state.model.named_parameters():
@@ -87,15 +74,3 @@ def test_three_steps_are_those_of_training(browser, tmp_path, model, kernel):
         assert decays.sum() <= 2, name
         assert (differences <= 1e-4 + decays * OPTIM.muon_lr * OPTIM.weight_decay).all(), name
         assert (p.detach().flatten() - torch.tensor(given["weights"][name])).abs().max() > 1e-3, name
-
-
-def test_training_and_playing_scripts_give_the_logits_of_pytorch(browser, tmp_path):
-    state = new_run(tmp_path)
-    V, ids = len(state.corpus.vocabulary), torch.arange(24) % len(state.corpus.vocabulary)
-    expected = state.model.eval()(ids[None])[0].detach()
-    given = in_json(state.model) | {"ids": ids.tolist()}
-    trained = run_in_worker(browser, TRAIN, LOGITS, V=V, kernel=KERNELS[0], **given)
-    played = run_in_worker(browser, ["compute/gpt.js"], PLAY, **given)
-    assert expected.abs().max() > 0.3
-    for logits in (trained, played):
-        assert_close(torch.tensor(logits).view(-1, V), expected, rtol=0, atol=1e-5)
