@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import ROOT, write_tiny
-from helpers import losses, make_state, run_differences, start_fork, train_run, wait_for
+from helpers import losses, make_state, run_differences, start_fork, train_run, wait_for, workers
 
 from training.processes import SharedStep
 from training.runs.run_folder import RunFolder
@@ -18,7 +18,6 @@ LONG = ["train.max_steps=150", "train.eval_every_steps=10"]
 
 
 def torchrun(n, *command):
-    """Start n processes of a command."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -33,11 +32,6 @@ def finish(process, expected=0):
     output, errors = process.communicate(timeout=240)
     assert process.returncode == expected, errors
     return output, errors
-
-
-def workers(process):
-    """Return the process ids of torchrun's workers."""
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def wait_for_step(name, step):

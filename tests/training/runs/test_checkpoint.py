@@ -50,12 +50,6 @@ def test_other_programs_can_read_a_checkpoint_and_its_first_bytes_say_what_it_is
         assert part in beginning
 
 
-def test_a_file_that_is_written_by_hand_is_loaded(tmp_path):
-    checkpoint = make_checkpoint()
-    write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint))
-    assert differences(load_checkpoint(tmp_path / "a"), checkpoint) == []
-
-
 def test_any_flipped_bit_is_detected(saved):
     content = saved.read_bytes()
     draw = random.Random(0)
@@ -74,12 +68,6 @@ def test_a_truncated_an_extended_an_empty_and_a_zero_filled_file_are_damaged(sav
         saved.write_bytes(content)
         with pytest.raises(CheckpointError, match="is damaged"):
             load_checkpoint(saved)
-
-
-def test_a_foreign_file_is_an_error(tmp_path):
-    safetensors.torch.save_file({"w": torch.zeros(3)}, tmp_path / "foreign")
-    with pytest.raises(CheckpointError, match="not a checkpoint of this project"):
-        load_checkpoint(tmp_path / "foreign")
 
 
 def test_code_in_a_checkpoint_is_never_executed(tmp_path):
@@ -107,12 +95,8 @@ def test_only_the_import_of_nanogpts_files_can_read_a_pickle():
         ("settings", [1], "not a checkpoint of this version"),
         ("settings", {"model": {"n_layer": "many"}}, "model.n_layer"),
         ("settings", {"model": {"n_head": 1, "n_embd": 20_000, "block_size": 1_000_000}}, "do not fit"),
-        ("vocabulary", 7, "not a checkpoint of this version"),
         ("vocabulary", "ba", "its vocabulary cannot be 'ba'"),
-        ("progress", {"unknown": 1}, "unknown"),
         ("progress", {"step": "7"}, "step cannot be '7'"),
-        ("progress", {"log_sizes": [0]}, "log_sizes cannot be"),
-        ("corpus", {"name": "x", "digest": 7}, "digest cannot be 7"),
         ("origin", {}, "without ancestor"),
     ],
 )

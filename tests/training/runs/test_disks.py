@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 
 
 def with_limit(n_bytes):
-    """Return a function that limits the files of a new process to n_bytes."""
     return functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 

@@ -8,7 +8,6 @@ from conftest import TINY_TEXT
 from helpers import assert_mistake, assert_same_state, metrics, resume, train_run
 
 import train
-from experiments.report.__main__ import main as report
 from experiments.sweep.__main__ import main as sweep
 from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder
@@ -130,11 +129,3 @@ def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, 
 def test_the_ancestor_of_a_run_cannot_change(ancestor, capsys):
     resume(RunFolder(ancestor), "train.ancestor=runs/other", status=2)
     assert "train.ancestor was null and is runs/other" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_every_run_of_a_sweep_starts_from_it_and_the_report_says_so(ancestor):
-    assert sweep([*FROM_OLD, "train.max_steps=4", "train.eval_every_steps=2", "train.name=sweep"]) == 0
-    page = (ancestor.parent / "sweep/report.md").read_text()
-    assert "Started from the weights of runs/old." in page
-    assert report(["runs/sweep"]) == 0

@@ -1,11 +1,12 @@
 """Weights kept during a run."""
 
 import torch
+from helpers import resume, train_run
 
 import sample
 import train
 from model.gpt import GPT
-from training.runs.checkpoint import load_checkpoint, save_checkpoint
+from training.runs.checkpoint import load_checkpoint
 from training.runs.run_folder import RunFolder, kept_steps
 
 KEEP = "train.keep_checkpoints=7"
@@ -40,18 +41,10 @@ def test_a_run_keeps_its_first_weights_and_its_last(workplace):
 
 
 def test_a_resumed_run_replaces_the_weights_that_it_kept_after_its_checkpoint(workplace):
-    settings = ["--config", "tiny.yaml", KEEP]
-    assert train.main([*settings, "train.name=again"]) == 0
-    again = RunFolder(workplace / "runs/again")
-    of_first = load_checkpoint(again.kept(40)).weights
-    train.main([*settings, "train.name=half", "train.max_steps=20", "optim.decay_fraction=0", "optim.warmup_steps=0"])
-    half = RunFolder(workplace / "runs" / "half")
-    for file in (again.latest, again.best):
-        save_checkpoint(load_checkpoint(half.latest), file)  # go back to step 20 of another run
-    for step in (21, 33):
-        again.kept(step).write_bytes(b"of an earlier session")
-    assert train.main(["--resume", str(again.path), "train.max_steps=40"]) == 0
-    assert list(again.all_kept()) == kept_steps(7, 40)
-    last = load_checkpoint(again.latest).weights
-    assert all(torch.equal(value, last[name]) for name, value in load_checkpoint(again.kept(40)).weights.items())
-    assert not all(torch.equal(value, of_first[name]) for name, value in last.items())
+    run = train_run("again", KEEP, "train.max_steps=20", "optim.decay_fraction=0")
+    for step in (21, 40):
+        run.kept(step).write_bytes(b"of an earlier session")
+    resume(run, "train.max_steps=40")
+    assert [*run.all_kept()] == [*kept_steps(7, 20), *(step for step in kept_steps(7, 40) if step > 20)]
+    kept, last = load_checkpoint(run.kept(40)).weights, load_checkpoint(run.latest).weights
+    assert all(torch.equal(value, last[name]) for name, value in kept.items())
