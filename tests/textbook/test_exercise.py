@@ -1,7 +1,6 @@
 import ast
 import re
 import runpy
-from functools import partial
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from model.attention import masked_softmax
 from textbook.__main__ import main as textbook
 from textbook.chapter1_average import average_by_loop
 from textbook.chapter4_heads import join_heads, split_heads
-from textbook.exercise import mistakes, solution
+from textbook.exercise import solution
 from textbook.exercise.check import NAMES, SIZES, draw_arguments, fault
 
 SOLUTION = (ROOT / "textbook/exercise/solution.py").read_text(encoding="utf-8")
@@ -22,12 +21,7 @@ NAMED = [
     ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x.mean(1, True) + 0 * x", "the mean of all"),
     ("average_of_the_past", "tril.sum(dim=1, keepdim=True)", "T", "divided by T at all positions"),
     ("masked_softmax", "softmax(dim=-1)", "softmax(dim=-2)", "the softmax runs over the queries"),
-    (
-        "masked_softmax",
-        'scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)',
-        "scores.softmax(-1) * visible",
-        "after",
-    ),
+    ("masked_softmax", '.masked_fill(~visible, float("-inf")).softmax(dim=-1)', ".softmax(-1) * visible", "after"),
     ("masked_softmax", "(~visible", "(visible", "the other way round"),
     ("masked_softmax", 'float("-inf")', "0", "They need -inf"),
     ("head", "x @ query_map, x @ key_map", "x @ key_map, x @ query_map", "transposed: K Q^T"),
@@ -39,23 +33,13 @@ NAMED = [
     ("head", "ones(T, T)) == 1", "ones(T, T), -1) == 1", "a position does not see itself"),
     ("split_heads", "x.reshape(B, T, n_head, width // n_head).transpose(1, 2)", "x.view(B, n_head, T, -1)", "T and H"),
     ("join_heads", "x.transpose(1, 2).reshape", "x.reshape", "T and H"),
-    (
-        "multi_head",
-        "return join_heads(masked_softmax(scores, visible) @ v)",
-        "return (masked_softmax(scores, visible) @ v).reshape(x.shape)",
-        "joined without transposing",
-    ),
+    ("multi_head", "return join_heads(", "return (lambda y: y.reshape(x.shape))(", "joined without transposing"),
     ("multi_head", " @ output_map", "", "the last map is missing"),
     ("multi_head", " / q.size(-1) ** 0.5", "", "not divided by sqrt(D)"),
     ("multi_head", "q.size(-1) ** 0.5", "x.size(-1) ** 0.5", "divided by sqrt(C)"),
     ("multi_head", "q.size(-1) ** 0.5", "x.size(1) ** 0.5", "divided by sqrt(T)"),
     ("cross_attention", "== 1", ">= 0", "nothing is hidden"),
-    (
-        "split_heads",
-        "n_head, width // n_head).transpose(1, 2)",
-        "width // n_head, n_head).permute(0, 3, 1, 2)",
-        "every H-th",
-    ),
+    ("split_heads", "n_head, width // n_head).transpose(1, 2)", "-1, n_head).permute(0, 3, 1, 2)", "every H-th"),
     ("masked_softmax", ".softmax(dim=-1)", "", "the softmax is missing"),
     ("bigram_loss", "return -log_p", "return log_p", "the sign is wrong"),
     ("bigram_loss", ".mean()", ".mean() / torch.tensor(2.0).log()", "in bits"),
@@ -76,23 +60,14 @@ NAMED = [
         "(x @ one_map).unflatten(-1, (-1, n_head)).permute(0, 3, 1, 2)",
         "every H-th channel",
     ),
-    (
-        "head",
-        "masked_softmax(scores, visible)",
-        "scores.masked_fill(~visible, float('-inf')).softmax(1)",
-        "over the queries",
-    ),
+    ("head", "masked_softmax(scores, visible)", "scores.where(visible, -torch.inf).softmax(1)", "over the queries"),
 ]
 DESCRIBED = [  # mistakes that have no name
     ("average_of_the_past", "tril / tril.sum(dim=1, keepdim=True) @ x", "x"),
-    ("average_of_the_past", "tril.sum(dim=1, keepdim=True)", "(1 + tril.sum(dim=1, keepdim=True))"),
-    ("masked_softmax", 'float("-inf")', "-25"),
     ("masked_softmax", ".softmax(dim=-1)", ".softmax(dim=-1).softmax(dim=-1)"),
     ("head", "visible) @ v", "visible) @ k"),
-    ("head", "q.size(-1) ** 0.5", "8"),
     ("split_heads", "transpose(1, 2)", "transpose(1, 2).flip(1)"),
     ("join_heads", "x.transpose(1, 2)", "x.permute(0, 2, 3, 1)"),
-    ("multi_head", "q.size(-1) ** 0.5", "2"),
     ("multi_head", "@ output_map", "@ output_map + x"),
     ("cross_attention", "memory @ value_map", "memory @ key_map"),
     ("cross_attention", "padding_mask[:, None, :]", "padding_mask[:1, None, :]"),
@@ -182,22 +157,6 @@ def test_another_mistake_is_shown_with_an_input_what_came_out_and_what_should_ha
         torch.testing.assert_close(y.float(), function(*arguments).float(), atol=5.1e-5, rtol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        (name, each)
-        for name in NAMES
-        for each, result in getattr(mistakes, name)(*draw_arguments(name, *SIZES[2])).items()
-        if not result.isnan().all()  # two of cross_attention, which are not named
-    ],
-)
-def test_no_two_mistakes_are_confused(name, sentence):
-    def mistaken(*arguments):
-        return getattr(mistakes, name)(*arguments)[sentence]
-
-    assert fault(mistaken, name).endswith(f"\nExactly this comes out if {sentence}")
-
-
 def test_a_function_that_is_right_only_for_the_first_sizes_is_wrong():
     for name in NAMES:
         for known in range(1, len(SIZES)):
@@ -214,20 +173,12 @@ def test_a_function_that_is_right_only_for_the_first_sizes_is_wrong():
             torch.testing.assert_close(differences, torch.ones_like(differences), atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_function_that_changes_its_arguments_is_checked_like_any_other(name):
-    right = solved()[name]
-
-    def in_place(*arguments, wrong=0):
-        y = right(*arguments) + wrong
-        for x in arguments:
-            if isinstance(x, torch.Tensor):
-                x.zero_()
-        return y
-
-    assert fault(in_place, name) == ""
-    first, *_ = shown(fault(partial(in_place, wrong=1), name), name)
-    torch.testing.assert_close(first, [*draw_arguments(name, *SIZES[0])], check_dtype=False)
+def test_a_function_may_change_its_arguments():
+    in_place = solved("masked_softmax", "scores.masked_fill(", "scores.masked_fill_(")["masked_softmax"]
+    assert fault(in_place, "masked_softmax") == ""
+    shown_arguments, *_ = shown(fault(lambda *given: 2 * in_place(*given), "masked_softmax"), "masked_softmax")
+    expected = [*draw_arguments("masked_softmax", *SIZES[0])]
+    torch.testing.assert_close(shown_arguments, expected, check_dtype=False)
 
 
 def test_a_loss_may_be_a_python_number():

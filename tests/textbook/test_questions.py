@@ -9,7 +9,6 @@ from textbook.__main__ import PARTS, written
 
 
 def printed(number, old="", new=""):
-    """Return what a chapter prints after a change of one line."""
     source = inspect.getsource(PARTS[number])
     assert source.count(old) == 1 or not old
     chapter = {"__name__": "changed", "__file__": PARTS[number].__file__}

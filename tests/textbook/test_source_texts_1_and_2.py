@@ -25,12 +25,6 @@ def test_text_1_a_width_that_heads_do_not_divide_is_an_error():
         split_heads(randn(N, T, 16), 3)
 
 
-def test_text_1_self_attention_is_cross_attention_of_a_sequence_to_itself():
-    layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
-    torch.testing.assert_close(layer(x), layer(x, x, x))
-    assert layer(x, memory).shape == (N, T, 8)  # keys and values have a different length
-
-
 def test_text_1_zero_means_hidden_and_the_three_masks_combine():
     layer, x, memory = MultiHeadAttention(8, H), randn(N, T, 8), randn(N, S, 8)
     padding, attention, between = (torch.rand(shape) < 0.7 for shape in ((N, S), (T, S), (T, S)))

@@ -1,7 +1,5 @@
 """The statements of the source texts on attention, texts 3 to 5."""
 
-import math
-
 import pytest
 import torch
 from helpers import make_model
@@ -11,9 +9,8 @@ from model.attention import attend
 from model.scoring import Gaussian, dot, uniform
 from textbook.chapter1_average import average_by_loop, average_by_matrix, average_by_softmax
 from textbook.chapter2_similarity import attend_by_loop, attend_by_matrix
-from textbook.chapter3_head import one_head
 from textbook.chapter5_layer import MultiHeadAttention
-from textbook.chapter7_gpt import Head, TextbookGPT
+from textbook.chapter7_gpt import TextbookGPT
 from textbook.chapter9_scores import (
     epanechnikov_kernel,
     fit_w,
@@ -116,19 +113,7 @@ def test_text_5_the_average_of_the_past_by_loop_triangle_and_masked_softmax_of_z
     torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), expected)
 
 
-def test_text_5_a_head_weighs_its_past_by_scaled_products_of_queries_and_keys():
-    head, x = Head(8, D, block_size=T), randn(N, T, 8)
-    q, k, v = (x @ linear.weight.T for linear in (head.query, head.key, head.value))
-    scores = (q @ k.mT * D**-0.5).masked_fill(torch.tril(torch.ones(T, T)) == 0, -math.inf)
-    torch.testing.assert_close(head(x), scores.softmax(-1) @ v)
-    maps = [linear.weight.T for linear in (head.query, head.key, head.value)]
-    torch.testing.assert_close(one_head(x, *maps, tril=torch.ones(T, T).tril())["output"], head(x))
-    torch.testing.assert_close(head(x), attend(q, k, v, causal=True))
-    assert all(linear.bias is None for linear in (head.query, head.key, head.value))
-
-
 def gpts():
-    """Return each of the two GPTs, with random weights everywhere."""
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 12, "block_size": 16}
     for model in (make_model(V, **sizes), TextbookGPT(V, **sizes)):
         with torch.no_grad():

@@ -82,6 +82,7 @@ def test_a_chapter_is_drawn(number, tmp_path, capsys):
     assert int.from_bytes(content[16:20]) > 1000
 
 
+@pytest.mark.slow
 def test_the_users_settings_of_matplotlib_do_not_change_a_picture(tmp_path, capsys):
     first, second = str(tmp_path / "first.png"), str(tmp_path / "second.png")
     assert textbook(["1", "--output", first]) == 0
@@ -168,7 +169,6 @@ def test_the_drawn_fits_of_chapter_9_are_sums_of_weighted_examples(axes, capsys)
 
 @pytest.fixture
 def of_chapter_6(tmp_path, capsys):
-    """Return a text of 600 characters, and what chapter 6 prints of it."""
     text = "abcabcabdabc" * 50
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     assert textbook(["6", "--corpus", str(tmp_path / "text.txt")]) == 0
