@@ -19,7 +19,7 @@ from training.trained_model import load_model
 # For each setting that is no part of the identity, another value with which a run has the same weights and losses.
 SAME_RUN = {
     "train.name": "other",
-    "train.log_every_steps": "7",
+    "train.log_every_steps": "3",
     "train.keep_checkpoints": "3",
     "train.sample_length": "0",
     "train.logger": "tensorboard",
@@ -32,7 +32,7 @@ SAME_RUN = {
 
 
 def run(name, *settings):
-    return train_run(name, "train.max_steps=12", "train.eval_every_steps=6", *settings)
+    return train_run(name, "train.max_steps=4", "train.eval_every_steps=2", *settings)
 
 
 def identities(*runs):
@@ -40,7 +40,6 @@ def identities(*runs):
 
 
 def variants(*runs):
-    """Return the names of the runs in each variant of a report."""
     found = find_runs([run.path for run in runs])[0]
     return [[each.folder.path.name for each in variant.runs.values()] for variant in found]
 
@@ -78,7 +77,7 @@ def test_a_validation_text_and_an_ancestor_are_known_by_their_content(workplace)
     assert variants(first, moved) == [["first", "moved-ancestor"]]
     shutil.move("runs/copy", "runs/one")  # the same path, other weights
     Path("copy.txt").write_text(TINY_TEXT[:300])
-    resume(RunFolder(Path("runs/one")), "train.max_steps=13")
+    resume(RunFolder(Path("runs/one")), "train.max_steps=5")
     changed = run("changed", "train.ancestor=runs/one", "train.seed=1")
     assert variants(first, changed) == [["first"], ["changed"]]
     assert what_differs(identities(first, changed)) == ["ancestor"]
@@ -90,7 +89,7 @@ def test_a_validation_text_and_an_ancestor_are_known_by_their_content(workplace)
         ("data.characters=äöü", ["vocabulary"]),
         ("data.encoding=latin-1", ["data.encoding"]),
         ("optim.lr=0.002", ["optim.lr"]),
-        ("train.eval_every_steps=4", ["train.eval_every_steps"]),
+        ("train.eval_every_steps=1", ["train.eval_every_steps"]),
     ],
 )
 def test_runs_that_differ_in_more_than_the_seed_are_no_seeds_of_one_variant(workplace, setting, differing):
@@ -131,23 +130,23 @@ def test_losses_are_compared_by_reports_and_pages_if_they_were_measured_on_the_s
 
 
 def test_a_run_whose_settings_were_changed_differs_from_one_that_had_them_from_the_start(workplace):
-    whole, parts, again = run("whole"), run("parts", "train.max_steps=6"), run("again", "train.max_steps=6")
+    whole, parts, again = run("whole"), run("parts", "train.max_steps=2"), run("again", "train.max_steps=2")
     for each in (parts, again):
-        resume(each, "train.max_steps=12")
+        resume(each, "train.max_steps=4")
     of_whole, of_parts, of_again = identities(whole, parts, again)
     assert what_differs([of_whole, of_parts]) == ["earlier"]
-    assert of_parts["earlier"] == {"6": {"train.max_steps": 6}}
+    assert of_parts["earlier"] == {"2": {"train.max_steps": 2}}
     assert what_differs([of_parts, of_again]) == []
     (record,) = [record for record in metrics(parts.path) if "changes" in record]
     assert identity_of(build_config(record["settings"]), record["origin"]) == of_parts
     labels = [variant.label for variant in find_runs([whole.path, parts.path])[0]]
-    assert labels == ["earlier=none", "earlier=max_steps 6 until step 6"]
+    assert labels == ["earlier=none", "earlier=max_steps 2 until step 2"]
 
 
 def test_a_change_that_is_undone_before_the_next_step_leaves_no_trace(workplace):
-    parts = run("parts", "train.max_steps=6")
+    parts = run("parts", "train.max_steps=2")
     (whole,) = identities(parts)
-    for max_steps, earlier in ((9, {"6": {"train.max_steps": 6}}), (6, {})):
+    for max_steps, earlier in ((9, {"2": {"train.max_steps": 2}}), (2, {})):
         with open_run(None, parts.path, [f"train.max_steps={max_steps}"]):
             pass  # it ends before its next step
         assert identities(parts)[0]["earlier"] == earlier

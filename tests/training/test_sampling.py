@@ -22,7 +22,6 @@ def sampler(model):
 
 
 def drawn(model, prompt, n):
-    """Return the texts of n streams, decoded one by one."""
     ids = torch.tensor([[VOCABULARY.characters.index(c) for c in prompt]] * n)
     steps = list(generate(model.eval(), ids, 20, sampling=SAMPLING, seed=3, streams=range(n)))
     return ["".join(VOCABULARY.characters[step[i]] for step in steps) for i in range(n)]

@@ -43,10 +43,6 @@ def test_log_probabilities_are_those_of_each_window_alone(model):
     assert model.log_probabilities("").shape == model.log_probabilities("b").shape == (0,)
 
 
-def test_the_ids_of_a_text_can_be_given_to_the_model(model):
-    assert model.model(model.encode(TEXT[:12])).shape == (1, 12, len(model.vocabulary))
-
-
 @pytest.mark.parametrize("text", ["beer X", "b" * 17, "b"])
 def test_a_text_that_does_not_fit_is_the_users_mistake(model, text):
     with pytest.raises(UserError):

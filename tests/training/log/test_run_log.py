@@ -21,7 +21,6 @@ from training.state import Progress
 
 @pytest.fixture
 def now(monkeypatch):
-    """A time that the test sets, in seconds."""
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     return now
