@@ -79,6 +79,13 @@ def test_a_continuation_of_a_continuation_is_what_one_of_both_lengths_would_be(p
     assert first != write(TEXT, 9, 4)
 
 
+def test_a_continuation_ends_before_the_stop_text(page):
+    loaded(page, {})
+    question = {"text": TEXT, "off": [], "length": 300, "seed": 1, "temperature": 2}
+    endless = page.execute_async_script(ASK, "write", question | {"stop": None})
+    assert page.execute_async_script(ASK, "write", question | {"stop": "\n"}) == endless.partition("\n")[0] != endless
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
 def test_the_numbers_of_a_head_are_what_the_code_beside_them_computes(page, float64, settings):
