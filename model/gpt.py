@@ -146,10 +146,10 @@ class GPT(nn.Module):
         """
         return [p for memory in self.memories.values() for p in memory.sparse_parameters()]
 
-    def count(self, ids: Any) -> None:
-        """Count in the training text ids (N,) what the memories need to know about it."""
+    def count(self, ids: Any, n_passes: float) -> None:
+        """Count in the training text ids (N,) what the memories need to know about it; see `Memory.count`."""
         for memory in self.memories.values():
-            memory.count(ids)
+            memory.count(ids, n_passes)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

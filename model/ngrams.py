@@ -20,26 +20,28 @@ from model.positions import Places
 WIDTH = 32  # of a row
 MULTIPLIER = -7046029254386353131  # 2^64 / the golden ratio, odd, as a signed number (Knuth, 1973, section 6.4)
 LOW_BITS = 34  # of a product; the bits above them depend on all characters
-PRIOR = 4.0  # a row that the training text reads this many times has half of its weight
+PRIOR = 2.4  # a row that the training text reads this many times has half of its weight, if a run reads the text once
 COUNTED, BATCH = 1 << 24, 1 << 15  # characters to count at most, and at once, which fit into a CPU's cache
-MOST = 10_000.0  # higher counts change nothing, and float16 could not hold them
+MOST = 10_000.0  # higher counts and priors change nothing, and float16 could not hold them
 
 
 class NgramMemory(Memory):
     """Vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
-    Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, so a row
-    that the training text reads c times has the weight c / (c + PRIOR) and, in training, c - 1 in place of c: the text
-    without the character to predict (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
+    Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, the more often
+    a run reads it. So a row that the text reads c times has the weight c / (c + p), where p is PRIOR times the number
+    of passes through the text, and, in training, c - 1 in place of c: the text without the character to predict
+    (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
 
     symbols: (V,), the number of each character in the hash: 1, 2, ... in the order of their ids. A model that is
     fine-tuned keeps those of its ancestor, and new characters get the next ones, so that n-grams keep their rows.
-    counts: (rows,), the c of each row; before `count`, MOST. On a CPU, the gradient of the rows is sparse: a step
-    changes only those that its windows read. CUDA graphs, NCCL and MPS need dense gradients.
+    counts: (rows,), the c of each row; before `count`, MOST. prior: (), the p. On a CPU, the gradient of the rows is
+    sparse: a step changes only those that its windows read. CUDA graphs, NCCL and MPS need dense gradients.
     """
 
     symbols: Tensor
     counts: Tensor
+    prior: Tensor
     powers: Tensor
 
     def __init__(self, config: ModelConfig, vocab_size: int):
@@ -50,6 +52,7 @@ class NgramMemory(Memory):
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
         self.register_buffer("counts", torch.full((config.ngram_rows,), MOST))
+        self.register_buffer("prior", torch.tensor(PRIOR))
         # The hash of n symbols, the newest first, is the sum of s_i M^(n - i) over i = 0 to n - 1.
         powers = [[_power(n - i) if i < n else 0 for n in self.lengths] for i in range(max(self.lengths))]
         self.register_buffer("powers", torch.tensor(powers).flip(0), persistent=False)  # (longest, N), the oldest first
@@ -66,7 +69,7 @@ class NgramMemory(Memory):
         seen = self.counts.index_select(0, index.flatten()).view(*index.shape, 1)
         if self.training:
             seen = (seen - 1).clamp(min=0)
-        share = seen / (seen + PRIOR)  # (B, T, N, 1)
+        share = seen / (seen + self.prior)  # (B, T, N, 1)
         share = F.dropout(share, self.dropout, self.training)
         return self.proj((rows * share).flatten(2))
 
@@ -77,8 +80,8 @@ class NgramMemory(Memory):
         return [self.rows.weight]
 
     @torch.no_grad()
-    def count(self, ids: Any) -> None:
-        """Count the rows that the training text ids (N,) read; a slice of the ids is a NumPy array.
+    def count(self, ids: Any, n_passes: float) -> None:
+        """Count the rows that the training text ids (N,) read; see `Memory.count`.
 
         Of a text of more than COUNTED characters, evenly spread stretches are counted.
         """
@@ -91,6 +94,7 @@ class NgramMemory(Memory):
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
             counts += torch.bincount(index.flatten(), minlength=len(counts))
         self.counts.copy_(counts.clamp(max=MOST))
+        self.prior.fill_(min(PRIOR * n_passes, MOST))
 
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, N) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""

@@ -25,6 +25,7 @@ def packed(config):
         if config.ngrams:
             memory = model.memories["ngrams"]
             memory.counts.random_(0, 9)
+            memory.prior.fill_(7)
             memory.symbols.copy_(1 + torch.randperm(len(vocabulary)))  # as in a model that was fine-tuned
     header, weights = packing.payload(make_checkpoint(model=model, characters=vocabulary.characters))
     header = json.loads(json.dumps(header))

@@ -24,7 +24,7 @@ from training.config import Config
 
 SECTIONS = typing.get_type_hints(Config)
 KEYS = [f"{section}.{field.name}" for section, kind in SECTIONS.items() for field in dataclasses.fields(kind)]
-LAST_READER = "8237b76"  # the commit that reads the settings and checkpoints of earlier versions
+LAST_READER = "c797c4b or, if it is older, 8237b76"  # what reads settings and checkpoints of earlier versions
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

@@ -74,7 +74,7 @@ class TrainingState:
         # Initialised on the CPU: a seed gives the same weights on every device.
         torch.manual_seed(config.train.seed)
         self.model = GPT(config.model, len(corpus.vocabulary))
-        self.model.count(self.split.train)
+        self.model.count(self.split.train, self.n_passes)
         self.model.to(runtime.device)
         self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.optimizers: list[Optimizer] = make_optimizers(
@@ -82,6 +82,11 @@ class TrainingState:
         )
         self.progress, self.origin = Progress(), origin_of(corpus, runtime)
         self.loss_sum, self.loss_count, self.grad_norm = torch.zeros(3, device=runtime.device)
+
+    @property
+    def n_passes(self) -> float:
+        """How often the whole run reads its training text."""
+        return self.config.train.max_steps * self.config.tokens_per_step / len(self.split.train)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the progress, and every tensor by a plain name.

@@ -166,8 +166,8 @@ export class GPT {
     this.residuals = lists(1 + config.layers.length); // (L + 1, t, C): the embeddings, then each layer's output
     this.embeddings = { characters: part("token_embedding"), positions: part("position_embedding") }; // (V, C), (B, C)
     this.memory = { proj: part("memories.ngrams.proj") };
-    for (const name of ["symbols", "counts", "scales", "rows.weight"]) {
-      this.memory[name] = tensors[`memories.ngrams.${name}`]; // (V,), (rows,), (rows, 1), (rows, width)
+    for (const name of ["symbols", "counts", "prior", "scales", "rows.weight"]) {
+      this.memory[name] = tensors[`memories.ngrams.${name}`]; // (V,), (rows,), (), (rows, 1), (rows, width)
     }
     this.copies = {
       followers: part("memories.copies.followers"),
@@ -263,11 +263,11 @@ export class GPT {
 
   // Returns what the memory of n-grams knows about the last characters at position t: (C,).
   ngrams(t) {
-    const { "rows.weight": rows, counts, scales, proj } = this.memory;
+    const { "rows.weight": rows, counts, prior, scales, proj } = this.memory;
     const width = rows.length / this.config.ngram_rows;
     const found = [];
     for (const row of this.ngramRows(t)) {
-      const scale = (scales[row] * counts[row]) / (counts[row] + 4);
+      const scale = (scales[row] * counts[row]) / (counts[row] + prior[0]);
       for (let i = 0; i < width; i++) found.push(scale * rows[row * width + i]);
     }
     return linear(Float64Array.from(found), proj);

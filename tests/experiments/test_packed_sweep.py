@@ -50,7 +50,10 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
             "a packed sweep of this version: line 2: is damaged",
         ),
         ('{"sweep": {"train.seed": [0, 1]}}\n', "is not a packed sweep of this version: it lacks the run seed=0"),
-        ('{"model": {"rope_base": 100}}\n', "an earlier version wrote it, commit 8237b76 of this project can read it"),
+        (
+            '{"model": {"rope_base": 100}}\n',
+            "an earlier version wrote it, commit c797c4b or, if it is older, 8237b76 of this project can read it",
+        ),
     ],
 )
 def test_a_file_that_is_not_a_packed_sweep_produces_a_one_line_error(runs, tmp_path, capsys, content, message):

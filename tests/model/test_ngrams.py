@@ -35,7 +35,7 @@ def expected_embedding(model, ids):
         y = model.token_embedding.weight[i].detach().double().numpy()
         for k, n in enumerate(SETTINGS["ngrams"]):
             row = row_of(symbols[t + 4 - n : t + 4])
-            y = y + proj[:, k] @ rows[row] * counts[row] / (counts[row] + 4)
+            y = y + proj[:, k] @ rows[row] * counts[row] / (counts[row] + 3)
         result.append(y)
     return np.array(result)
 
@@ -43,6 +43,7 @@ def expected_embedding(model, ids):
 def test_log_probabilities_equal_those_of_looking_up_each_ngram_in_float64():
     model = make_model(V, **SETTINGS).double()
     model.memories["ngrams"].counts.random_(9)
+    model.memories["ngrams"].prior.fill_(3)
     model.memories["ngrams"].symbols.copy_(1 + torch.randperm(V))
     plain = GPT(make_model(V, block_size=BLOCK_SIZE).config, V).double().eval()
     plain.load_state_dict({name: x for name, x in model.state_dict().items() if "ngrams" not in name})
@@ -65,7 +66,7 @@ def test_counts_are_those_of_each_ngram_of_the_training_text(monkeypatch):
     monkeypatch.setattr(ngrams, "BATCH", 7)
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
     model.memories["ngrams"].symbols.copy_(1 + torch.randperm(V))
-    model.memories["ngrams"].count(ids)
+    model.memories["ngrams"].count(ids, 1)
     symbols = [0, 0, 0, *model.memories["ngrams"].symbols[ids].tolist()]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in range(40))
     assert {row: c for row, c in enumerate(model.memories["ngrams"].counts.tolist()) if c} == expected
@@ -75,7 +76,7 @@ def test_of_a_long_text_evenly_spread_stretches_are_counted(monkeypatch):
     monkeypatch.setattr(ngrams, "BATCH", 7)
     monkeypatch.setattr(ngrams, "COUNTED", 14)
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
-    model.memories["ngrams"].count(ids)
+    model.memories["ngrams"].count(ids, 1)
     symbols = [0, 0, 0, *(ids + 1).tolist()]
     places = [*range(7), *range(21, 28)]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in places)
@@ -88,6 +89,7 @@ def test_in_training_half_of_the_rows_are_dropped_and_the_others_doubled_without
     model = make_model(V, **SETTINGS | {"ngrams": (1,)})
     with torch.no_grad():
         model.memories["ngrams"].counts.fill_(5)
+        model.memories["ngrams"].prior.fill_(4)
         model.memories["ngrams"].rows.weight.fill_(1)
         model.memories["ngrams"].proj.weight.zero_()[:3, :3].copy_(torch.eye(3))
     ids = torch.randint(V, (100, BLOCK_SIZE))

@@ -19,7 +19,7 @@ CURLY = "\N{RIGHT SINGLE QUOTATION MARK}"
 RUNS = {  # the text of each, and its settings
     "lf": (TINY_TEXT, []),
     "crlf": ("".join(f"{i} o' beer\r\n" for i in range(300)), []),
-    "lines": (TINY_TEXT, ["data.lines=true", "train.max_steps=300"]),
+    "lines": ("".join(f"{i} bottles of beer\n" for i in range(300)), ["data.lines=true"]),
     "<img src=x>'": (SCRIPT * 40, ["model.n_embd=48", "model.block_size=64", "train.name=script"]),
 }
 

@@ -100,6 +100,13 @@ def test_n_grams_are_counted_in_the_training_text_alone(workplace):
     assert counts == [seen[character] for character in state.corpus.vocabulary.characters]
 
 
+@pytest.mark.parametrize("max_steps", [1, 25])
+def test_n_grams_count_less_the_more_often_a_run_reads_its_text(workplace, max_steps):
+    state = make_state("model.ngrams=[1]", "model.block_size=8", "train.batch_size=3", f"train.max_steps={max_steps}")
+    n_passes = max_steps * 3 * 8 / int(0.9 * len(TINY_TEXT))
+    assert state.model.memories["ngrams"].prior.item() == pytest.approx(2.4 * n_passes)
+
+
 def test_what_is_due_every_three_steps_is_also_due_after_the_last(workplace):
     state, due = make_state("train.max_steps=7"), []
     for state.progress.step in range(1, 8):

@@ -40,8 +40,7 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
 
 def describe_length(state: TrainingState) -> list[str]:
     """Return how often the run reads its text, with a warning if that is too often."""
-    config, max_steps = state.config, state.config.train.max_steps
-    n_passes = max_steps * config.tokens_per_step / len(state.split.train)
+    config, max_steps, n_passes = state.config, state.config.train.max_steps, state.n_passes
     lines = [f"{max_steps:,} steps read the training text {n_passes:.1f} times"]
     if n_passes > MANY_PASSES and not config.model.dropout:
         fewer = max(1, round(GOOD_PASSES / n_passes * max_steps))

@@ -28,7 +28,7 @@ from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
-FORMAT = 7  # of the files; it rises, and LAST_READER changes, when a setting is removed or a tensor is added
+FORMAT = 8  # of the files; it rises, and LAST_READER changes, when a setting is removed or a tensor is added
 NO_CHECKSUM = b"0" * 64  # in place of the checksum while it is computed
 REAL = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 CORPUS = {"name": str, "digest": str, "n_train": int | None}
@@ -207,6 +207,9 @@ def check_weights(checkpoint: Checkpoint) -> None:
         if not is_number or (x.is_floating_point() and not x.float().isfinite().all()):  # as models compute
             raise ValueError(f"{name} must be finite real numbers, but is {x.dtype}, infinite or NaN")
     if config.ngrams:
-        symbols, counts = (checkpoint.tensors[f"model.memories.ngrams.{name}"] for name in ("symbols", "counts"))
-        if sorted(symbols.tolist()) != [*range(1, len(symbols) + 1)] or counts.min() < 0:
-            raise ValueError("its n-grams must have the symbols 1, 2, ... once each, and counts of at least 0")
+        ngrams = part_of(checkpoint.tensors, "model.memories.ngrams.")
+        has_symbols = sorted(ngrams["symbols"].tolist()) == [*range(1, len(checkpoint.vocabulary) + 1)]
+        if not has_symbols or ngrams["counts"].min() < 0 or ngrams["prior"] <= 0:
+            raise ValueError(
+                "its n-grams need the symbols 1, 2, ... once each, counts of at least 0 and a prior above 0"
+            )

@@ -116,14 +116,14 @@ def test_a_tensor_of_another_name_or_shape_is_an_error(tmp_path, name):
         load_checkpoint(tmp_path / "a")
 
 
-EARLIER = "version wrote it.* commit 8237b76 of this project can read"
+EARLIER = "version wrote it.* commit c797c4b or, if it is older, 8237b76 of this project can read"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format": None}, EARLIER),
-        ({"format": "6"}, EARLIER),
+        ({"format": "7"}, EARLIER),
         ({"settings": '{"model": {"rope_base": 10000.0}}'}, EARLIER),
         ({"format": "99"}, "another version wrote it"),
     ],
@@ -169,14 +169,16 @@ def test_a_tensor_with_anything_but_finite_real_numbers_is_an_error(tmp_path, na
         load_checkpoint(tmp_path / "a")
 
 
-@pytest.mark.parametrize(("name", "place", "bad"), [("counts", 3, -4.0), ("symbols", 0, 2), ("symbols", 4, 10**9)])
+@pytest.mark.parametrize(
+    ("name", "place", "bad"), [("counts", 3, -4.0), ("prior", (), 0.0), ("symbols", 0, 2), ("symbols", 4, 10**9)]
+)
 def test_negative_counts_of_ngrams_and_symbols_that_no_training_gives_are_errors(tmp_path, name, place, bad):
-    """-4 is the pole of c / (c + 4), the weight of a row."""
+    """-4 is the pole of c / (c + 4), the weight of a row for a prior of 4."""
     model = GPT(ModelConfig(n_layer=1, n_head=1, n_embd=4, block_size=3, ngrams=(2,), ngram_rows=9), 5)
     checkpoint = make_checkpoint(model=model)
     checkpoint.tensors[f"model.memories.ngrams.{name}"][place] = bad
     write_sealed(tmp_path / "a", checkpoint.tensors, header_of(checkpoint))
-    with pytest.raises(CheckpointError, match=r"its n-grams must have the symbols 1, 2, \.\.\. once each"):
+    with pytest.raises(CheckpointError, match=r"its n-grams need the symbols 1, 2, \.\.\. once each"):
         load_checkpoint(tmp_path / "a")
 
 
