@@ -4,7 +4,7 @@ import { vocabularyOf } from "../compute/vocabulary.js";
 import { joined, layoutOf, zipped } from "../compute/weights.js";
 import { make } from "./elements.js";
 
-const FORMAT = "7"; // of the files that training/runs/checkpoint.py reads
+const FORMAT = "8"; // of the files that training/runs/checkpoint.py reads
 const READ_MS = 60_000; // after which a browser has read what it saves
 const NO_CHECKSUM = "0".repeat(64); // in place of the checksum while it is computed
 
