@@ -12,7 +12,7 @@ const INSIDE_MS = 300; // of a pause in typing before maps are computed
 export class Desk {
   // opening: the text at first. onShow(): other models are shown.
   constructor(opening, onShow) {
-    Object.assign(this, { models: [], place: 0, head: 0, chosen: -1, onShow });
+    Object.assign(this, { models: [], place: 0, head: null, chosen: -1, onShow });
     this.inside = new Inside((h) => this.chooseHead(h));
     this.headPanel = new Head(
       (q) => this.choose(this.model.reading.start + q),
@@ -110,6 +110,8 @@ export class Desk {
   showMaps() {
     const { model } = this;
     if (!model?.inside) return;
+    const shares = model.inside.roles.map(([role, figure]) => (role === "no fixed target" ? 0 : Number(figure)));
+    this.head ??= shares.indexOf(Math.max(...shares)); // at first, the clearest
     this.inside.showMaps(model);
     if (model.reading) this.showChosen();
   }
