@@ -33,11 +33,11 @@ class Memory(nn.Module):
     def init_weights(self) -> None:
         """Let the memory add nothing."""
 
-    def count(self, ids: Any, n_passes: float) -> None:
-        """Count in the training text ids (N,) what the memory needs to know about it; a slice is a NumPy array.
+    def count(self, ids: Any) -> None:
+        """Count in the training text ids (N,) what the memory needs to know about it; a slice is a NumPy array."""
 
-        n_passes: how often a run reads the text.
-        """
+    def set_passes(self, n_passes: float) -> None:
+        """Prepare for a run that reads its text this many times."""
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the tables of which a step changes only a few rows."""

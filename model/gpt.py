@@ -146,10 +146,15 @@ class GPT(nn.Module):
         """
         return [p for memory in self.memories.values() for p in memory.sparse_parameters()]
 
-    def count(self, ids: Any, n_passes: float) -> None:
+    def count(self, ids: Any) -> None:
         """Count in the training text ids (N,) what the memories need to know about it; see `Memory.count`."""
         for memory in self.memories.values():
-            memory.count(ids, n_passes)
+            memory.count(ids)
+
+    def set_passes(self, n_passes: float) -> None:
+        """Prepare the memories for a run that reads its text this many times."""
+        for memory in self.memories.values():
+            memory.set_passes(n_passes)
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

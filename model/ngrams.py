@@ -80,7 +80,7 @@ class NgramMemory(Memory):
         return [self.rows.weight]
 
     @torch.no_grad()
-    def count(self, ids: Any, n_passes: float) -> None:
+    def count(self, ids: Any) -> None:
         """Count the rows that the training text ids (N,) read; see `Memory.count`.
 
         Of a text of more than COUNTED characters, evenly spread stretches are counted.
@@ -94,6 +94,8 @@ class NgramMemory(Memory):
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
             counts += torch.bincount(index.flatten(), minlength=len(counts))
         self.counts.copy_(counts.clamp(max=MOST))
+
+    def set_passes(self, n_passes: float) -> None:
         self.prior.fill_(min(PRIOR * n_passes, MOST))
 
     def index(self, symbols: Tensor) -> Tensor:

@@ -74,7 +74,8 @@ class TrainingState:
         # Initialised on the CPU: a seed gives the same weights on every device.
         torch.manual_seed(config.train.seed)
         self.model = GPT(config.model, len(corpus.vocabulary))
-        self.model.count(self.split.train, self.n_passes)
+        self.model.count(self.split.train)
+        self.model.set_passes(self.n_passes)
         self.model.to(runtime.device)
         self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.optimizers: list[Optimizer] = make_optimizers(
@@ -112,6 +113,7 @@ class TrainingState:
         weights, trained = part_of(tensors, "model."), part_of(tensors, "trained.")
         self.average.model.load_state_dict(weights)
         self.model.load_state_dict(weights | trained)
+        self.model.set_passes(self.n_passes)  # those of this run, which may be longer now, or another
         self._load_optimizers(part_of(tensors, "optimizer."), state["progress"].step)
         if {"loss_sum", "loss_count"} <= tensors.keys():
             self.loss_sum.copy_(tensors["loss_sum"])

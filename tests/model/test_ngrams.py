@@ -66,7 +66,7 @@ def test_counts_are_those_of_each_ngram_of_the_training_text(monkeypatch):
     monkeypatch.setattr(ngrams, "BATCH", 7)
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
     model.memories["ngrams"].symbols.copy_(1 + torch.randperm(V))
-    model.memories["ngrams"].count(ids, 1)
+    model.memories["ngrams"].count(ids)
     symbols = [0, 0, 0, *model.memories["ngrams"].symbols[ids].tolist()]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in range(40))
     assert {row: c for row, c in enumerate(model.memories["ngrams"].counts.tolist()) if c} == expected
@@ -76,7 +76,7 @@ def test_of_a_long_text_evenly_spread_stretches_are_counted(monkeypatch):
     monkeypatch.setattr(ngrams, "BATCH", 7)
     monkeypatch.setattr(ngrams, "COUNTED", 14)
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
-    model.memories["ngrams"].count(ids, 1)
+    model.memories["ngrams"].count(ids)
     symbols = [0, 0, 0, *(ids + 1).tolist()]
     places = [*range(7), *range(21, 28)]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in places)

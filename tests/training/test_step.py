@@ -102,9 +102,13 @@ def test_n_grams_are_counted_in_the_training_text_alone(workplace):
 
 @pytest.mark.parametrize("max_steps", [1, 25])
 def test_n_grams_count_less_the_more_often_a_run_reads_its_text(workplace, max_steps):
-    state = make_state("model.ngrams=[1]", "model.block_size=8", "train.batch_size=3", f"train.max_steps={max_steps}")
+    settings = "model.ngrams=[1]", "model.block_size=8", "train.batch_size=3"
+    state = make_state(*settings, f"train.max_steps={max_steps}")
     n_passes = max_steps * 3 * 8 / int(0.9 * len(TINY_TEXT))
-    assert state.model.memories["ngrams"].prior.item() == pytest.approx(2.4 * n_passes)
+    prior = state.model.memories["ngrams"].prior
+    assert prior.item() == pytest.approx(2.4 * n_passes)
+    state.load_state_dict(make_state(*settings, "train.max_steps=1").state_dict())  # resumed for longer
+    assert prior.item() == pytest.approx(2.4 * n_passes)
 
 
 def test_what_is_due_every_three_steps_is_also_due_after_the_last(workplace):

@@ -101,6 +101,6 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
     for memory in state.model.memories.values():
         if isinstance(memory, NgramMemory):
             of_ancestor: Tensor = memory.counts.clone()
-            memory.count(state.split.train, state.n_passes)
+            memory.count(state.split.train)
             memory.counts.add_(of_ancestor).clamp_(max=MOST)
     state.origin["ancestor"] = ancestor.weights_digest()[:16]
