@@ -49,7 +49,7 @@ class ModelConfig:
     conv_width: Annotated[int, Within(at_least=1, at_most=1_000)] = 1
     # memory of n-grams: the last n characters look up a learned vector; `[]`: none
     ngrams: tuple[Annotated[int, Within(at_least=1, at_most=1_000)], ...] = ()
-    # rows of their table, shared at random
+    # rows of the table; n-grams with the same hash share one
     ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
     # probability of dropping a row in training
     ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5

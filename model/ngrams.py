@@ -28,8 +28,8 @@ MOST = 10_000.0  # higher counts and priors change nothing, and float16 could no
 class NgramMemory(Memory):
     """Vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
-    Positions before the window share one more symbol. The rows of rare n-grams would memorise the text, the more often
-    a run reads it. So a row that the text reads c times has the weight c / (c + p), where p is PRIOR times the number
+    Positions before the window share one more symbol. Rows of rare n-grams memorise the text if a run reads it often.
+    So a row that the text reads c times has the weight c / (c + p), where p is PRIOR times the number
     of passes through the text, and, in training, c - 1 in place of c: the text without the character to predict
     (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
 

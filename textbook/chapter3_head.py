@@ -12,9 +12,9 @@ for), a key (how it is found) and a value (what it passes on). These are the row
 
 (Vaswani et al., 2017, equation 1). D is the number of channels of a query, and of a key: a dot product needs as many in
 both. Queries and keys have separate maps because "cats" may need "chase" more than "chase" needs "cats". A causal mask,
-also called look-ahead mask, hides the future by the triangle of chapter 1. Why hide it at all? A window of T words is T
-predictions at once: each position predicts the word after it from another past, all in one pass. A pass computes T x T
-scores, so twice the context is four times the work.
+also called look-ahead mask, hides the future by the triangle of chapter 1. Why hide it at all? A pass over T words is T
+predictions: each position predicts the next word, and must not read it. A pass computes T x T scores, so twice the
+context is four times the work.
 
 `Head` in chapter 7 is this computation as a part of a model. In a browser, page/gpt.html shows the same steps in a
 trained model: "How it was computed, line by line".

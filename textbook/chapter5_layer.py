@@ -19,7 +19,7 @@ texts do.
 
 In every mask, 0 or False means hidden. A padding mask hides the keys of positions that only fill up a short sequence;
 the outputs at these positions are computed, and ignored. An attention mask hides different keys from different queries
-in self-attention; the look-ahead (causal) mask of chapter 1 is one. A memory mask does so in cross-attention. A query
+in self-attention; the look-ahead (causal) mask of chapter 3 is one. A memory mask does so in cross-attention. A query
 that sees no key gets weights of 0, so it reads nothing, and its output is 0, or the bias of the last map; a plain
 softmax gives 0 / 0 = NaN (not a number).
 

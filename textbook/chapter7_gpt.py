@@ -36,8 +36,8 @@ Question: what is the loss without vectors for places? In `TextbookGPT.forward`,
 and compare the lines of step 300.
 
 Next: python -m textbook 8 reads a second sequence. To watch a GPT learn, open page/gpt.html in a browser and press
-Train, or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, and the
-convolution and the table by which it can also read its neighbours.
+Train, or run python train.py --config configs/page.yaml; `model/README.md` explains the project's GPT, with
+its convolution and memories.
 """
 
 from collections.abc import Iterator
