@@ -1,7 +1,9 @@
 """Commands of the project for messages: a user can paste them in the current folder."""
 
+import os
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +18,8 @@ def to_paste(program: str, *arguments: object) -> str:
     if words[0] == "-m" and Path.cwd() != PROJECT:
         variable = f"PYTHONPATH={shlex.quote(str(PROJECT))} "
         words.insert(0, "-P")  # a model.py or data/ in the current folder does not replace the project's
-    return variable + shlex.join(map(shortened, (python, *words, *arguments)))
+    join = subprocess.list2cmdline if os.name == "nt" else shlex.join
+    return variable + join([*map(shortened, (python, *words, *arguments))])
 
 
 def shortened(word: object) -> str:

@@ -13,6 +13,8 @@ from data.encoded_text import cached_text, combined
 from data.sources import cache_folder, find_files
 from data.vocabulary import Vocabulary
 
+PART = 1 << 20  # characters to look at at once
+
 
 class Split(NamedTuple):
     """The parts of a text.
@@ -102,7 +104,8 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     n_train = sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
-    if config.lines and not np.any(text.ids[:n_train] == text.characters.find("\n")):  # -1 is no id
+    parts = (text.ids[start : min(start + PART, n_train)] for start in range(0, n_train, PART))
+    if config.lines and not any(np.any(part == text.characters.find("\n")) for part in parts):  # -1 is no id
         has_other_ends = "\r" in text.characters
         advice = "its lines seem to end in \\r: convert them" if has_other_ends else "put each text on a line"
         raise UserError(f"data.lines=true needs lines that end in \\n, but {config.corpus} has none; {advice}")

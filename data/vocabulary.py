@@ -1,6 +1,6 @@
 """The mapping between characters and ids."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -63,9 +63,10 @@ class Vocabulary:
             raise UnknownCharacterError(text[position], position, self.characters, instead)
         return ids.astype(self.dtype, copy=False)
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of the ids."""
-        return "".join(self.characters[i] for i in ids)
+        known = code_points(self.characters).astype("<u4")
+        return known[np.asarray(ids, self.dtype)].tobytes().decode("utf-32-le")
 
 
 def code_points(text: str) -> np.ndarray:

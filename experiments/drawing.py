@@ -23,7 +23,7 @@ from page.template import style_sheet
 
 HERE = Path(__file__).parent
 INK = "#1b1f24"
-WIDTH = 5.4  # inches, so that a phone shows letters of 10 pixels
+WIDTH, HEIGHT = 5.4, 4.0  # inches, so that a phone shows letters of 10 pixels
 LINE, SIGN = 60, 7  # characters that fit beside each other; the width of the sign before a name in a legend
 _MARKERS, _DASHES = "osD^vPX*", ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (8, 3))]
 
@@ -52,14 +52,11 @@ def add_legend(axes) -> None:
     axes.figure.legend(loc="outside lower center", ncols=n_columns)
 
 
-def draw_chart(name: str, title: str, caption: str, draw: Callable, *, height: float = 4) -> Chart:
-    """Return a chart of what `draw(axes)` draws.
-
-    height: in inches, of a width of WIDTH.
-    """
+def draw_chart(name: str, title: str, caption: str, draw: Callable) -> Chart:
+    """Return a chart of what `draw(axes)` draws."""
     with style.context(["default", HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
-        figure, out = Figure(figsize=(WIDTH, height)), io.StringIO()
+        figure, out = Figure(figsize=(WIDTH, HEIGHT)), io.StringIO()
         axes = figure.subplots()
         draw(axes)
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))

@@ -43,15 +43,14 @@ def attention_weights(
     k: Tensor,
     *,
     score: Score = scaled_dot,
-    visible: Tensor | None = None,
     causal: bool = False,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(score(q, k) + bias) over the visible keys, (..., T, S). Arguments: see `attend`."""
+    """Return softmax(score(q, k) + bias) over the keys, (..., T, S). Arguments: see `attend`."""
     scores = score(_join_groups(q, k), k).reshape(*q.shape[:-1], k.size(-2))  # (..., T, S)
     if bias is not None:
         scores = scores + bias  # in the bias's precision: bfloat16 would round small biases away
-    return masked_softmax(scores, visible=visible, causal=causal).to(q.dtype)
+    return masked_softmax(scores, causal=causal).to(q.dtype)
 
 
 def attend(
@@ -60,7 +59,6 @@ def attend(
     v: Tensor,
     *,
     score: Score = scaled_dot,
-    visible: Tensor | None = None,
     causal: bool = False,
     bias: Tensor | None = None,
     dropout: float = 0.0,
@@ -72,14 +70,14 @@ def attend(
     and heads, q (B, H, T, D) may have more heads than k and v (B, K, S, D): each key head serves H / K neighbouring
     query heads, without a copy (grouped queries: Ainslie et al., 2023; a single key head: Shazeer, 2019).
 
-    visible, causal: see `masked_softmax`. bias: added to the scores, broadcasts to (..., T, S). dropout: probability of
-    dropping a weight. form: "explicit" computes the definition, the last lines of this function; "fused" calls
-    PyTorch's fused kernels, which know `scaled_dot` only; "auto" chooses the fastest. All give the same result; the
-    fused kernels round a bias to q's type.
+    causal: hide the keys after the query's own position. bias: added to the scores, broadcasts to (..., T, S). dropout:
+    probability of dropping a weight. form: "explicit" computes the definition, the last lines of this function; "fused"
+    calls PyTorch's fused kernels, which know `scaled_dot` only; "auto" chooses the fastest. All give the same result;
+    the fused kernels round a bias to q's type.
     """
     if score is scaled_dot and (form == "fused" or (form == "auto" and fused_is_faster(q, k, dropout))):
-        return fused(q, k, v, visible, causal, bias, dropout)
-    weights = attention_weights(q, k, score=score, visible=visible, causal=causal, bias=bias)
+        return fused(q, k, v, causal, bias, dropout)
+    weights = attention_weights(q, k, score=score, causal=causal, bias=bias)
     weights = F.dropout(weights, dropout)
     return (_join_groups(weights, v) @ v).reshape(*q.shape[:-1], v.size(-1))
 
@@ -94,17 +92,14 @@ def fused_is_faster(q: Tensor, k: Tensor, dropout: float) -> bool:
     return q.device.type != "cpu" or not (slow_backward or dropout)
 
 
-def fused(
-    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, causal: bool, bias: Tensor | None, dropout: float
-) -> Tensor:
+def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, bias: Tensor | None, dropout: float) -> Tensor:
     """Compute `attend` by PyTorch's fused kernels, which do not store T x S weights unless there is a T x S bias."""
     T, S = q.size(-2), k.size(-2)
     grouped = q.ndim == 4 and q.size(1) != k.size(1)
-    mask, is_causal = visible, causal and T > 1  # a single query, the last position, sees all keys
-    # PyTorch's is_causal aligns the first query with the first key, and allows no mask.
-    if is_causal and (T < S or visible is not None or bias is not None):
-        past = causal_mask(T, S, q.device)
-        mask, is_causal = past if mask is None else mask & past, False
+    mask, is_causal = None, causal and T > 1  # a single query, the last position, sees all keys
+    # PyTorch's is_causal aligns the first query with the first key, and allows no bias.
+    if is_causal and (T < S or bias is not None):
+        mask, is_causal = causal_mask(T, S, q.device), False
     if bias is not None:
         bias = bias.to(q.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))

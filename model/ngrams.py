@@ -29,9 +29,9 @@ class NgramMemory(Memory):
     """Vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
     Positions before the window share one more symbol. Rows of rare n-grams memorise the text if a run reads it often.
-    So a row that the text reads c times has the weight c / (c + p), where p is PRIOR times the number
-    of passes through the text, and, in training, c - 1 in place of c: the text without the character to predict
-    (leaving one out). Each row is also dropped with probability `model.ngram_dropout`.
+    So a row that the counted text reads c times has the weight c / (c + p), where p is PRIOR times the number of passes
+    through the text, and, in training, c - 1 in place of c: the text without the character to predict (leaving one
+    out). Each row is also dropped with probability `model.ngram_dropout`.
 
     symbols: (V,), the number of each character in the hash: 1, 2, ... in the order of their ids. A model that is
     fine-tuned keeps those of its ancestor, and new characters get the next ones, so that n-grams keep their rows.
@@ -48,6 +48,7 @@ class NgramMemory(Memory):
         super().__init__()
         self.lengths, self.dropout = sorted(config.ngrams), config.ngram_dropout
         self.n_before = self.lengths[-1] - 1
+        self.counted = 1.0  # the part of the text
         zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
@@ -83,12 +84,13 @@ class NgramMemory(Memory):
     def count(self, ids: Any) -> None:
         """Count the rows that the training text ids (N,) read; see `Memory.count`.
 
-        Of a text of more than COUNTED characters, evenly spread stretches are counted.
+        Of a text of more than COUNTED characters, evenly spread stretches are counted, and p is as much lower.
         """
         n_before, counts = self.n_before, torch.zeros(len(self.counts))
         all_symbols = self.symbols.cpu()
         n_stretches = -(-len(ids) // BATCH)
         n_counted = min(n_stretches, COUNTED // BATCH)
+        self.counted = n_counted / n_stretches
         for start in (number * n_stretches // n_counted * BATCH for number in range(n_counted)):
             symbols = all_symbols[torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64))]
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
@@ -96,7 +98,7 @@ class NgramMemory(Memory):
         self.counts.copy_(counts.clamp(max=MOST))
 
     def set_passes(self, n_passes: float) -> None:
-        self.prior.fill_(min(PRIOR * n_passes, MOST))
+        self.prior.fill_(min(PRIOR * n_passes * self.counted, MOST))
 
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, N) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""

@@ -119,7 +119,7 @@ export class Desk {
   // Whether there are maps, and those of the text that was read.
   get isLooked() {
     const { heads, inside, reading } = this.model;
-    return heads.length > 0 && inside?.text === reading?.text;
+    return heads.length > 0 && this.head !== null && inside?.text === reading?.text;
   }
 
   // Shows what belongs to the chosen character and head.

@@ -11,8 +11,7 @@ from torch import Tensor
 from training.runs.checkpoint import Checkpoint
 
 LEVELS = 127  # of a number of 8 bits, on either side of 0
-ROWS, COUNTS, SCALES = "memories.ngrams.rows.weight", "memories.ngrams.counts", "memories.ngrams.scales"
-SYMBOLS = "memories.ngrams.symbols"
+ROWS, SCALES, SYMBOLS = (f"memories.ngrams.{name}" for name in ("rows.weight", "scales", "symbols"))
 
 
 def payload(checkpoint: Checkpoint) -> tuple[dict[str, Any], str]:
@@ -43,7 +42,7 @@ def stored(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     small = {name: x.half() if x.is_floating_point() else x for name, x in weights.items()}
     if ROWS in weights:
-        small |= {name: weights[name].to(torch.uint16) for name in (SYMBOLS, COUNTS)}  # both are small
+        small[SYMBOLS] = weights[SYMBOLS].to(torch.uint16)
         scales = weights[ROWS].abs().amax(1, keepdim=True) / LEVELS
         small[SCALES] = scales.half().clamp(min=torch.finfo(torch.half).tiny)
         small[ROWS] = (weights[ROWS] / small[SCALES].float()).round().to(torch.int8)

@@ -114,6 +114,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
+        alike = alike or [base]
         target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
     differences = [_difference(variant, base) for variant in variants] if len(variants) > 1 else [(None, "")]
     p_values = adjusted([difference for difference, _ in differences])

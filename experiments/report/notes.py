@@ -39,6 +39,8 @@ def make_notes(comparison: Comparison, left_out: Mapping[str, Sequence[str]]) ->
     )
     if commits:
         notes.append(f"Code: commit {', '.join(commits)}; runs started {dates[0]} to {dates[-1]}.")
+    if len(commits) > 1:
+        notes.append("WARNING: the runs are of different commits, which may train differently.")
     if len(machines) > 1:
         notes.append("WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly.")
     if ancestors := sorted({run.config.train.ancestor for run in runs if run.config.train.ancestor}):

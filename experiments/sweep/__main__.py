@@ -1,6 +1,5 @@
 """Train every combination of settings: python -m experiments.sweep --config configs/heads.yaml model.n_head=1,2,4"""
 
-import dataclasses
 import time
 from argparse import Namespace
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -60,16 +59,13 @@ def open_sweep(options: Namespace) -> SweepFolder:
     plan = read_plan(options.resume) if options.resume else load_plan(options.config, options.values)
     if plan is None:
         raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
-    points = plan.points
-    if options.config:
-        points = tuple(dataclasses.replace(point, config=with_ancestor(point.config)[0]) for point in points)
-    for config in (point.config for point in points):
-        open_corpus(config.data).split(config.data.split, config.model.block_size)
+    for config in (point.config for point in plan.points):
+        whole = with_ancestor(config)[0] if options.config else config
+        open_corpus(whole.data).split(config.data.split, config.model.block_size)
         prepare_machine(config)
     if options.resume:
         return SweepFolder(options.resume, plan)
-    name = points[0].config.train.name or options.config.stem
-    return SweepFolder.open(name, dataclasses.replace(plan, points=points))
+    return SweepFolder.open(plan.points[0].config.train.name or options.config.stem, plan)
 
 
 def train_points(folder: SweepFolder, n_workers: int) -> int:

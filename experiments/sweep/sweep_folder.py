@@ -26,7 +26,11 @@ class SweepFolder:
             run = self.run_of(point)
             if not run.config.is_file():
                 run.lay_out(to_yaml(point.config))
-            elif edits := changed_settings(point.config, load_config(run.config)):
+                continue
+            edits = changed_settings(point.config, load_config(run.config))
+            if point.config.train.ancestor:
+                edits.pop("data.characters", None)  # a run adds those of its ancestor
+            if edits:
                 edited = f"{run.config} no longer fits {path / PLAN_FILE} ({'; '.join(edits.values())})"
                 raise UserError(f"{edited}; restore the file that was edited, or start another sweep with other values")
 

@@ -40,10 +40,12 @@ def test_the_losses_the_time_to_a_target_and_the_number_of_comparisons_are_descr
 
 def test_all_machines_commits_and_dates_are_named_with_a_warning():
     later = END | {"machine": "cuda, H200", "commit": "aaa-dirty", "date": "2026-05-06T07:08:09Z"}
-    *_, times, code, warning = notes_on(variant("a", 1.5), variant("b", 1.6, end=later))
+    *_, times, code, of_commits, of_machines = notes_on(variant("a", 1.5), variant("b", 1.6, end=later))
     assert times.endswith(" Machine: cpu, EPYC; cuda, H200.")
     assert code == "Code: commit aaa-dirty, abc; runs started 2026-01-02T03:04:05Z to 2026-05-06T07:08:09Z."
-    assert warning == "WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly."
+    assert of_commits == "WARNING: the runs are of different commits, which may train differently."
+    arithmetic = "WARNING: the runs differ in machine, arithmetic or threads, which also changes losses slightly."
+    assert of_machines == arithmetic
 
 
 def test_each_ancestor_is_named():

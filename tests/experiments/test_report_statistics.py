@@ -49,10 +49,10 @@ def test_differences_without_spread_have_p_values_of_0_or_1():
 class Loss(Variant):
     """A finished variant with these best losses of seeds 0, 1 and so on, each of the second of three evaluations."""
 
-    def __init__(self, label, *losses, n_head=1, end=True):
+    def __init__(self, label, *losses, n_head=1, end=True, measured_on=""):
         rest, end, identity = (RunFolder(Path(label)), None, 3), {"step": 3} if end else {}, {"model.n_head": n_head}
         curves = [[(1, 0.1, x + 0.3), (2, 0.2, x), (3, 0.3, x + 0.1 * seed)] for seed, x in enumerate(losses)]
-        runs = {seed: Run(*rest, curve, 1.0, end, "", identity, "") for seed, curve in enumerate(curves)}
+        runs = {seed: Run(*rest, curve, 1.0, end, "", identity, measured_on) for seed, curve in enumerate(curves)}
         super().__init__({"variants": label}, runs)
 
 
@@ -74,6 +74,8 @@ def test_the_comparisons_with_the_baseline_are_adjusted_together_for_their_numbe
     assert verdicts == ["the baseline", "higher (worse)", "higher (worse)", "not significant"]
     assert compare([BASE, HIGHER]).target == 1.54  # all runs reach it, and not all reach 1.53
     assert compare([BASE, HIGHER], baseline="b").rows[0].verdict == "lower (better)"
+    other = Loss("e", 2.005, end=False, measured_on="another text")
+    assert compare([BASE, other], baseline="e (unfinished)").target == 2.01
 
 
 def test_the_adjustment_keeps_the_order_of_the_p_values_and_never_exceeds_1():

@@ -16,4 +16,4 @@ def test_weights_are_rounded_to_16_bits_and_rows_of_ngrams_to_8():
             assert (error <= x.abs().amax(1, keepdim=True) / 127 * 0.51).all()
         else:
             assert (error <= x.abs() * 2**-11 + 2**-25).all(), name
-    assert (found[packing.COUNTS] == model.memories["ngrams"].counts).all()
+    assert (found["memories.ngrams.counts"] == model.memories["ngrams"].counts).all()

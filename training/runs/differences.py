@@ -84,11 +84,9 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
     """Give the model of a new run the weights of its ancestor (fine-tuning); the optimisers start from scratch.
 
     New characters get the mean row, so that they change the model's other predictions little (Hewitt, 2021), and the
-    next symbols of n-grams.
+    next symbols of n-grams. The ancestor's counts are scaled: its rows keep their weights c / (c + p) with the new p.
     """
     before, now = ancestor.vocabulary.characters, state.corpus.vocabulary.characters
-    if missing := set(before) - set(now):
-        raise CheckpointError(f"data.characters lacks {sorted(missing)!r:.80} of {state.config.train.ancestor}")
     is_known = torch.tensor([character in before for character in now])  # both are sorted
     weights = ancestor.weights
     for name, x in state.model.state_dict().items():
@@ -100,7 +98,7 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
     state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
     for memory in state.model.memories.values():
         if isinstance(memory, NgramMemory):
-            of_ancestor: Tensor = memory.counts.clone()
+            of_ancestor: Tensor = memory.counts * (memory.prior / weights["memories.ngrams.prior"])
             memory.count(state.split.train)
             memory.counts.add_(of_ancestor).clamp_(max=MOST)
     state.origin["ancestor"] = ancestor.weights_digest()[:16]

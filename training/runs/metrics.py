@@ -52,8 +52,9 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
             checked_origin(record["origin"])
     except ValueError as error:
         raise UserError(f"{place}: is damaged ({error}); remove the line, or restore the file") from None
-    with checking_values(f"{place}: this version cannot read its settings: "), naming_last_reader():
-        build_config(record.get("settings", {}))
+    if "settings" in record:
+        with checking_values(f"{place}: this version cannot read its settings: "), naming_last_reader():
+            build_config(record["settings"])
     return record
 
 

@@ -67,6 +67,8 @@ def resume(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFolder
         checkpoint, warnings = load_newest(run)
         for warning in warnings:
             print(f"train.py: warning: {warning}", file=sys.stderr)
+        if checkpoint and not checkpoint.step and overrides:
+            checkpoint = None  # nothing is trained yet, and another seed has other first weights
         if checkpoint:
             state, changes = continued_state(checkpoint, overrides)
         else:

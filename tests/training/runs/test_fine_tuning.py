@@ -78,7 +78,9 @@ def test_rows_of_memories_are_kept_and_counts_of_ngrams_add_up_wherever_a_new_ch
         )
         for each in followers.values():  # of a new character
             torch.testing.assert_close(each, old["memories.copies.followers.weight"].mean(0))
-    assert torch.equal(same["memories.ngrams.counts"], 2 * old["memories.ngrams.counts"])
+    ratio = same["memories.ngrams.prior"] / old["memories.ngrams.prior"]  # rows of the ancestor keep their weights
+    torch.testing.assert_close(same["memories.ngrams.counts"], (1 + ratio) * old["memories.ngrams.counts"])
+    assert ratio != 1
     assert torch.equal(among["memories.ngrams.counts"], last["memories.ngrams.counts"])
     assert not torch.equal(among["memories.ngrams.counts"], same["memories.ngrams.counts"])
     records = [metrics(begun[name].path) for name in ("among", "last")]
@@ -124,6 +126,14 @@ def test_characters_that_are_special_in_yaml_survive(workplace):
 def test_a_sweep_with_another_shape_than_its_ancestors_starts_nothing(ancestor, capsys):
     assert_mistake(capsys, sweep, [*FROM_OLD, "model.n_head=3,2"], "model.n_head was 3 and is 2")
     assert [folder.name for folder in ancestor.parent.iterdir()] == ["old"]
+
+
+def test_a_sweep_of_runs_with_and_without_an_ancestor_resumes_and_grows(ancestor):
+    arguments = ["--config", "tiny.yaml", "train.ancestor=null,runs/old", "data.corpus=new.txt", "train.name=both"]
+    assert sweep([*arguments, "train.max_steps=2"]) == 0
+    assert sweep(["--resume", "runs/both"]) == 0
+    assert sweep([*arguments, "train.max_steps=2", "train.seed=0,1"]) == 0
+    assert {folder.name for folder in ancestor.parent.iterdir() if folder.is_dir()} == {"old", "both"}
 
 
 def test_the_ancestor_of_a_run_cannot_change(ancestor, capsys):

@@ -189,6 +189,14 @@ def test_a_run_that_is_stopped_before_its_first_step_records_its_settings_once(w
     assert len(losses(run.path, "settings")) == 1
 
 
+def test_another_seed_before_the_first_step_gives_other_first_weights(workplace, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "check", Mock(side_effect=Stopped(signal.SIGINT)))
+        run = train_run("stopped", "train.max_steps=4", status=130)
+    resume(run, "train.seed=1")
+    assert run_differences(run, train_run("whole", "train.max_steps=4", "train.seed=1")) == []
+
+
 def test_weights_that_are_kept_at_the_end_have_its_evaluation_although_it_was_interrupted(workplace, monkeypatch):
     keeping = ["train.max_steps=20", "train.keep_checkpoints=3"]
     whole = train_run("whole", *keeping)
