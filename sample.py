@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
         name, _, rule = str(error).partition("=")
         raise UserError(f"--{name.replace('_', '-')}={rule}") from None
     trained = load_model(options.checkpoint, options.device, text=options.text)
+    if options.copied and options.stop and trained.stops:
+        raise UserError("--copied compares whole lines with those of the text; leave out --stop")
     training = training_text(trained) if options.copied else ""
     with checking_values("--stop: "):
         for stop in options.stop:

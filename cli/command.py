@@ -35,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
         elif unnamed := re.match(r"unrecognized arguments: (.*)", message, re.DOTALL):
             names = [name for name in ("--checkpoint", "--prompt") if name in self._option_string_actions]
             message += f"; write {' or '.join(f'{name} {unnamed[1]}' for name in names)}" if names else ""
-        elif missing := re.match(r"argument (--\w+): expected one argument", message):
+        elif missing := re.match(r"argument (--[\w-]+): expected one argument", message):
             message += f"; write {missing[1]}=VALUE if the value begins with a dash"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {to_paste(self.prog, '--help')}\n")
 
@@ -65,13 +65,11 @@ def report_errors(
     A user's mistake is one line and status 2, or the error's own status; lack of memory is one line and status 1, and
     Ctrl-C one line and status 130. A closed output is no error. Any other exception is a bug and keeps its traceback.
 
-    memory: the advice if memory runs out. interrupted: what Ctrl-C did. encoding: of input and output, whose line ends
+    memory: the advice if memory runs out. interrupted: what Ctrl-C did. encoding: of the output, whose line ends
     are then not converted; by default, the system's.
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", newline="" if encoding else None)
-    if encoding and isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape", newline="")
     try:
         status = work()
         sys.stdout.flush()

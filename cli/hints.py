@@ -16,7 +16,8 @@ def to_paste(program: str, *arguments: object) -> str:
     words: list[object] = [PROJECT / program] if program.endswith(".py") else ["-m", program]
     variable = ""
     if words[0] == "-m" and Path.cwd() != PROJECT:
-        variable = f"PYTHONPATH={shlex.quote(str(PROJECT))} "
+        is_windows = os.name == "nt"
+        variable = f'set "PYTHONPATH={PROJECT}" && ' if is_windows else f"PYTHONPATH={shlex.quote(str(PROJECT))} "
         words.insert(0, "-P")  # a model.py or data/ in the current folder does not replace the project's
     join = subprocess.list2cmdline if os.name == "nt" else shlex.join
     return variable + join([*map(shortened, (python, *words, *arguments))])

@@ -32,8 +32,8 @@ def command(*options):
             parser = CommandParser(prog=name, description=module.__doc__)
             for names, settings in options:
                 parser.add_argument(*names, **settings)
-            chosen = parser.parse_intermixed_args(arguments)
-            return report_errors(name, lambda: work(chosen) or 0, memory="take a smaller model or text, or fewer runs")
+            memory = "take a smaller model or text, or fewer runs"
+            return report_errors(name, lambda: work(parser.parse_intermixed_args(arguments)) or 0, memory=memory)
 
         return main
 

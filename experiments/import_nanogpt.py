@@ -30,7 +30,7 @@ OPTIM = {"name": "adamw", "lr": 1e-3, "beta2": 0.99, "weight_decay": 0.1, "warmu
     option("--checkpoint", type=Path, required=True, metavar="FILE", help="nanoGPT's ckpt.pt"),
     option("--vocabulary", type=Path, required=True, metavar="FILE", help="nanoGPT's meta.pkl, beside its train.bin"),
     option("--output", type=Path, required=True, metavar="FOLDER", help="the new run, such as runs/NAME"),
-    option("--corpus", metavar="TEXT", help="the text of its training, as in data.corpus; needed to train it further"),
+    option("--corpus", metavar="TEXT", help="the text of its training, as in data.corpus, to measure it on that"),
 )
 def main(options: Namespace) -> None:
     characters = read_vocabulary(options.vocabulary)

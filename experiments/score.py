@@ -31,7 +31,9 @@ def main(options: Namespace) -> None:
         losses.append(result.loss)
         identities.append(opened.checkpoint.identity)
         whole = opened.text and not options.split
-        name = opened.text if whole else f"the {options.split or 'validation'} split of {opened.corpus.name}"
+        part = options.split or "validation"
+        corpus = opened.checkpoint.config.data.val_corpus if part == "validation" else None
+        name = opened.text if whole else f"the {part} split of {corpus or opened.corpus.name}"
         perplexity = torch.tensor(result.loss, dtype=torch.float64).exp().item()  # infinite rather than an error
         print(
             f"{opened.path} on {name}: {result.loss:.4f} nats, "

@@ -1,11 +1,11 @@
 """Write a page that is a trained model, and open it: python -m page --checkpoint runs/shakespeare"""
 
-import os
 from argparse import Namespace
 from pathlib import Path
 
 from cli.command import run_command
 from cli.errors import UserError
+from cli.hints import shortened
 from cli.options import command, option, replaceable
 from data.files import replace_text
 from page.models import make_page
@@ -31,7 +31,8 @@ def main(options: Namespace) -> None:
     file = options.output or replaceable((folder or Path()) / "page.html")
     replace_text(file, page)
     sources = " and ".join(each.source for each in opened)
-    print(f"{os.path.relpath(file)}, {len(page) / 1e6:.1f} MB, works in any browser, also offline; it is {sources}")
+    name = shortened(file.absolute())
+    print(f"{name}, {len(page) / 1e6:.1f} MB, works in any browser, also offline; it is {sources}")
     if not options.no_browser:
         open_in_browser(file)
 

@@ -180,8 +180,8 @@ export class Bar {
   async beginRun() {
     const { trainer, text, configs, from, key, training } = this;
     const { optim, train } = training.settings;
-    const given = from ? await trainedSoFar(from, text.characters) : {};
-    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: train.seed, ...given });
+    const weights = from && (await weightsOf(from, text.characters));
+    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: train.seed, weights });
     this.run?.end();
     if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
     const parts = { desk: this.desk, loss: this.loss, lookAlikes: training.look_alikes };
@@ -206,8 +206,8 @@ function wordsOn({ n, characters, isConverted }) {
 
 const configOf = ({ checkpoints, chosen }) => checkpoints[chosen].header.config;
 
-// Returns the step and the weights of a model of this page, with the vocabulary of another text.
-async function trainedSoFar({ checkpoints, chosen, characters: known }, characters) {
-  const { step, header, weights } = checkpoints[chosen];
-  return { step, weights: [adopt(await unpack(header.tensors, weights), known, characters)] };
+// Returns the weights of a model of this page, with the vocabulary of another text.
+async function weightsOf({ checkpoints, chosen, characters: known }, characters) {
+  const { header, weights } = checkpoints[chosen];
+  return [adopt(await unpack(header.tensors, weights), known, characters)];
 }

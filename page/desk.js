@@ -161,9 +161,10 @@ export class Desk {
 
   // Shows how the chosen head computed, what each layer would guess, and what the text costs without the head.
   async computeHead() {
-    const { model, head, text, query: t } = this;
+    const { model, head, text } = this;
+    if (!model?.reading || !this.isLooked || text !== model.reading.text) return;
+    const t = this.query;
     const isAsked = () => model === this.model && head === this.head && text === model.reading.text && t === this.query;
-    if (!this.isLooked || text !== model.reading.text) return;
     const question = { text, off: [...model.off], name: model.heads[head].name, t };
     if (byId("steps").open) {
       const answer = await model.ask("head", question);

@@ -23,7 +23,10 @@ function begin() {
   const own = states.map((state, i) => new Model(state, i));
   const loss = new Loss();
   let bar = null; // until the models of the page are shown
-  const desk = new Desk(opening, () => showTabs(desk, bar?.run, own));
+  const desk = new Desk(opening, () => {
+    showTabs(desk, bar?.run, own);
+    byId("steps-of-run").hidden = byId("step").max < 1 || desk.models !== own;
+  });
   const keep = new Keep(source, training.settings, () => bar?.run);
   offerSteps(own, desk);
   desk.show(own, 0);
@@ -40,7 +43,7 @@ function begin() {
   });
   byId("learned").append(make("p", "Nothing yet: press Train.", { className: "note" }));
   const writes = new Writes([""]);
-  writes.show(first.points.at(-1)?.[0] ?? 0, [opening.slice(0, 60)]);
+  if (!first.is_prompt) writes.show(first.points.at(-1)?.[0] ?? 0, [[...opening].slice(0, 60).join("")]);
   const go = () => {
     bar.openText();
     if (desk.text === opening) desk.yourText.writeFirstWords();
@@ -51,9 +54,7 @@ function begin() {
 function offerSteps(models, desk) {
   const [{ state }] = models;
   const slider = byId("step");
-  const last = Math.max(...models.map((model) => model.state.checkpoints.length)) - 1;
-  byId("steps-of-run").hidden = last < 1;
-  slider.max = last;
+  slider.max = Math.max(...models.map((model) => model.state.checkpoints.length)) - 1;
   slider.value = state.chosen;
   slider.oninput = () => {
     for (const model of models) {

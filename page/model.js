@@ -41,7 +41,8 @@ export class Model {
 
   async read(text) {
     const answer = await this.ask("read", { text, off: [...this.off] });
-    this.reading = { ...answer, text, n: [...text].length };
+    if (text !== this.reading?.text) this.costs = new Map();
+    this.reading = { ...answer, text };
   }
 
   async look(text) {

@@ -50,6 +50,7 @@ def make_page(
     if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
         raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
     described[0]["opening"] = opened[0].generate(length=OPENING) if text is None else text
+    described[0]["is_prompt"] = text is not None
     is_bundled = opened[0].path.resolve() == BUNDLED_MODEL.resolve() and len(opened) == 1 and not title
     config = load_config(PROJECT / "configs/page.yaml")
     training = {

@@ -8,6 +8,7 @@ import { Writes } from "./panels/writes.js";
 import { ENDED, Engine } from "./workers/engine.js";
 
 const SAMPLE = { text: "", off: [], stop: null, temperature: 0.8, seed: 0 };
+const ENOUGH = 32; // characters that show what a head looks at
 const LENGTHS = [80, 36]; // of the sample of one model, and of each of two, which stand side by side
 
 export class Run {
@@ -58,8 +59,10 @@ export class Run {
   async train(seconds) {
     this.isTraining = true;
     this.onChange();
-    const end = await this.ask("train", { seconds }, (soFar) => this.note(soFar));
-    this.isTraining = false;
+    const ended = this.ask("train", { seconds }, (soFar) => this.note(soFar));
+    const end = await ended.finally(() => {
+      this.isTraining = false;
+    });
     this.note(end);
     await this.look();
   }
@@ -110,7 +113,7 @@ export class Run {
     if (!this.models.includes(this.desk.model)) return;
     await this.desk.refresh();
     this.models.forEach(({ inside, heads }, i) => {
-      if (inside && this.now?.characters) this.learned.noteRoles(i, inside.roles, heads);
+      if (inside?.T >= ENOUGH && this.now?.characters) this.learned.noteRoles(i, inside.roles, heads);
     });
   }
 }

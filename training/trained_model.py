@@ -18,6 +18,7 @@ from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
 from data.batches import Ids
 from data.corpus import Corpus, open_corpus
+from data.encoded_text import read_text
 from data.vocabulary import Vocabulary
 from model.generate import Sampling
 from model.gpt import GPT
@@ -73,18 +74,14 @@ class TrainedModel:
         config, part = self.checkpoint.config, part or "validation"
         ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
         if len(ids) < 2:
-            raise UserError(
-                f"{self.path} has no {part} split (data.split={list(config.data.split)}); train with a split such as "
-                "data.split=[0.81, 0.09, 0.1]"
-            )
+            separate = config.data.val_corpus
+            why = f"data.val_corpus={separate}" if separate else f"data.split={[*config.data.split]}"
+            raise UserError(f"{self.path} has no {part} split ({why}); train with data.split=[0.81, 0.09, 0.1]")
         return ids
 
     def _read(self, file: Path) -> np.ndarray:
-        encoding = self.checkpoint.config.data.encoding
-        try:  # reading it as text would convert its line ends
-            ids = self.vocabulary.encode(file.read_bytes().decode(encoding))
-        except UnicodeDecodeError as error:
-            raise UserError(f"{file} is not {encoding}: byte {error.start:,} ({error.reason}); convert it") from None
+        text = "".join(text for _, text in read_text(file, self.checkpoint.config.data.encoding))
+        ids = self.vocabulary.encode(text)
         if len(ids) < 2:
             raise UserError(f"{file} is too short; give two characters or more")
         return ids
@@ -93,7 +90,7 @@ class TrainedModel:
     def name(self) -> str:
         """The path of the run below runs/, with dashes; of another folder or a model on the Hub, its name."""
         if not self.run_folder:
-            folder = self.path.parent
+            folder = self.path.absolute().parent
             if folder.parent.name == "snapshots":  # models--USER--NAME/snapshots/COMMIT/ in the cache of the Hub
                 return folder.parent.parent.name.rpartition("--")[2]
             return folder.name if self.path.name == EXPORTED else self.path.stem
@@ -110,8 +107,9 @@ class TrainedModel:
     @property
     def run_folder(self) -> Path | None:
         """The folder of the run, or None if the checkpoint lies elsewhere."""
-        folder = self.path.parent.parent
-        return folder if (folder / "config.yaml").is_file() else None
+        checkpoints = self.path.absolute().parent  # the file may be a link
+        folder = checkpoints.parent
+        return folder if checkpoints.name == "checkpoints" and (folder / "config.yaml").is_file() else None
 
     @property
     def stops(self) -> list[str]:

@@ -27,7 +27,7 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
             f"{trained.path} does not have GPT-2's shape, which huggingface needs: {', '.join(others)}; use {train}"
         )
     config, characters = trained.model.config, trained.vocabulary.characters
-    files = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in FILES.iterdir()}
+    files = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in FILES.glob("*.json")}
     files["config.json"] |= {
         "vocab_size": len(characters),
         "n_positions": config.block_size,

@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from cli.command import run_command
 from cli.errors import UserError
+from cli.hints import shortened
 from cli.options import command, option, replaceable
 from data.files import replace_text
 from experiments.formatting import in_columns, signed
@@ -23,7 +23,7 @@ from page.template import open_in_browser
 from training.trained_model import load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
-OUTPUT = "the page to write, and heads.csv beside it (default: heads.html in the run folder, or here for two models)"
+OUTPUT = "the page to write, with a table as .csv (default: heads.html in the run folder, or here for two models)"
 N_CHARACTERS = 20_000  # of the validation split, to silence heads over
 FIGURES = ("scale", "entropy, bits", "characters back", *TARGETS)
 COLUMNS = ("model", "layer", "head", "role", "loss increase", "standard error", *FIGURES)
@@ -45,7 +45,7 @@ def main(options: Namespace) -> None:
     texts = [each.split() for each in opened]
     folder = opened[0].run_folder if len(opened) == 1 else None
     page = options.output or replaceable((folder or Path()) / "heads.html")
-    table = replaceable(page.with_name("heads.csv"), mark=to_csv({}).strip())
+    table = replaceable(page.with_suffix(".csv"), mark=to_csv({}).strip())
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
     text = str(options.text or VALIDATION)
@@ -58,7 +58,8 @@ def main(options: Namespace) -> None:
     replace_text(page, make_page(opened, text=options.prompt, title=title, measured=[*map(measured, analyses)]))
     replace_text(table, to_csv({str(each.path): analysis for each, analysis in found}))
     parts = [f"{each.path}\n{to_plain(analysis)}" for each, analysis in found]
-    parts.append(f"All figures: {os.path.relpath(table)}\nPage to open in a browser: {os.path.relpath(page)}")
+    table_name, page_name = (shortened(file.absolute()) for file in (table, page))
+    parts.append(f"All figures: {table_name}\nPage to open in a browser: {page_name}")
     print("\n\n".join(parts))  # after the files are written, because a reader may close the pipe
     if not options.no_browser:
         open_in_browser(page)

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from cli.command import run_command
 from cli.errors import UserError, printable
-from cli.hints import to_paste
+from cli.hints import shortened, to_paste
 from cli.options import command, option, replaceable
 from data.files import is_locked, replace_text
 from experiments.drawing import stand_alone
@@ -84,7 +83,7 @@ def write_report(options: Namespace) -> str:
     files[Path(f"{output}.md")] = render(HERE / "markdown.txt", **values)
     for file in [*map(replaceable, files)]:
         replace_text(file, printable(files[file]))
-    where = f"Report to open in a browser: {os.path.relpath(f'{output}.html')}"
+    where = f"Report to open in a browser: {shortened(Path(f'{output}.html').absolute())}"
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
 

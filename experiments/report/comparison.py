@@ -114,8 +114,7 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
         raise UserError(f"--baseline {baseline!r} is not one of the variants: {known}")
     if target is None:
         alike = [each for each in finished or variants if each.first.measured_on == base.first.measured_on]
-        alike = alike or [base]
-        target = math.ceil(100 * max(loss for variant in alike for loss in variant.losses.values())) / 100
+        target = math.ceil(100 * max(loss for variant in alike or [base] for loss in variant.losses.values())) / 100
     differences = [_difference(variant, base) for variant in variants] if len(variants) > 1 else [(None, "")]
     p_values = adjusted([difference for difference, _ in differences])
     rows = []
@@ -128,9 +127,11 @@ def compare(variants: Sequence[Variant], *, baseline: str | None = None, target:
 
 def _marks(variants: Sequence[Variant]) -> list[str]:
     """Return the mark of each variant, see `Row`."""
+    names = [variant.first.name for variant in variants if len(variant.runs) == 1]
     marks = []
     for number, variant in enumerate(variants, start=1):
-        short = variant.first.name if len(variant.runs) == 1 else f"variant {number}"
+        is_named = len(variant.runs) == 1 and names.count(variant.first.name) == 1
+        short = variant.first.name if is_named else f"variant {number}"
         marks.append(variant.label if len(variant.label) <= LONGEST_LABEL else short)
     return marks
 

@@ -26,11 +26,11 @@ def make_notes(comparison: Comparison, left_out: Mapping[str, Sequence[str]]) ->
             f"comparison{'s' if n_tests > 1 else ''}; an interval may exclude zero although the difference is not "
             "significant."
         )
-        if len(comparison.finished_rows) > 2:
-            notes[-1] += (
-                " The first sentences compare with the lowest mean, which the losses themselves chose: these tests are "
-                "adjusted for all pairs of variants, so their p may be higher."
-            )
+    if len(comparison.finished_rows) > 2 and any(rival.p is not None for rival in comparison.ranking[1]):
+        notes.append(
+            "The first sentences compare with the lowest mean, which the losses themselves chose: these paired t-tests "
+            "are adjusted for all pairs of variants, so their p may be higher."
+        )
     notes.append(
         "Speed, memory and times: medians over seeds; parallel runs on one machine slow each other down. "
         f"Time to {comparison.target:g}: from the start of the run's command to the first evaluation at or below this "

@@ -11,7 +11,7 @@ from cli.options import MARK
 from data.files import replace_text
 from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
-from experiments.sweep.sweep_folder import read_plan
+from experiments.sweep.sweep_folder import SweepFolder, read_plan
 from training.config_file import naming_last_reader
 from training.identity import ORIGIN
 from training.runs.json_values import checked
@@ -24,7 +24,7 @@ ENDING = ".jsonl"
 def pack(folder: Path, file: Path) -> None:
     """Write a sweep's plan and, for each run, its origin, mean speed, evaluations and end, one run per line.
 
-    Raises UserError if the folder is not that of a sweep or a run is not finished.
+    Raises UserError if the folder is not that of a sweep, or a run is not finished or has other settings.
     """
     plan = read_plan(folder)
     if plan is None:
@@ -41,6 +41,7 @@ def pack(folder: Path, file: Path) -> None:
         records = read_records(run.folder.metrics)
         results = [record for record in records if "val_loss" in record or record.get("finished")]
         lines.append({"point": point.name, "records": [first, *results]})
+    SweepFolder(folder, plan)  # refuses runs whose settings are no longer those of the plan
     lines[-1]["note"] = MARK
     replace_text(file, "".join(json.dumps(line) + "\n" for line in lines))
 

@@ -52,12 +52,10 @@ export function keepChildren(root, n, makeChild) {
 // Shows bars as long as shares, with a label and a percentage each: [[label, share], ...]. choose(i): what a press does;
 // without it, the bars are no buttons.
 export function showBars(root, bars, choose) {
-  keepChildren(root, bars.length, (i) => {
-    const spans = [make("span"), " ", make("span")];
-    return choose ? make("button", spans, { onclick: () => choose(i) }) : make("div", spans);
-  });
+  keepChildren(root, bars.length, () => make(choose ? "button" : "div", [make("span"), " ", make("span")]));
   bars.forEach(([label, share], i) => {
     const bar = root.children[i];
+    if (choose) bar.onclick = () => choose(i);
     bar.firstChild.textContent = label;
     bar.lastChild.textContent = percent(share);
     bar.style.setProperty("--w", `${100 * share}%`);

@@ -20,6 +20,7 @@ export class Head {
 
   // Shows head h of a model at position q.
   show(model, h, q) {
+    if (model !== this.model || h !== this.h) byId("without").textContent = "";
     Object.assign(this, { model, h });
     const { inside, heads, state } = model;
     const { name, words } = heads[h];
@@ -66,7 +67,8 @@ export class Head {
     const [off, { name }] = [[...model.off], model.heads[h]];
     const [now, all] = [await model.cost(text, off), await model.cost(text, [])];
     const without = off.includes(name) ? now : await model.cost(text, [...off, name]);
-    if (text !== model.reading.text || String(off) !== String([...model.off])) return;
+    const isAsked = model === this.model && h === this.h && text === model.reading.text;
+    if (!isAsked || String(off) !== String([...model.off])) return;
     const costs = (what, bits) => (now === null ? "" : `${what}, your text costs ${change(bits)} per character.`);
     const isOff = off.includes(name);
     byId("without").textContent = isOff ? "This head is off." : costs("Without this head", without - now);

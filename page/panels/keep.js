@@ -9,7 +9,7 @@ const ASIDE = "If no file appears, open this page in a tab of its own.";
 export class Keep {
   // source: see `pageOf`. settings: of configs/page.yaml. runOf(): the run that is kept, if there is one.
   constructor(source, settings, runOf) {
-    Object.assign(this, { source, settings, runOf, kept: null });
+    Object.assign(this, { source, settings, runOf, kept: { now: null, models: new Set() } });
     makeButtons({
       "save-page": () => byId("with-text").showModal(),
       "save-checkpoint": () => this.save("safetensors", (...given) => this.checkpoint(...given)),
@@ -26,7 +26,8 @@ export class Keep {
   // Whether a model has learned something since it was saved as a page or as a checkpoint.
   get isUnsaved() {
     const run = this.runOf();
-    return Boolean(run?.now?.characters) && this.kept !== run.now;
+    const { now, models } = this.kept;
+    return Boolean(run?.now?.characters) && (now !== run.now || models.size < run.configs.length);
   }
 
   describe() {
@@ -45,7 +46,8 @@ export class Keep {
       const { characters } = isPicture ? now : best;
       const name = `gpt-${titleOf(run.configs[i]).replace(" ", "-")}-${characters}.${ending}`;
       download(name, content);
-      if (!isPicture) this.kept = now;
+      if (this.kept.now !== now) this.kept = { now, models: new Set() };
+      if (!isPicture) this.kept.models.add(i);
       const isEarlier = characters < now.characters;
       const which = isEarlier ? `It is the model at its best, with a loss of ${best.loss.toFixed(3)}. ` : "";
       const use = ending === "safetensors" ? `In the project: python sample.py --checkpoint ${name}. ` : "";

@@ -48,7 +48,8 @@ export class Learned {
   isByHeart(i, now, history) {
     const { train, best, bestStep } = now.losses[i];
     const atBest = history.find(({ steps }) => steps === bestStep)?.losses[i].train;
-    const newest = [...history, now].filter(({ steps }) => steps > bestStep).slice(-IN_A_ROW);
+    const isNew = ({ steps }, n, all) => steps > bestStep && steps !== all[n - 1]?.steps; // a pause evaluates again
+    const newest = [...history, now].filter(isNew).slice(-IN_A_ROW);
     return (
       newest.length === IN_A_ROW && newest.every(({ losses }) => losses[i].heldOut > best + RISEN) && train < atBest
     );

@@ -8,8 +8,9 @@ const MOST = 80; // characters of a line
 
 // Returns a PNG, as a Blob. rows: those of `Writes`. curves: [{ title, points }], see `Loss`.
 export async function pictureOf(title, rows, curves) {
+  const line = (text) => [...text.trim().replaceAll("\n", " / ")].slice(0, MOST).join("");
   const samples = rows.flatMap(({ characters, texts }) =>
-    texts.map((text, i) => [`${inShort(characters)}: ${text.trim().replaceAll("\n", " / ").slice(0, MOST)}`, i]),
+    texts.map((text, i) => [`${inShort(characters)}: ${line(text)}`, i]),
   );
   const losses = curves.map((curve, i) => [`${curve.title}: loss ${curve.points.at(-1)[1].toFixed(3)}`, i]);
   const lines = [[title, 0], ...samples, ...losses];

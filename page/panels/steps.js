@@ -152,7 +152,7 @@ export class Steps {
     });
     byId("lines").replaceChildren(...sections);
     this.forget();
-    this.tables.get(focused)?.element.focus();
+    this.tables.get(focused)?.element.focus({ preventScroll: true });
     if (focused || byId("lines").matches(":hover")) this.explain(place);
   }
 

@@ -28,10 +28,13 @@ export class YourText {
   }
 
   listen(field) {
-    const chooseAtCaret = () => this.desk.choose([...this.value.slice(0, field.selectionStart)].length - 1);
+    const chooseAtCaret = () => {
+      const before = this.value.slice(0, field.selectionStart);
+      this.desk.choose(before === this.value ? -1 : [...before].length - 1); // -1: the last one, also of a longer text
+    };
     field.onclick = chooseAtCaret;
     field.onkeyup = (event) => {
-      if (event.key.startsWith("Arrow")) chooseAtCaret();
+      if (/^(Arrow|Home|End|Page)/.test(event.key)) chooseAtCaret();
     };
     byId("settings").onsubmit = (event) => {
       event.preventDefault();
@@ -150,11 +153,14 @@ export class YourText {
 function costsInWords(models, { state, reading }) {
   const guessing = Math.log2([...state.header.characters].length).toFixed(1);
   if (reading.cost === null) return "The first character is not predicted; type a second one.";
-  const ofText = models.filter((each) => each.reading?.text === reading.text && each.reading.cost !== null);
+  const ofText = models.filter((each) => isAlike(each.reading, reading));
   const costs = ofText.map((each) => each.reading.cost.toFixed(2));
   const what = reading.start ? `The last ${reading.shown.length} characters cost` : "Your text costs";
   return `${what} ${costs.join(" and ")} bits per character, guessing ${guessing}.`;
 }
+
+// Whether a model has read the same characters.
+const isAlike = (other, { text, start }) => other?.text === text && other.start === start && other.cost !== null;
 
 // Says what the model does not read as it stands in a text. alike: see `vocabularyOf`.
 function remarksOn(characters, { start, unknown }, alike) {

@@ -50,8 +50,8 @@ const TRAINER = {
     };
   },
 
-  // Makes models for the text, with new weights or with those given, after so many steps. models: their settings.
-  async begin({ models: configs, optim, batch, seed, weights, step = 0 }) {
+  // Makes models for the text, with new weights or with those given. models: their settings.
+  async begin({ models: configs, optim, batch, seed, weights }) {
     const T = configs[0].block_size;
     const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
     if (text.heldOut.length <= T) throw new Error(advice);
@@ -59,10 +59,10 @@ const TRAINER = {
       const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernel));
       if (weights) gpt.setWeights(weights[i]);
       else gpt.initialise(makeNormal(makeRandom(seed)));
-      return { gpt, step, best: { loss: Infinity }, trainLosses: [] };
+      return { gpt, step: 0, best: { loss: Infinity }, trainLosses: [] };
     });
-    run = { optim, batch, T, uniform: makeRandom(~seed), steps: step, seconds: 0, from: 0, until: 0, firstStep: step };
-    Object.assign(run, { began: step, evaluated: FIRST / 2, evaluateAt_s: 0 });
+    run = { optim, batch, T, uniform: makeRandom(~seed), steps: 0, seconds: 0, from: 0, until: 0, firstStep: 0 };
+    Object.assign(run, { evaluated: FIRST / 2, evaluateAt_s: 0 });
   },
 
   // Trains until the time is over, or until `pause`. Without `seconds`, it goes on with the time that is left. Passes on
@@ -170,7 +170,7 @@ function learn() {
   }
 }
 
-const charactersOf = ({ steps, began, batch, T }) => (steps - began) * batch * T;
+const charactersOf = ({ steps, batch, T }) => steps * batch * T;
 
 // Returns the progress, and decides when the next evaluation is due.
 function evaluated(own) {

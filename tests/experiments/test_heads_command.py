@@ -100,6 +100,7 @@ def test_a_table_of_the_user_is_not_replaced(run, capsys):
         assert heads_command([]) == 0
     (run.path / "heads.csv").write_text("head,mine\n")
     assert_mistake(capsys, heads_command, [], "heads.csv was not written by an experiment, so it is not replaced")
+    assert_mistake(capsys, heads_command, ["--output", "a" * 300], "File name too long")
 
 
 def test_another_text_is_named_has_no_validation_loss_and_must_fill_a_window(run, capsys):

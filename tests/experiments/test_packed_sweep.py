@@ -11,7 +11,7 @@ from experiments.report.find_runs import find_runs
 from experiments.report.table import table
 from experiments.sweep.plan import make_plan
 from experiments.sweep.sweep_folder import SweepFolder
-from training.config_file import read_settings
+from training.config_file import load_config, read_settings, to_yaml
 
 
 def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, tmp_path, capsys, monkeypatch):
@@ -39,6 +39,16 @@ def test_a_packed_sweep_has_the_table_and_the_settings_of_its_runs(runs_folder, 
             theirs.median(lambda run: run.tokens_per_s), abs=0.6
         )
     assert "n_head=2" in (tmp_path / "heads.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_was_resumed_with_other_settings_is_not_packed(runs_folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(runs_folder)
+    plan = make_plan(read_settings(runs_folder / "tiny.yaml"), [*SHORT, "train.seed=0"])
+    finished_sweep("resumed", plan, runs_folder)
+    config = Path("runs/resumed/seed=0/config.yaml")
+    config.write_text(to_yaml(load_config(config, ["optim.lr=1e-4"])))  # as a resumed run writes it
+    arguments = ["runs/resumed", "--pack", str(tmp_path / "a.jsonl")]
+    assert_mistake(capsys, report_command, arguments, "no longer fits runs/resumed/sweep.yaml (optim.lr was")
 
 
 @pytest.mark.parametrize(

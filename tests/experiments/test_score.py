@@ -1,6 +1,7 @@
 import math
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from helpers import assert_mistake, train_run
@@ -70,7 +71,7 @@ def test_the_scores_of_three_seeds_end_with_their_mean_and_their_standard_deviat
         (["--text", "no.txt"], "no.txt: No such file or directory"),
         (["--text", "strange.txt"], "'X' (U+0058) is not in the vocabulary (character 3 of the text)"),
         (["--text", "short.txt"], "short.txt is too short"),
-        (["--text", "binary.txt"], "binary.txt is not utf-8: byte 1"),
+        (["--text", "binary.txt"], "binary.txt is not utf-8 (byte 1"),
     ],
 )
 def test_mistakes_produce_a_one_line_error(run, workplace, capsys, arguments, message):
@@ -81,7 +82,16 @@ def test_mistakes_produce_a_one_line_error(run, workplace, capsys, arguments, me
 
 def test_a_run_without_a_test_split_says_how_to_get_one(workplace, capsys):
     train_run("tiny", "train.max_steps=1")
-    message = "has no test split (data.split=[0.9, 0.1, 0.0]); train with a split such as"
+    message = "has no test split (data.split=[0.9, 0.1, 0.0]); train with data.split="
+    assert_mistake(capsys, score_command, ["--split", "test"], message)
+
+
+def test_a_separate_validation_text_is_named_and_leaves_no_test_split(workplace, capsys):
+    Path("other.txt").write_text(Path("text.txt").read_text()[:99])
+    run = train_run("tiny", "train.max_steps=1", "data.val_corpus=other.txt")
+    ((_, name, *_),) = scores(capsys)
+    assert name == "the validation split of other.txt"
+    message = f"{run.best} has no test split (data.val_corpus=other.txt)"
     assert_mistake(capsys, score_command, ["--split", "test"], message)
 
 

@@ -117,7 +117,7 @@ def test_a_model_that_the_page_does_not_implement_is_named_and_others_can_be_tra
     assert browser.get_log("browser") == []
 
 
-@pytest.mark.parametrize("missing", ["window.DecompressionStream", "Array.prototype.findLast"])
+@pytest.mark.parametrize("missing", ["window.DecompressionStream", "Array.prototype.toSorted"])
 def test_an_old_browser_shows_one_sentence_even_if_it_cannot_parse_the_page(browser, folder, missing):
     page = (folder / "heads.html").read_text(encoding="utf-8")
     (folder / "old.html").write_text(page.replace("class Model {", "class Model #"), encoding="utf-8")

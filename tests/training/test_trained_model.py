@@ -62,6 +62,11 @@ def test_the_bundled_model_is_small_and_has_the_recipe_and_the_loss_of_its_page(
     assert f"**{bundled.checkpoint.progress.best_loss:.3f}**" in (ROOT / "data/README.md").read_text(encoding="utf-8")
 
 
+def test_a_checkpoint_is_in_its_run_wherever_it_is_named_from(run, monkeypatch):
+    monkeypatch.chdir(run.checkpoints)
+    assert load_model("latest.safetensors", "cpu").run_folder == run.path.absolute()
+
+
 @pytest.mark.parametrize("corpus", ["text.txt", "*.txt", "gone.txt", "shakespeare", "selmere"])
 def test_a_model_outside_of_a_run_folder_opens_no_text_that_it_names(run, corpus, capsys):
     checkpoint = load_checkpoint(run.latest)
